@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import sim_reports, sim_stored, sim_sweep
+from edgeyard.benchmark_api.cli import sim_labs, sim_reports, sim_stored, sim_sweep
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import ConfigError, InvalidInput
@@ -299,6 +299,7 @@ def add_to(app: typer.Typer) -> None:
         rich_markup_mode=None,
     )
     group.command("replay")(replay)
+    sim_labs.add_to(group)
     sim_reports.add_to(group)
     sim_sweep.add_to(group)
     sim_stored.add_to(group)

@@ -1,0 +1,170 @@
+"""``sim run``: a scenario under policies, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.output import emit_json
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.errors import ConfigError, InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.policy import Policy
+    from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.sim.runs import SimulatedRun
+    from edgeyard.scheduler.sim.scenario import Scenario
+
+MAX_SEED = 2**32 - 1
+
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="P",
+        help="Name or TOML file of a policy, or a queue policy; several are compared with the "
+        "first. Default: default.",
+    ),
+]
+Seeds = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        max=MAX_SEED,
+        help="Of arrivals and faults; several give intervals over seeds. Default: the scenario's.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write each run to a file there, for edgeyard sim report."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def run(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A TOML or JSON file, or the name of a scenario that Edgeyard brings: board_loss, "
+            "burst, diurnal, new_family, overload, steady.",
+        ),
+    ],
+    policy: Policies = None,
+    seed: Seeds = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a lab under policies and compare them.
+
+    Every decision is made by the service's own code. All policies meet the same arrivals, run
+    times and faults, so that they are compared pairwise.
+    """
+    from edgeyard.scheduler.sim.scenario import load_scenario
+
+    simulate_and_show(
+        load_scenario(scenario), policy or ["default"], seed or [], out=out, as_json=as_json
+    )
+
+
+def simulate_and_show(
+    scenario: Scenario,
+    references: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate a scenario under each policy with each seed, and show a comparison."""
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json
+    from edgeyard.benchmark_api.settings import Settings
+
+    for what, given in (("--policy", references), ("--seed", seeds)):
+        if len(set(given)) < len(given):
+            raise InvalidInput.at(what, "the same value is given twice")
+    if out is not None and out.exists() and not out.is_dir():
+        raise InvalidInput.at("--out", f"{out} is no folder")
+    with known_plugins(Settings()) as known, sim_reports.progress() as advanced:
+        runs = simulate_all(scenario, references, seeds, known, advanced)
+        advanced("measuring", 0.0)
+        report = make_report(
+            runs,
+            baseline=runs[0].meta.policy if len(references) > 1 else None,
+            advanced=lambda share: advanced("measuring", share),
+        )
+    written = [] if out is None else _write(runs, out)
+    if as_json:
+        emit_json({**report_json(report), "files": [str(path) for path in written]})
+        return
+    sim_reports.show_report(report)
+    for path in written:
+        echo(f"written: {path}", err=True)
+
+
+def simulate_all(
+    scenario: Scenario,
+    references: Sequence[str],
+    seeds: Sequence[int],
+    known: Registry,
+    advanced: Callable[[str, float], None] = lambda stage, share: None,
+) -> list[SimulatedRun]:
+    """Return the runs of a scenario: each policy with each seed.
+
+    Raises:
+        InvalidInput: A policy is unknown, or a simulation is an error.
+    """
+    from edgeyard.scheduler.sim.lab.world import simulate_lab
+    from edgeyard.scheduler.sim.policies import policy_named
+
+    chosen: list[Policy] = [policy_named(each, known) for each in references]
+    names = [each.name for each in chosen]
+    if len(set(names)) < len(names):
+        raise InvalidInput.at("--policy", f"two policies have the same name: {', '.join(names)}")
+    runs: list[SimulatedRun] = []
+    for policy in chosen:
+        try:
+            plugins = known.resolve(policy)
+        except ConfigError as error:
+            raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+        for seed in seeds or [scenario.seed]:
+            stage = f"{policy.name}, seed {seed}"
+            runs.append(
+                simulate_lab(
+                    scenario,
+                    policy,
+                    plugins,
+                    seed=seed,
+                    progress=lambda share, stage=stage: advanced(stage, share),  # type: ignore[misc]
+                )
+            )
+    return runs
+
+
+def _write(runs: Sequence[SimulatedRun], folder: Path) -> list[Path]:
+    from edgeyard.benchmark_api.cli.sim_plots import file_name
+    from edgeyard.scheduler.sim.runs import save_run
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput.at("--out", f"{folder} can't be created: {error}") from error
+    written = []
+    for run in runs:
+        meta = run.meta
+        names = (meta.scenario, meta.policy, f"seed{meta.seed}")
+        path = folder / f"{'-'.join(file_name(name) for name in names)}.npz"
+        save_run(run, path)
+        written.append(path)
+    return written
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands to the group ``sim``."""
+    group.command("run")(run)

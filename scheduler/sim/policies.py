@@ -1,0 +1,39 @@
+"""Policies by the names that simulations take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.scheduler.framework.policy import Policy, built_in_policies, load_policy
+from edgeyard.scheduler.framework.registry import Registry
+
+QUEUE_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first", "edf": "earliest_deadline"}
+"""Usual short names of queue policies."""
+
+
+def policy_named(reference: str, known: Registry) -> Policy:
+    """Return a policy of Edgeyard, of a TOML file, or ``default`` with another queue policy.
+
+    Args:
+        reference: A name, a path, or the name (also the usual short name) of a queue policy.
+        known: All plugins.
+
+    Raises:
+        InvalidInput: There is no such policy, or its file is wrong.
+    """
+    try:
+        if reference in built_in_policies() or Path(reference).exists():
+            return load_policy(reference)
+    except ConfigError as error:
+        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+    queue_policy = QUEUE_ALIASES.get(reference, reference)
+    try:
+        known.queue_policy(queue_policy)
+    except ConfigError as error:
+        accepted = f"{', '.join(built_in_policies())}, a TOML file, or a queue policy (also: "
+        accepted += f"{', '.join(QUEUE_ALIASES)})"
+        reason = f"{reference}: no such file and no such policy; as a queue policy: "
+        raise InvalidInput.at("--policy", reason + "; ".join(error.problems), accepted) from error
+    return replace(load_policy("default"), name=reference, queue_policy=queue_policy)

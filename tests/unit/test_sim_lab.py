@@ -1,0 +1,326 @@
+"""The world of boards: what happens to benchmarks of a simulated lab."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeyard.errors import InvalidInput
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.sim import runs
+from edgeyard.scheduler.sim.lab.world import simulate_lab
+from edgeyard.scheduler.sim.policies import policy_named
+from edgeyard.scheduler.sim.runs import SimulatedRun
+from edgeyard.scheduler.sim.scenario import built_in_scenarios, load_scenario
+from tests.builders.labs import lab_scenario, simulate
+
+ONE_BOARD = [{"family": "rpi5", "count": 1}]
+MIX = [
+    {"model": "squeezenet", "run_s": 60, "run_spread": 0.3, "user_time_s": 300},
+    {"model": "resnet50", "run_s": 200, "run_spread": 0.3, "user_time_s": 2000},
+]
+FAULTS = {
+    "task_rate": 0.2,
+    "board_mean_between_s": 3000,
+    "board_mean_repair_s": 300,
+    "host_mean_between_s": 4000,
+    "host_mean_repair_s": 200,
+    "network_mean_between_s": 2000,
+    "network_mean_repair_s": 60,
+    "lost_event_rate": 0.2,
+    "late_event_mean_s": 1.0,
+    "stale_twin_s": 3.0,
+}
+BUSY = lab_scenario(
+    boards=[{"family": "rpi5", "count": 3}, {"family": "rpi4b", "count": 3, "speed": 0.5}],
+    arrivals={"rate_per_hour": 120, "mix": MIX},
+    faults=FAULTS,
+)
+
+
+def _status(run: SimulatedRun) -> list[str]:
+    return [runs.STATUSES[each] for each in run.jobs.status.tolist()]
+
+
+def test_benchmarks_run_in_turn_on_one_board_for_as_long_as_they_take() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", "count": 1, "speed": 2.0}],
+            jobs=[{"run_s": 60}, {"run_s": 20, "submit_s": 1}],
+        )
+    )
+    assert run.jobs.start_s.tolist() == [0, 30]
+    assert run.jobs.end_s.tolist() == [30, 40]
+    assert _status(run) == ["completed", "completed"]
+    assert run.series.time_s.tolist() == [0, 1, 30, 40]
+    assert run.series.pending.tolist() == [0, 1, 0, 0]
+    assert run.series.busy_share.tolist() == [1, 1, 1, 0]
+
+
+def test_events_within_the_cycle_interval_are_decided_in_one_cycle() -> None:
+    jobs = [{"submit_s": at_s} for at_s in (0.0, 0.2, 0.9)]
+    run = simulate(lab_scenario(boards=[{"family": "rpi5", "count": 3}], jobs=jobs))
+    assert run.jobs.start_s.tolist() == [0, 1, 1]
+    assert run.meta.cycles == 2
+
+
+def test_the_same_seed_gives_the_same_events_and_another_one_others() -> None:
+    first, second, other = simulate(BUSY), simulate(BUSY), simulate(BUSY, seed=7)
+    assert first.meta.events_sha256 == second.meta.events_sha256
+    assert first.meta.events_sha256 != other.meta.events_sha256
+
+
+def test_another_policy_meets_the_same_arrivals_and_faults() -> None:
+    first, second = simulate(BUSY), simulate(BUSY, queue_policy="shortest_first")
+    assert first.meta.events_sha256 != second.meta.events_sha256  # otherwise nothing is tested
+    for column in ("job", "user", "submit_s", "deadline_s"):
+        np.testing.assert_array_equal(getattr(first.jobs, column), getattr(second.jobs, column))
+    lasted = [
+        {
+            int(job): round(float(to_s - from_s), 6)
+            for job, from_s, to_s, how in zip(
+                *(run.occupancy.job, run.occupancy.from_s, run.occupancy.to_s, run.occupancy.how),
+                strict=True,
+            )
+            if how == runs.ENDED
+        }
+        for run in (first, second)
+    ]
+    common = lasted[0].keys() & lasted[1].keys()
+    assert len(common) > 20
+    assert all(lasted[0][job] == lasted[1][job] for job in common)
+
+
+def test_a_failed_run_is_tried_again_on_another_board_within_its_retries() -> None:
+    failure = {"category": "board_fault", "after_s": 5}
+    run = simulate(
+        lab_scenario(
+            jobs=[
+                {"failures": [failure]},
+                {"submit_s": 500, "failures": [failure, failure]},
+                {"submit_s": 900, "failures": [{"category": "user_model", "after_s": 5}]},
+            ]
+        )
+    )
+    assert _status(run) == ["completed", "failed", "failed"]
+    assert run.jobs.attempts.tolist() == [2, 2, 1]
+    first = run.occupancy.board[run.occupancy.job == 0].tolist()
+    assert first[0] != first[1]
+
+
+def test_a_lost_host_costs_no_retry_and_its_boards_are_not_used_while_it_is_off() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", "count": 2, "per_host": 1}],
+            jobs=[{"max_retries": 0}, {"max_retries": 0}, {"submit_s": 20}],
+            outages=[
+                {"what": "host", "name": "rpi5-host-0001", "from_s": 10, "to_s": 1000},
+            ],
+        )
+    )
+    assert _status(run) == ["completed"] * 3
+    lost = run.occupancy.how == runs.LOST
+    assert lost.sum() == 1
+    assert run.occupancy.to_s[lost].tolist() == [10]
+    later = run.occupancy.from_s > 10
+    assert set(run.occupancy.board[later].tolist()) == {1}
+
+
+def test_a_run_survives_an_outage_of_the_network_and_its_end_is_known_late() -> None:
+    outage = {"what": "network", "name": "rpi5-host-0001", "from_s": 10, "to_s": 200}
+    run = simulate(lab_scenario(boards=ONE_BOARD, jobs=[{}], outages=[outage]))
+    assert run.occupancy.to_s.tolist() == [60]
+    assert run.jobs.end_s.tolist() == [200]
+    assert _status(run) == ["completed"]
+
+
+def test_a_lost_event_is_found_at_the_next_comparison() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=ONE_BOARD, jobs=[{"run_s": 61}], faults={"lost_event_rate": 1.0}, compare_s=5
+        )
+    )
+    assert run.jobs.end_s.tolist() == [65]
+
+
+def test_a_benchmark_that_is_placed_on_a_dead_board_is_placed_again() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", "count": 1, "faults": {"stale_twin_s": 4}}],
+            jobs=[{"submit_s": 12, "max_retries": 0}],
+            outages=[{"what": "board", "name": "rpi5-0001-0001", "from_s": 10, "to_s": 100}],
+            faults={"stale_twin_s": 4},
+        )
+    )
+    assert _status(run) == ["completed"]
+    assert run.jobs.attempts.tolist() == [2]
+    assert 100 <= run.jobs.start_s[0] <= 110
+    assert len(run.occupancy) == 1
+
+
+def test_a_deadline_expires_a_benchmark_that_waits_and_one_that_runs() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=ONE_BOARD,
+            jobs=[{"deadline_s": 40}, {"deadline_s": 30}, {"queue_timeout_s": 20}, {}],
+        )
+    )
+    assert _status(run) == ["expired", "expired", "expired", "completed"]
+    assert run.jobs.end_s.tolist()[:3] == [40, 30, 20]
+    assert run.jobs.start_s[3] == 40
+
+
+def test_a_run_over_its_time_limit_ends_with_it() -> None:
+    run = simulate(lab_scenario(jobs=[{"run_s": 500}], max_run_s=100))
+    assert _status(run) == ["failed"]
+    assert run.occupancy.to_s.tolist() == [100]
+
+
+def test_an_urgent_benchmark_preempts_one_that_goes_back_to_the_queue() -> None:
+    run = simulate(
+        lab_scenario(
+            boards=ONE_BOARD,
+            jobs=[
+                {"run_s": 1000, "benchmark_type": "TYPE2", "preemptible_measuring": True},
+                {"submit_s": 100, "user_priority": 10, "job_completion_threshold": 50},
+            ],
+        )
+    )
+    assert run.jobs.preemptions.tolist() == [1, 0]
+    assert run.jobs.start_s.tolist()[1] < 110
+    assert _status(run) == ["completed", "completed"]
+    assert (run.occupancy.how == runs.PREEMPTED).sum() == 1
+
+
+def test_a_stated_start_is_kept_and_nobody_runs_into_a_lease() -> None:
+    jobs = [{"submit_s": 1.0 * number, "user_time_s": 100} for number in range(20)]
+    run = simulate(
+        lab_scenario(
+            boards=ONE_BOARD,
+            jobs=[*jobs, {"start_s": 700, "user_time_s": 100}],
+            leases=[{"target_uid": "rpi5-0001-0001", "from_s": 900, "to_s": 1200}],
+        )
+    )
+    start_s = run.jobs.start_s[run.jobs.job == "j20"]
+    assert start_s.tolist() == [700]
+    inside = (run.occupancy.to_s > 900) & (run.occupancy.from_s < 1200)
+    assert not inside.any()
+
+
+def test_a_family_that_appears_is_used_from_then_on() -> None:
+    scenario = lab_scenario(
+        boards=ONE_BOARD,
+        arrivals={"rate_per_hour": 60, "mix": [{"model": "m", "run_s": 20}]},
+        changes=[
+            {"at_s": 1800, "what": "boards_join", "group": {"family": "rpi4b", "count": 2}},
+            {"at_s": 2700, "what": "boards_leave", "family": "rpi5"},
+        ],
+        duration_s=3600,
+    )
+    run = simulate(scenario)
+    of_new = np.array([run.families[board] == "rpi4b" for board in run.occupancy.board])
+    assert of_new.any()
+    assert run.occupancy.from_s[of_new].min() >= 1800
+    assert run.occupancy.from_s[~of_new].max() < 2700
+
+
+def test_a_pinned_benchmark_may_leave_a_board_that_stays_away() -> None:
+    run = simulate(
+        lab_scenario(
+            jobs=[{"target_uid": "rpi5-0001-0001", "submit_s": 20}],
+            outages=[{"what": "board", "name": "rpi5-0001-0001", "from_s": 10, "to_s": 9000}],
+        )
+    )
+    assert _status(run) == ["completed"]
+    assert run.jobs.start_s.tolist() == [310]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "message"),
+    [
+        (
+            lab_scenario(jobs=[{"ram_mib": 1 << 20}]),
+            "no board of rpi5 can ever run it",
+        ),
+        (
+            lab_scenario(arrivals={"rate_per_hour": 60, "mix": [{"model": "m", "engine": "xnn"}]}),
+            r"no board can ever run 'm' \(xnn, TYPE1\)",
+        ),
+        (
+            lab_scenario(
+                boards=ONE_BOARD,
+                jobs=[{"submit_s": 50}],
+                changes=[{"at_s": 10, "what": "boards_leave", "family": "rpi5"}],
+            ),
+            "the scenario can't end: 1 benchmarks are left.*the first is j0 for rpi5",
+        ),
+        (
+            lab_scenario(
+                boards=ONE_BOARD,
+                jobs=[{"submit_s": 50}],
+                changes=[{"at_s": 10, "what": "drain", "family": "rpi5"}],
+            ),
+            "no board runs anything and nothing is to come",
+        ),
+        (
+            lab_scenario(jobs=[{}] * 9, drain_s=0.0, duration_s=10.0),
+            "the scenario can't end: .* after the last arrival",
+        ),
+        (
+            lab_scenario(jobs=[{}], leases=[{"target_uid": "x", "from_s": 0, "to_s": 9}]),
+            "there is no board 'x'",
+        ),
+    ],
+)
+def test_a_scenario_without_an_end_is_a_clear_error(scenario: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        simulate(scenario)  # type: ignore[arg-type]
+
+
+class _Broken:
+    """A queue policy that fails when three wait."""
+
+    name = "broken"
+    time_invariant = False
+
+    def order(self, queue: Queue) -> object:
+        """Fail."""
+        if len(queue.ids) == 3:
+            raise ZeroDivisionError("three")
+        return np.arange(len(queue.ids))
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """Say nothing."""
+        return ""
+
+
+def test_a_policy_that_raises_is_named_with_the_time() -> None:
+    known = registry(entry_points=False)
+    known.add(Kind.QUEUE_POLICY, "broken", _Broken)
+    policy = policy_named("broken", known)
+    scenario = lab_scenario(boards=ONE_BOARD, jobs=[{}] * 4)
+    with pytest.raises(InvalidInput, match=r"policy broken: broken failed.*three.*virtual time"):
+        simulate_lab(scenario, policy, known.resolve(policy))
+
+
+def test_an_unknown_policy_names_what_there_is() -> None:
+    with pytest.raises(InvalidInput, match=r"default, learned, native.*fcfs"):
+        policy_named("nothing", registry(entry_points=False))
+
+
+def test_short_names_of_queue_policies_are_policies() -> None:
+    known = registry(entry_points=False)
+    assert policy_named("sjf", known).queue_policy == "shortest_first"
+    assert policy_named("default", known) == load_policy("default")
+
+
+def test_the_scenarios_that_edgeyard_brings_are_valid() -> None:
+    names = built_in_scenarios()
+    assert {"steady", "burst", "overload", "board_loss", "new_family", "diurnal"} <= set(names)
+    for name in names:
+        scenario = load_scenario(name)
+        assert scenario.name == name
+        assert scenario.description
