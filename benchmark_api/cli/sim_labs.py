@@ -91,7 +91,7 @@ def simulate_and_show(
             raise InvalidInput.at(what, "the same value is given twice")
     if out is not None and out.exists() and not out.is_dir():
         raise InvalidInput.at("--out", f"{out} is no folder")
-    with known_plugins(Settings()) as known, sim_reports.progress() as advanced:
+    with known_plugins(Settings.load(None)) as known, sim_reports.progress() as advanced:
         runs = simulate_all(scenario, references, seeds, known, advanced)
         advanced("measuring", 0.0)
         report = make_report(

@@ -7,7 +7,7 @@ meet the same arrivals.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -173,9 +173,9 @@ def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
     )
 
 
-def _offers(groups: Sequence[BoardGroup] | object) -> str:
+def _offers(groups: Iterable[BoardGroup]) -> str:
     found: set[str] = set()
-    for group in groups:  # type: ignore[attr-defined]
+    for group in groups:
         for engine, types in group.engines.items():
             found.add(f"{engine} with {', '.join(types)} and up to {group.ram_mib} MiB of RAM")
     return "; ".join(sorted(found))

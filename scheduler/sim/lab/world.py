@@ -138,7 +138,7 @@ class _Usage:
     share: float = 1.0
 
     def now(self, now_s: float) -> float:
-        decay = 2.0 ** -((now_s - self.at_s) / USAGE_HALF_LIFE_S)
+        decay = math.exp2(-(now_s - self.at_s) / USAGE_HALF_LIFE_S)
         return self.board_s * decay + self.running * now_s - self.starts_s
 
 

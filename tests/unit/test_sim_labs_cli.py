@@ -1,0 +1,72 @@
+"""``edgeyard sim run`` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.scheduler.sim.runs import load_run
+from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from tests.builders.labs import lab_scenario
+
+LAB = lab_scenario(
+    boards=[{"family": "rpi5", "count": 1}],
+    jobs=[
+        {"run_s": run_s, "user_time_s": 2 * run_s, "model": f"m{run_s:.0f}"}
+        for run_s in (300.0, 200.0, 100.0, 50.0)
+    ],
+    duration_s=10.0,
+)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    file = tmp_path / "lab.toml"
+    file.write_text(scenario_to_toml(LAB))
+    return str(file)
+
+
+def test_run_compares_policies_and_writes_the_runs(scenario: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    arguments = ["sim", "run", scenario, "--policy", "fifo", "--policy", "sjf", "--seed", "1"]
+    found = CliRunner().invoke(app, [*arguments, "--out", str(out), "--json"])
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert {each["first"] for each in document["comparisons"]} == {"sjf"}
+    files = sorted(path.name for path in out.iterdir())
+    assert files == ["small-fifo-seed1.npz", "small-sjf-seed1.npz"]
+    fifo, sjf = (load_run(out / name) for name in files)
+    assert (fifo.meta.policy, sjf.meta.policy) == ("fifo", "sjf")
+    assert fifo.jobs.start_s.tolist() == [0, 300, 500, 600]
+    assert sjf.jobs.start_s[3] == 0  # later ones are predicted from this one run
+
+
+def test_run_shows_a_table(scenario: str) -> None:
+    found = CliRunner().invoke(app, ["sim", "run", scenario])
+    assert found.exit_code == 0, found.output
+    assert "POLICY" in found.stdout
+    assert "default" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "there is no such file (accepted: a TOML or JSON file, or one of board_loss"),
+        (["stedy"], "did you mean steady?"),
+        (["SCENARIO", "--policy", "nothing"], "no such file and no such policy"),
+        (["SCENARIO", "--policy", "fifo", "--policy", "fifo"], "the same value is given twice"),
+        (["SCENARIO", "--out", "SCENARIO"], "is no folder"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(
+    scenario: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    given = [scenario if each == "SCENARIO" else each for each in arguments]
+    found = CliRunner().invoke(app, ["sim", "run", *given])
+    assert found.exit_code == 1
+    assert message in " ".join(found.output.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["lab.toml"]
