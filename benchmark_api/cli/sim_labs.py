@@ -61,7 +61,7 @@ def run(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a lab under policies and compare them.
+    """Simulate a lab (or nodes) under policies and compare them.
 
     Every decision is made by the service's own code. All policies meet the same arrivals, run
     times and faults, so that they are compared pairwise.
@@ -122,6 +122,9 @@ def simulate_all(
     """
     from edgeyard.scheduler.sim.lab.world import simulate_lab
     from edgeyard.scheduler.sim.policies import policy_named
+    from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
+
+    simulate = simulate_lab if scenario.world == "boards" else simulate_nodes
 
     chosen: list[Policy] = [policy_named(each, known) for each in references]
     names = [each.name for each in chosen]
@@ -136,7 +139,7 @@ def simulate_all(
         for seed in seeds or [scenario.seed]:
             stage = f"{policy.name}, seed {seed}"
             runs.append(
-                simulate_lab(
+                simulate(
                     scenario,
                     policy,
                     plugins,
