@@ -33,7 +33,7 @@ from edgeyard.benchmark_api.cli import (
     testbed,
     watching,
 )
-from edgeyard.benchmark_api.cli.program import Program, echo, shared_parameters
+from edgeyard.benchmark_api.cli.program import Program, check_root_options, echo, shared_parameters
 
 app = typer.Typer(
     name="edgeyard",
@@ -58,6 +58,7 @@ def _root(*, context: typer.Context, **given: Any) -> None:
     can be placed, 3 a benchmark failed, 4 the time-out has passed, 5 cancelled, 130 Ctrl-C.
     """
     given.pop("version")
+    check_root_options(context, given)
     context.obj = given
 
 

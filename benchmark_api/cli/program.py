@@ -160,6 +160,24 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
     return register
 
 
+def check_root_options(context: typer.Context, given: Mapping[str, Any]) -> None:
+    """Refuse options of the client before a command that does not take them.
+
+    Raises:
+        InvalidInput: The command calls no server, or has options of its own.
+    """
+    flags = [
+        "--json" if name == "as_json" else f"--{name}" for name, value in given.items() if value
+    ]
+    name = context.invoked_subcommand
+    if not flags or name is None:
+        return
+    command: Any = getattr(context.command, "commands", {}).get(name)
+    leaves = getattr(command, "commands", {"": command}).values()
+    if command is not None and not any(isinstance(each, _Verb) for each in leaves):
+        raise InvalidInput.at(flags[0], f"has no effect before `{name}`", f"edgeyard {name} --help")
+
+
 def _output(given: Mapping[str, Any]) -> Output | None:
     return Output.JSON if given.get("as_json") else given.get("output")
 

@@ -104,6 +104,13 @@ def test_the_server_may_be_named_before_the_command(
     assert "[]" not in run("--url", "http://127.0.0.1:1", "list", "--url", server.url).stdout
 
 
+@pytest.mark.parametrize("command", ["up", "replay"])
+def test_an_option_before_a_command_that_does_not_take_it_is_refused(command: str) -> None:
+    refused = run("--url", "http://127.0.0.1:1", command)
+    assert refused.exit_code == 1
+    assert f"--url: has no effect before `{command}`" in refused.stderr
+
+
 def test_help_names_the_values_of_repeatable_options() -> None:
     for words in (["submit"], ["list"], ["results"]):
         assert "<list[" not in run(*words, "--help").stdout
