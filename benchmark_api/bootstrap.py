@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import IO
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -74,6 +75,7 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import (
     Clock,
@@ -94,7 +96,9 @@ from edgeyard.scheduler.sim.importers.prometheus import (
     read_queries,
     source_of,
 )
+from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.scheduler.sim.service.lab import IDLE_S, READ_BACK, simulate_service
 from edgeyard.scheduler.sim.service.server import SimServer
 from edgeyard.scheduler.sim.service.simulation import ServersCluster, ServiceSimulation
 from edgeyard.scheduler.sim.service.store import SimStore
@@ -516,6 +520,8 @@ def simulated_server(
     simulation: ServiceSimulation,
     settings: Settings,
     *,
+    policy: Policy | None = None,
+    plugins: Registry | None = None,
     lease_s: float = LEASE_S,
     full_repair_s: float = FULL_REPAIR_S,
 ) -> SimServer:
@@ -524,6 +530,8 @@ def simulated_server(
     Args:
         simulation: The whole service in virtual time.
         settings: With a data folder of the simulation's own.
+        policy: Decides; None: the one that the settings name.
+        plugins: All that can be named; None: those that Edgeyard brings.
         lease_s: Silence after which a leader is replaced.
         full_repair_s: Between two comparisons of all jobs with the cluster.
 
@@ -538,10 +546,13 @@ def simulated_server(
     public_url = "http://127.0.0.1:1"
     store = SimStore(simulation.url, simulation.store_faults, now=clock.now)
     try:
-        plugins = registry(entry_points=False)
-        policy_text = read_policy(settings.policy)
-        policies = configured_policies(settings, policy_text, plugins)
-        store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
+        plugins = plugins or registry(entry_points=False)
+        if policy is None:
+            policy_text = read_policy(settings.policy)
+            policies = configured_policies(settings, policy_text, plugins)
+            store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
+        else:
+            policies = Policies(plugins, policy)
         election = Election(store, clock, "simulated", public_url, lease_s=lease_s)
         boards = [board for host in simulation.cluster.inventory for board in host.boards]
         outbound = _NoOutbound()
@@ -574,6 +585,52 @@ def simulated_server(
         store.close()
         raise
     return SimServer(store=store, engine=engine, clock=clock, close=store.close)
+
+
+def simulate_whole_service(
+    scenario: Scenario,
+    policy: Policy,
+    plugins: Registry | None = None,
+    *,
+    seed: int | None = None,
+    read_back: float = READ_BACK,
+    progress: Callable[[float], None] | None = None,
+) -> SimulatedRun:
+    """Simulate a scenario of a lab with the whole service, in a temporary folder.
+
+    Args:
+        scenario: Its world must be ``boards``.
+        policy: Decides.
+        plugins: All that can be named; None: those that Edgeyard brings.
+        seed: Of arrivals and faults; None: the scenario's.
+        read_back: Share of the rendered jobs that are parsed and compared with the decision, 0-1.
+        progress: Called now and then with the share of benchmarks that have ended, 0-1.
+
+    Raises:
+        ConfigError: A plugin of the policy is not installed.
+        InvalidInput: The scenario has no end, or has what this depth does not know.
+    """
+    max_run_s = DEFAULT_MAX_RUN_S if scenario.lab is None else scenario.lab.max_run_s
+    changed: dict[str, Any] = {"default_user_time_s": max_run_s}
+    with TemporaryDirectory(prefix="edgeyard-sim-") as folder:
+        settings = Settings(data_dir=Path(folder), **changed)
+        boot = partial(
+            simulated_server,
+            settings=settings,
+            policy=policy,
+            plugins=plugins,
+            lease_s=10 * IDLE_S,
+            full_repair_s=IDLE_S,
+        )
+        return simulate_service(
+            scenario,
+            policy.name,
+            f"sqlite:///{folder}/edgeyard.db",
+            boot,
+            seed=seed,
+            read_back=read_back,
+            progress=progress,
+        )
 
 
 def configured_policies(settings: Settings, text: str, plugins: Registry) -> Policies:

@@ -9,6 +9,10 @@ Reading the log and compilation are left out. The log is not part of Edgeyard; s
 
 The rows ``paper env`` are steps a second of ``edgeyard/Cluster-v0`` with random actions, alone
 through Gymnasium and vectorised (64 side by side), observations included.
+
+``service day`` is a day of a lab of 100 boards and about 5,000 benchmarks, lived by the whole
+service in virtual time: the real engine, SQLite (without syncing to disk) and HCL, as
+``edgeyard sim run --depth service`` does.
 """
 
 from __future__ import annotations
@@ -27,10 +31,19 @@ from numpy.typing import NDArray
 
 import edgeyard.scheduler.sim.environments  # noqa: F401  # registers them with Gymnasium
 from benchmarks.tables import Row, median_interval
+from edgeyard.benchmark_api.bootstrap import simulate_whole_service
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.sim.kernel.compiled import COMPILED
 from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.scheduler.sim.scenario import (
+    Arrivals,
+    BoardGroup,
+    JobKind,
+    LabScenario,
+    Scenario,
+)
 from edgeyard.scheduler.sim.traces.swf import Log, read_swf
 
 TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
@@ -40,6 +53,25 @@ FILE = "HPC2N-2002-2.2-cln.swf.gz"
 JOBS = 20_000
 ROUNDS = 5
 PEER_ROUNDS = 3
+SERVICE_DAY = Scenario(
+    name="service-day",
+    world="boards",
+    duration_s=86400.0,
+    lab=LabScenario(
+        boards=(
+            BoardGroup(family="rpi4b", count=60, speed=0.5, speed_spread=0.05),
+            BoardGroup(family="rpi5", count=40, speed_spread=0.05),
+        ),
+        arrivals=Arrivals(
+            rate_per_hour=5000 / 24,
+            mix=(
+                JobKind(model="squeezenet", share=5, run_s=300, run_spread=0.3),
+                JobKind(model="resnet50", share=2, run_s=900, run_spread=0.5),
+            ),
+        ),
+    ),
+)
+
 SINGLE_STEPS, VECTOR_STEPS, ENVS = 20_000, 2_000, 64
 
 CASES = (
@@ -51,7 +83,20 @@ CASES = (
 
 def run() -> list[Row]:
     """All rows."""
-    return [*_replays(), _paper_env(), _paper_env_vectorised()]
+    return [*_replays(), _paper_env(), _paper_env_vectorised(), _service_day()]
+
+
+def _service_day() -> Row:
+    began = time.perf_counter()
+    run = simulate_whole_service(SERVICE_DAY, load_policy("default"))
+    took_s = time.perf_counter() - began
+    figures = run.meta.figures
+    note = (
+        f"{len(run.boards)} boards, {len(run.jobs):,} benchmarks, {run.meta.cycles:,} cycles; "
+        f"{figures['jobs_rendered']:,.0f} jobs rendered, {figures['jobs_read_back']:,.0f} read "
+        "back; SQLite with synchronous=OFF; one core; once"
+    )
+    return Row("service day", took_s, "s", note=note)
 
 
 def _replays() -> list[Row]:

@@ -1,0 +1,533 @@
+"""A scenario of a lab, lived by the whole service.
+
+Run times and faults come from the same random streams as in `edgeyard.scheduler.sim.lab`, so that
+the two depths differ only in what the service adds: the moments of its turns, and its repairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+
+import numpy as np
+
+from edgeyard import __version__
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.errors import EdgeyardError, InvalidInput
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    Failure,
+    FailureCategory,
+    JobDescription,
+    Status,
+)
+from edgeyard.scheduler.model.boards import BoardOverride
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.sim import runs
+from edgeyard.scheduler.sim.kernel.streams import stream
+from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard
+from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_jobs
+from edgeyard.scheduler.sim.runs import (
+    JobColumns,
+    OccupancyColumns,
+    RunMeta,
+    SeriesColumns,
+    SimulatedRun,
+)
+from edgeyard.scheduler.sim.scenario import Faults, LabScenario, Scenario, scenario_hash
+from edgeyard.scheduler.sim.service.cluster import TaskPlan
+from edgeyard.scheduler.sim.service.simulation import START, Arrival, Boot, Pace, ServiceSimulation
+
+READ_BACK = 0.05
+"""Share of the rendered jobs that are parsed and compared with the decision."""
+
+IDLE_S = 60.0
+"""Between two turns of steps that are taken whether or not there is news: retries after a backoff
+begin up to so much late."""
+
+PROGRESS_EVERY_S = 60.0
+"""Virtual time between two reports of progress."""
+
+_STATUSES = {
+    Status.COMPLETED: runs.COMPLETED,
+    Status.FAILED: runs.FAILED,
+    Status.CANCELLED: runs.CANCELLED,
+    Status.EXPIRED: runs.EXPIRED,
+}
+_LOST = frozenset({FailureCategory.CLUSTER, FailureCategory.NETWORK})
+
+
+def simulate_service(
+    scenario: Scenario,
+    policy: str,
+    url: str,
+    boot: Boot,
+    *,
+    seed: int | None = None,
+    read_back: float = READ_BACK,
+    progress: Callable[[float], None] | None = None,
+) -> SimulatedRun:
+    """Simulate a scenario of the world of boards with the whole service.
+
+    Args:
+        scenario: Its world must be ``boards``.
+        policy: Name of the policy that the server is started with.
+        url: Of an empty database of this code's schema.
+        boot: Starts the server.
+        seed: Of arrivals and faults; None: the scenario's.
+        read_back: Share of the rendered jobs that are parsed and compared with the decision, 0-1.
+        progress: Called now and then with the share of benchmarks that have ended, 0-1.
+
+    Raises:
+        InvalidInput: The scenario has no end, or has what this depth does not know.
+    """
+    began = time.perf_counter()
+    lab = _checked(scenario)
+    seed = scenario.seed if seed is None else seed
+    boards = Boards(lab, seed)
+    jobs = draw_jobs(scenario, lab, boards, seed)
+    preempting = any(job.asked.job_completion_threshold is not None for job in jobs)
+    simulation = ServiceSimulation(
+        url,
+        _hosts(boards),
+        [_arrival(job, lab, boards, seed, preempting=preempting) for job in jobs],
+        boot,
+        read_back=read_back,
+        pace=Pace(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
+    )
+    try:
+        simulation.observer.transact(partial(_open_accounts, lab, sorted({j.user for j in jobs})))
+        _plan_faults(simulation, scenario, lab, boards, seed)
+        for job in jobs:
+            timeout_s = job.asked.queue_timeout_s
+            due_s = None if timeout_s is None else max(job.submit_s, job.start_s or 0.0) + timeout_s
+            for moment_s in (job.start_s, job.deadline_s, due_s):
+                if moment_s is not None:
+                    simulation.agenda.at(moment_s + 1e-3, simulation.wake)
+            if job.cancel_s is not None:
+                simulation.agenda.at(job.cancel_s, partial(_cancel, simulation, job.job_id))
+        if progress is not None:
+            _report_progress(simulation, len(jobs), progress)
+        limit_s = scenario.duration_s + scenario.drain_s
+        simulation.run(until_s=limit_s)
+        if simulation.broken:
+            raise InvalidInput.at(
+                f"policy {policy}",
+                f"{simulation.broken[0]} (after {simulation.clocks.now_s:,.0f} s of virtual time)",
+                "plugins that answer in every cycle",
+            )
+        if not simulation.is_over():
+            raise InvalidInput.at(
+                f"{scenario.name} under policy {policy}",
+                f"the scenario can't end: benchmarks are left after {limit_s / 3600:,.1f} h of "
+                "virtual time",
+                "boards for all benchmarks, deadlines, or a policy that lets none starve",
+            )
+        wall_s = time.perf_counter() - began
+        return _result(simulation, scenario, policy, seed, boards, jobs, wall_s)
+    finally:
+        simulation.close()
+
+
+def _checked(scenario: Scenario) -> LabScenario:
+    """Return the lab of a scenario.
+
+    Raises:
+        InvalidInput: It has what the whole service is not simulated with.
+    """
+    lab = scenario.lab
+    if lab is None:
+        raise InvalidInput.at(
+            scenario.name, f"its world is {scenario.world!r}", 'a scenario with world = "boards"'
+        )
+    accepted = "a scenario without it, or --depth decisions"
+    for row, change in enumerate(lab.changes):
+        if change.what in ("boards_join", "boards_leave"):
+            where = f"{scenario.name}: lab.changes[{row}].what"
+            raise InvalidInput.at(where, f"{change.what} is not known at depth service", accepted)
+    for faults in (lab.faults, *(group.faults for group in lab.boards if group.faults)):
+        for name in ("network_mean_between_s", "lost_event_rate", "late_event_mean_s"):
+            _refuse(scenario, faults, name, accepted)
+        _refuse(scenario, faults, "stale_twin_s", accepted)
+    if any(outage.what == "network" for outage in lab.outages):
+        where = f"{scenario.name}: lab.outages"
+        raise InvalidInput.at(where, "network outages are not known at depth service", accepted)
+    if lab.history_jobs:
+        where = f"{scenario.name}: lab.history_jobs"
+        raise InvalidInput.at(where, "is not known at depth service", accepted)
+    return lab
+
+
+def _refuse(scenario: Scenario, faults: Faults, name: str, accepted: str) -> None:
+    if getattr(faults, name):
+        where = f"{scenario.name}: lab.faults.{name}"
+        raise InvalidInput.at(where, "is not known at depth service", accepted)
+
+
+def _hosts(boards: Boards) -> tuple[Host, ...]:
+    return tuple(
+        Host(name, name, True, tuple(_board(boards, each) for each in host.boards))
+        for name, host in boards.hosts.items()
+    )
+
+
+def _board(boards: Boards, each: LabBoard) -> Board:
+    group = each.group
+    return Board(
+        target_uid=each.uid,
+        family=group.family,
+        ram_bytes=group.ram_mib * MIB,
+        storage_bytes=group.storage_mib * MIB,
+        engines=tuple(
+            BoardEngine(name=name, supported_types=frozenset(kind.value for kind in types))
+            for name, types in group.engines.items()
+        ),
+        shares_with=frozenset(other.uid for other in boards.sharing(each)),
+    )
+
+
+def _arrival(
+    job: LabJob, lab: LabScenario, boards: Boards, seed: int, *, preempting: bool
+) -> Arrival:
+    """Return what a benchmark does.
+
+    Args:
+        preempting: Whether progress matters: some benchmark may preempt another.
+    """
+    asked = job.asked
+
+    def at(begin: datetime, moment_s: float | None) -> datetime | None:
+        return None if moment_s is None else begin + timedelta(seconds=moment_s - job.submit_s)
+
+    def describe(now: datetime) -> JobDescription:
+        return JobDescription(
+            model=asked.model or "model",
+            runtime=asked.engine,
+            benchmark_type=asked.benchmark_type,
+            target=None if job.target_uid else job.family,
+            target_uid=job.target_uid,
+            ram=asked.ram_mib * MIB,
+            storage=asked.storage_mib * MIB,
+            user_priority=asked.user_priority,
+            user_time_s=asked.user_time_s,
+            deadline=at(now, job.deadline_s),
+            start_time=at(now, job.start_s),
+            max_retries=asked.max_retries,
+            nb_inference=asked.nb_inference,
+            preemptible=asked.preemptible,
+            preemptible_measuring=asked.preemptible_measuring,
+            job_completion_threshold=asked.job_completion_threshold,
+            queue_timeout_s=asked.queue_timeout_s,
+        )
+
+    def plan(number: int, target_uid: str) -> TaskPlan:
+        board = boards.rows[boards.row_of_uid[target_uid]]
+        run_s, category = _draw(job, board, number, lab, seed)
+        failure = None if category is None else Failure(category=category, sentence="simulated")
+        return TaskPlan(
+            run_s=run_s, setup_s=0.0, exit_s=0.0, reports_half=preempting, reported=failure
+        )
+
+    return Arrival(
+        at_s=job.submit_s,
+        benchmark_id=job.job_id,
+        user_id=job.user,
+        describe=describe,
+        plan=plan,
+        model=asked.model,
+    )
+
+
+def _draw(
+    job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
+) -> tuple[float, FailureCategory | None]:
+    """Return for how long an attempt runs, and how it fails: as decisions only would draw it."""
+    if number <= len(job.failures):
+        past = job.failures[number - 1]
+        return max(past.after_s, 1e-3), past.category
+    run_s = job.run_s(board)
+    failure: FailureCategory | None = None
+    if job.bad_model or board.faults.task_rate:
+        faulty, share = stream(seed, "task faults", job.row, number).random(2).tolist()
+        if job.bad_model:
+            run_s, failure = run_s * share, FailureCategory.USER_MODEL
+        elif faulty < board.faults.task_rate:
+            run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
+    limit_s = job.asked.user_time_s or lab.max_run_s
+    if run_s > limit_s:
+        return limit_s, FailureCategory.TIMEOUT
+    return max(run_s, 1e-3), failure
+
+
+def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> None:
+    arriving = lab.arrivals.users if lab.arrivals is not None else ()
+    stated = {user.name: user for user in (*arriving, *lab.users)}
+    for name in sorted({*names, *stated}):
+        user = stated.get(name)
+        uow.accounts.add_user(
+            User(
+                user_id=name,
+                role=Role.SUBMITTER,
+                created_at=START,
+                max_priority=10,
+                max_running=None if user is None else user.max_running,
+                share=1.0 if user is None else user.share,
+            )
+        )
+    for row, lease in enumerate(lab.leases):
+        uow.reservations.add_lease(
+            Lease(
+                lease_id=f"lease-{row + 1}",
+                target_uid=lease.target_uid,
+                since=START + timedelta(seconds=lease.from_s),
+                until=START + timedelta(seconds=lease.to_s),
+                reason="simulated",
+                user_id=lease.user or None,
+            )
+        )
+
+
+# --- what happens to the lab ---------------------------------------------------------------------
+
+
+def _plan_faults(
+    simulation: ServiceSimulation, scenario: Scenario, lab: LabScenario, boards: Boards, seed: int
+) -> None:
+    cluster, agenda = simulation.cluster, simulation.agenda
+
+    def fail(what: str, name: str) -> None:
+        if what == "board":
+            cluster.fail_board(name, "its host finds it unusable", kills=True)
+        else:
+            cluster.fail_host(name, "off")
+
+    def repair(what: str, name: str) -> None:
+        if what == "board":
+            cluster.repair_board(name)
+        else:
+            cluster.repair_host(name)
+
+    for outage in lab.outages:
+        agenda.at(outage.from_s, partial(fail, outage.what, outage.name))
+        agenda.at(outage.to_s, partial(repair, outage.what, outage.name))
+    parts = [("board", board.uid, board.faults) for board in boards.rows]
+    parts += [("host", host.name, host.faults) for host in boards.hosts.values()]
+    for what, name, faults in parts:
+        times = _fault_times(what, name, faults, seed)
+
+        def plan_next(what: str, name: str, times: Iterator[tuple[float, float]]) -> None:
+            """Plan one fault at a time: how many there are depends on when the simulation ends."""
+            for from_s, to_s in times:
+                agenda.at(from_s, partial(fail, what, name))
+
+                def end(what: str = what, name: str = name) -> None:
+                    repair(what, name)
+                    plan_next(what, name, times)
+
+                agenda.at(to_s, end)
+                return
+
+        plan_next(what, name, times)
+    for change in lab.changes:
+        if change.what in ("drain", "resume"):
+            chosen = [
+                each.uid
+                for each in boards.rows
+                if change.target_uid == each.uid or change.family == each.group.family
+            ][: change.count]
+            drained = change.what == "drain"
+            agenda.at(change.at_s, partial(_drain, simulation, chosen, drained))
+
+
+def _fault_times(what: str, name: str, faults: Faults, seed: int) -> Iterator[tuple[float, float]]:
+    """Yield when a part fails and is repaired: as decisions only would draw it."""
+    between_s, repair_s = {
+        "board": (faults.board_mean_between_s, faults.board_mean_repair_s),
+        "host": (faults.host_mean_between_s, faults.host_mean_repair_s),
+    }[what]
+    if not between_s:
+        return
+    random = stream(seed, "faults", what, name)
+    now_s = 0.0
+    while True:
+        from_s = now_s + float(random.exponential(between_s))
+        now_s = from_s + float(random.exponential(repair_s))
+        yield from_s, now_s
+
+
+def _drain(simulation: ServiceSimulation, uids: Sequence[str], drained: bool) -> None:
+    at = simulation.now()
+
+    def put(uow: UnitOfWork) -> None:
+        for uid in uids:
+            made = BoardOverride(
+                target_uid=uid, drained=drained, reason="drained", by_user_id="operator", at=at
+            )
+            uow.board_overrides.put(made)
+
+    simulation.act_as_user(put)
+
+
+def _cancel(simulation: ServiceSimulation, job_id: str) -> None:
+    now = simulation.now()
+    with suppress(EdgeyardError):  # it may have ended
+        simulation.act_as_user(lambda uow: lifecycle.cancel(uow, job_id, now, "its owner"))
+
+
+def _report_progress(
+    simulation: ServiceSimulation, count: int, progress: Callable[[float], None]
+) -> None:
+    def report() -> None:
+        with simulation.observer.read() as uow:
+            live = len(uow.benchmarks.live_versions())
+        progress((len(simulation.submitted) - live) / count)
+        simulation.agenda.at(simulation.clocks.now_s + PROGRESS_EVERY_S, report)
+
+    simulation.agenda.at(PROGRESS_EVERY_S, report)
+
+
+# --- the result ----------------------------------------------------------------------------------
+
+
+def _result(
+    simulation: ServiceSimulation,
+    scenario: Scenario,
+    policy: str,
+    seed: int,
+    boards: Boards,
+    jobs: Sequence[LabJob],
+    wall_s: float,
+) -> SimulatedRun:
+    with simulation.observer.read() as uow:
+        found = {
+            each.benchmark_id: each for each in uow.benchmarks.get_many([j.job_id for j in jobs])
+        }
+        tried: defaultdict[str, list[Attempt]] = defaultdict(list)
+        for job in jobs:
+            tried[job.job_id] += uow.attempts.of(job.job_id)
+    rows, ended = [], [found[job.job_id] for job in jobs]
+    last: list[Attempt | None] = []
+    for job in jobs:
+        attempts = tried[job.job_id]
+        started = [each for each in attempts if each.started_at is not None]
+        last.append(started[-1] if started else None)
+        for each in started:
+            uid = each.placed_uid or each.target_uid
+            if uid is None or each.started_at is None:
+                continue
+            to = each.task_ended_at or each.ended_at or each.started_at
+            rows.append(
+                (_s(each.started_at), boards.row_of_uid[uid], job.row, _s(to), _how(each, found))
+            )
+    held = np.array(sorted(rows), dtype=np.float64).reshape(-1, 5)
+    return SimulatedRun(
+        meta=RunMeta(
+            scenario=scenario.name,
+            scenario_hash=scenario_hash(scenario),
+            world="boards",
+            policy=policy,
+            seed=seed,
+            version=__version__,
+            wall_s=wall_s,
+            cycles=simulation.tally.cycles,
+            events=simulation.tally.steps,
+            events_sha256=_hash(held),
+            figures={
+                "jobs_rendered": float(simulation.reader.rendered),
+                "jobs_read_back": float(simulation.reader.read_back),
+            },
+        ),
+        jobs=JobColumns(
+            job=np.array([job.job_id for job in jobs], dtype=np.str_),
+            user=np.array([job.user for job in jobs], dtype=np.str_),
+            submit_s=np.array([_s(each.submit_time) for each in ended], dtype=np.float64),
+            start_s=np.array(
+                [math.nan if each is None else _s(each.started_at) for each in last],
+                dtype=np.float64,
+            ),
+            end_s=np.array([_s(each.ended_at) for each in ended], dtype=np.float64),
+            board=np.array([_row(boards, each) for each in last], dtype=np.int64),
+            status=np.array([_STATUSES[each.status] for each in ended], dtype=np.int64),
+            attempts=np.array([len(tried[job.job_id]) for job in jobs], dtype=np.int64),
+            preemptions=np.array(
+                [
+                    sum(
+                        each.failure is not None
+                        and each.failure.category is FailureCategory.PREEMPTED
+                        for each in tried[job.job_id]
+                    )
+                    for job in jobs
+                ],
+                dtype=np.int64,
+            ),
+            deadline_s=np.array(
+                [math.nan if job.deadline_s is None else job.deadline_s for job in jobs],
+                dtype=np.float64,
+            ),
+            procs=np.ones(len(jobs), dtype=np.int64),
+        ),
+        occupancy=OccupancyColumns(
+            board=held[:, 1].astype(np.int64),
+            job=held[:, 2].astype(np.int64),
+            from_s=held[:, 0],
+            to_s=held[:, 3],
+            how=held[:, 4].astype(np.int64),
+        ),
+        series=_series(held, ended, len(boards.rows)),
+        boards=tuple(each.uid for each in boards.rows),
+        families=tuple(each.group.family for each in boards.rows),
+    )
+
+
+def _series(held: np.ndarray, ended: Sequence[Benchmark], boards: int) -> SeriesColumns:
+    """Return how many waited and ran over time."""
+    submitted = np.array([_s(each.submit_time) for each in ended])
+    gone = np.array([_s(each.ended_at) for each in ended])
+    times = np.concatenate((submitted, gone, held[:, 0], held[:, 3]))
+    count, runs_count = len(ended), len(held)
+    live = np.concatenate((np.ones(count), -np.ones(count), np.zeros(2 * runs_count)))
+    running = np.concatenate((np.zeros(2 * count), np.ones(runs_count), -np.ones(runs_count)))
+    order = np.argsort(times, kind="stable")
+    times, live, running = times[order], live[order].cumsum(), running[order].cumsum()
+    last_of_instant = np.append(times[1:] != times[:-1], True)
+    times, live, running = times[last_of_instant], live[last_of_instant], running[last_of_instant]
+    return SeriesColumns(
+        time_s=times,
+        pending=np.maximum(live - running, 0).astype(np.int64),
+        running=running.astype(np.int64),
+        busy_share=running / boards,
+        overloaded=np.zeros(len(times), dtype=np.int64),
+    )
+
+
+def _how(attempt: Attempt, found: dict[str, Benchmark]) -> int:
+    failure = attempt.failure or attempt.task_failure
+    if failure is None:
+        completed = found[attempt.benchmark_id].status is Status.COMPLETED
+        return runs.ENDED if completed else runs.STOPPED
+    if failure.category is FailureCategory.PREEMPTED:
+        return runs.PREEMPTED
+    return runs.LOST if failure.category in _LOST else runs.FAULTED
+
+
+def _row(boards: Boards, attempt: Attempt | None) -> int:
+    uid = None if attempt is None else attempt.placed_uid or attempt.target_uid
+    return runs.NO_BOARD if uid is None else boards.row_of_uid[uid]
+
+
+def _s(moment: datetime | None) -> float:
+    return math.nan if moment is None else (moment - START).total_seconds()
+
+
+def _hash(held: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(held).tobytes()).hexdigest()
