@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +46,23 @@ Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write each run to a file there, for edgeyard sim report."),
 ]
+
+
+class Depth(StrEnum):
+    """How much of the service is simulated."""
+
+    DECISIONS = "decisions"
+    SERVICE = "service"
+
+
+DepthOption = Annotated[
+    Depth,
+    typer.Option(
+        "--depth",
+        help="decisions: only what the service decides, fast; service: the whole service in "
+        "virtual time, with its database, its repairs and the jobs as HCL.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -58,6 +77,7 @@ def run(
     ],
     policy: Policies = None,
     seed: Seeds = None,
+    depth: DepthOption = Depth.DECISIONS,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,7 +89,12 @@ def run(
     from edgeyard.scheduler.sim.scenario import load_scenario
 
     simulate_and_show(
-        load_scenario(scenario), policy or ["default"], seed or [], out=out, as_json=as_json
+        load_scenario(scenario),
+        policy or ["default"],
+        seed or [],
+        depth=depth,
+        out=out,
+        as_json=as_json,
     )
 
 
@@ -78,6 +103,7 @@ def simulate_and_show(
     references: Sequence[str],
     seeds: Sequence[int],
     *,
+    depth: Depth = Depth.DECISIONS,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -92,7 +118,7 @@ def simulate_and_show(
     if out is not None and out.exists() and not out.is_dir():
         raise InvalidInput.at("--out", f"{out} is no folder")
     with known_plugins(Settings.load(None)) as known, sim_reports.progress() as advanced:
-        runs = simulate_all(scenario, references, seeds, known, advanced)
+        runs = simulate_all(scenario, references, seeds, known, advanced, depth)
         advanced("measuring", 0.0)
         report = make_report(
             runs,
@@ -114,12 +140,14 @@ def simulate_all(
     seeds: Sequence[int],
     known: Registry,
     advanced: Callable[[str, float], None] = lambda stage, share: None,
+    depth: Depth = Depth.DECISIONS,
 ) -> list[SimulatedRun]:
     """Return the runs of a scenario: each policy with each seed.
 
     Raises:
         InvalidInput: A policy is unknown, or a simulation is an error.
     """
+    from edgeyard.benchmark_api.bootstrap import simulate_whole_service
     from edgeyard.scheduler.sim.lab.world import simulate_lab
     from edgeyard.scheduler.sim.policies import policy_named
     from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
@@ -138,15 +166,12 @@ def simulate_all(
             raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
         for seed in seeds or [scenario.seed]:
             stage = f"{policy.name}, seed {seed}"
-            runs.append(
-                simulate(
-                    scenario,
-                    policy,
-                    plugins,
-                    seed=seed,
-                    progress=lambda share, stage=stage: advanced(stage, share),  # type: ignore[misc]
-                )
-            )
+            progress = partial(advanced, stage)
+            if depth is Depth.SERVICE:
+                run = simulate_whole_service(scenario, policy, known, seed=seed, progress=progress)
+            else:
+                run = simulate(scenario, policy, plugins, seed=seed, progress=progress)
+            runs.append(run)
     return runs
 
 

@@ -45,6 +45,13 @@ def test_run_compares_policies_and_writes_the_runs(scenario: str, tmp_path: Path
     assert sjf.jobs.start_s[3] == 0  # later ones are predicted from this one run
 
 
+def test_run_lives_the_whole_service_where_that_is_asked_for(scenario: str) -> None:
+    arguments = ["sim", "run", scenario, "--policy", "sjf", "--depth", "service", "--json"]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["runs"]
+
+
 def test_run_shows_a_table(scenario: str) -> None:
     found = CliRunner().invoke(app, ["sim", "run", scenario])
     assert found.exit_code == 0, found.output
