@@ -6,12 +6,13 @@ the two depths differ only in what the service adds: the moments of its turns, a
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -119,7 +120,8 @@ def simulate_service(
         if progress is not None:
             _report_progress(simulation, len(jobs), progress)
         limit_s = scenario.duration_s + scenario.drain_s
-        simulation.run(until_s=limit_s)
+        with _rare_collection():
+            simulation.run(until_s=limit_s)
         if simulation.broken:
             raise InvalidInput.at(
                 f"policy {policy}",
@@ -137,6 +139,17 @@ def simulate_service(
         return _result(simulation, scenario, policy, seed, boards, jobs, wall_s)
     finally:
         simulation.close()
+
+
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Look for unreachable cycles of objects seldom: the engine makes many short-lived values."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _checked(scenario: Scenario) -> LabScenario:
