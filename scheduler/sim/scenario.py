@@ -490,11 +490,18 @@ def _scenario(data: object, source: str) -> Scenario:
         scenario = msgspec.convert(data, Scenario)
     except msgspec.ValidationError as error:
         raise _invalid(source, str(error)) from error
-    problems = list(_problems(scenario))
-    if problems:
-        key, reason, accepted = problems[0]
-        raise InvalidInput.at(f"{source}: {key}", reason, accepted)
+    check_scenario(scenario, source=source)
     return scenario
+
+
+def check_scenario(scenario: Scenario, *, source: str = "scenario") -> None:
+    """Check what the types do not say, of a scenario that a program has built.
+
+    Raises:
+        InvalidInput: It is wrong.
+    """
+    for key, reason, accepted in _problems(scenario):
+        raise InvalidInput.at(f"{source}: {key}", reason, accepted)
 
 
 def _invalid(source: str, message: str) -> InvalidInput:

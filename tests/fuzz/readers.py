@@ -75,6 +75,9 @@ from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.model.quantities import duration_s, ratio
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
+from edgeyard.scheduler.sim.importers.alibaba import import_alibaba
+from edgeyard.scheduler.sim.importers.machines import Selection
+from edgeyard.scheduler.sim.importers.supercloud import import_supercloud
 from tests.builders import answers, nomad
 from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 from tests.builders.networks import DEMO, gemm
@@ -288,6 +291,30 @@ def _bodies(content: bytes, folder: Path) -> None:
                 parse(shape, tree)
             except InvalidInput:
                 continue
+
+
+def _supercloud(content: bytes, folder: Path) -> None:
+    import_supercloud(_file(folder, "jobs.csv", content), Selection(name="x", drop_large=True))
+
+
+def _supercloud_seeds() -> Sequence[bytes]:
+    return (
+        b"job_id,cpus_req,mem_req,time_run\n74426695482326,5,15360,415\n",
+        b"id_job,nodes_alloc,cpus_req,mem_req,time_submit,time_start,time_end,tres_req\n"
+        b'7,2,80,1000,50,60,160,"1=80,1002=4"\n8,1,4,9223372036854775908,40,45,50,"1=4"\n',
+    )
+
+
+def _alibaba(content: bytes, folder: Path) -> None:
+    nodes = _file(folder, "nodes.csv", b"sn,cpu_milli,memory_mib,gpu,model\na,32000,1000,2,T4\n")
+    import_alibaba(_file(folder, "pods.csv", content), Selection(name="x"), nodes=nodes)
+
+
+def _alibaba_seeds() -> Sequence[bytes]:
+    return (
+        b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,"
+        b"scheduled_time\np1,1500,10,1,250,T4,100,300,200\np2,1000,10,0,0,,100,300,\n",
+    )
 
 
 def _hcl(content: bytes, folder: Path) -> None:
@@ -580,6 +607,8 @@ READERS: Mapping[str, Reader] = {
         errors=(InvalidInput,),
         tree=True,
     ),
+    "jobs of SuperCloud": Reader(seeds=_supercloud_seeds, read=_supercloud, errors=(InvalidInput,)),
+    "pods of Alibaba": Reader(seeds=_alibaba_seeds, read=_alibaba, errors=(InvalidInput,)),
     "hcl": Reader(seeds=_hcl_seeds, read=_hcl, errors=(HclError,)),
     "form": Reader(
         seeds=_form_seeds,

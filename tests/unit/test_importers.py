@@ -21,6 +21,7 @@ from edgeyard.scheduler.sim.scenario import (
     PastFailure,
     Scenario,
     load_scenario,
+    scenario_hash,
 )
 from tests.builders.logs import swf_line, write_swf
 from tests.traces import trace
@@ -294,4 +295,6 @@ def test_what_is_imported_is_stored_with_its_source(
     assert run(path, "--tag", "supercloud").exit_code == 0
     listed = CliRunner().invoke(app, ["scenarios", "list", "--json"])
     (row,) = json.loads(listed.stdout)
+    written, _ = imported(path)
+    assert row["sha256"] == scenario_hash(written)
     assert (row["jobs"], row["source"], row["tags"]) == (1, "import jobs.csv", ["supercloud"])

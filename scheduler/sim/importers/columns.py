@@ -187,7 +187,7 @@ def _read(
         for name, column in wanted.items():
             if name not in places:
                 if isinstance(column, Number):
-                    numbers[name].append(np.full(len(chunk), column.missing))
+                    numbers[name].append(np.full(len(chunk), column.missing, dtype=np.float64))
                 else:
                     words[name] += [column.missing or ""] * len(chunk)
                 continue

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.scenario import built_in_scenarios
 from edgeyard.scheduler.sim.traces.text import opened_lines
 
 
@@ -33,7 +34,7 @@ def detect_format(path: Path) -> TraceFormat:
     names = path.name.removesuffix(".gz")
     if path.is_dir():
         return TraceFormat.EDGEYARD
-    if names.endswith((".toml", ".json")):
+    if names.endswith((".toml", ".json")) or str(path) in built_in_scenarios():
         return TraceFormat.SCENARIO
     if names.endswith(".swf"):
         return TraceFormat.SWF

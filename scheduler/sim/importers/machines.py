@@ -18,6 +18,7 @@ from edgeyard.scheduler.sim.scenario import (
     NodeJob,
     NodesScenario,
     Scenario,
+    check_scenario,
     scenario_from_json,
     scenario_to_json,
 )
@@ -192,9 +193,10 @@ def nodes_scenario(
         chosen.tolist(),
         submit.tolist(),
         *(
-            column[chosen].tolist()
-            for column in (jobs.run, jobs.cpus, jobs.memory_mb, jobs.gpus, jobs.nodes)
+            column[chosen].astype(np.float64).tolist()
+            for column in (jobs.run, jobs.cpus, jobs.memory_mb, jobs.gpus)
         ),
+        jobs.nodes[chosen].tolist(),
         jobs.requested[chosen].tolist(),
         strict=True,
     )
@@ -223,8 +225,9 @@ def nodes_scenario(
         description=description,
         nodes=NodesScenario(nodes=tuple(groups), jobs=tuple(listed)),
     )
+    check_scenario(scenario, source=str(jobs.path))
     left = counted(int(large.sum()), "that no node can run left out")
-    return Imported(scenario=checked(scenario), notes=(*notes, *left))
+    return Imported(scenario=scenario, notes=(*notes, *left))
 
 
 def jobs_that_ran(jobs: TraceJobs, ran: NDArray[np.bool_]) -> TraceJobs:
@@ -241,7 +244,10 @@ def jobs_that_ran(jobs: TraceJobs, ran: NDArray[np.bool_]) -> TraceJobs:
 
 
 def checked(scenario: Scenario) -> Scenario:
-    """Return a scenario that was built, after the checks that a file would go through."""
+    """Return a scenario that was built as a file would give it: checked, and 1 as 1.0 for a float.
+
+    Equal scenarios then have equal hashes.
+    """
     return scenario_from_json(scenario_to_json(scenario), source=scenario.name)
 
 
