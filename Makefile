@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,15 +63,18 @@ bubblewrap:
 prometheus:
 	@deploy/prometheus/install >/dev/null || true
 
+s3:
+	@deploy/s3/build >/dev/null || echo "Without an S3 service its tests are skipped (a failure where CI=true)." >&2
+
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus ## lint, types, import rules and all tests
+test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
-	@$(BIN)/pytest -n 2 tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus"
+	@$(BIN)/pytest -n 2 tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks

@@ -50,6 +50,7 @@ _NEEDED = (
     "nginx",
     "bubblewrap",
     "prometheus",
+    "s3",
 )
 
 

@@ -1,17 +1,23 @@
-"""A local S3 service, spoken to over HTTP; the fixtures are imported by ``tests/conftest.py``."""
+"""A real local S3 service; the fixtures are imported by ``tests/conftest.py``."""
 
 from __future__ import annotations
 
 import itertools
-import logging
+import os
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.process import free_port
 from edgeyard.scheduler.s3_files import S3Access
 
 KEY, SECRET = "edgeyard", "secret-of-the-bucket"
+_BUILD = Path(__file__).parents[1] / "deploy" / "s3" / "build"
+_START_S = 60.0
 _number = itertools.count(1)
 
 
@@ -29,18 +35,47 @@ def client(endpoint: str) -> Any:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a service, one a test process."""
-    from moto.server import ThreadedMotoServer
+    built = subprocess.run([_BUILD], capture_output=True, text=True, check=False)
+    if built.returncode:
+        pytest.skip(f"there is no S3 service: {built.stderr.strip()[-300:]}")
+    folder = tmp_path_factory.mktemp("s3")
+    for name in ("buckets", "attributes"):
+        (folder / name).mkdir()
+    address = f"127.0.0.1:{free_port()}"
+    command = [built.stdout.strip(), "--quiet", "--access", KEY, "--secret", SECRET]
+    command += [
+        "--port",
+        address,
+        "posix",
+        "--sidecar",
+        str(folder / "attributes"),
+        str(folder / "buckets"),
+    ]
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=os.environ) as service,
+    ):
+        try:
+            _await(service, f"http://{address}", folder / "log")
+            yield f"http://{address}"
+        finally:
+            service.terminate()
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+
+def _await(service: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
+    from botocore.exceptions import BotoCoreError
+
+    until_s = time.monotonic() + _START_S
+    while True:
+        try:
+            client(endpoint).list_buckets()
+            return
+        except BotoCoreError:
+            if service.poll() is not None or time.monotonic() > until_s:
+                raise AssertionError(f"the S3 service did not start: {log.read_text()}") from None
+        time.sleep(0.05)
 
 
 @pytest.fixture

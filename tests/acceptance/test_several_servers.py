@@ -211,6 +211,7 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced(
         _all_ran_once(first, [_submit(first, model)])
 
 
+@pytest.mark.s3
 def test_the_api_and_the_engine_may_be_two_servers_that_share_a_bucket(
     start_server: Start, s3_access: S3Access
 ) -> None:

@@ -31,7 +31,7 @@ Files = ContentFiles | S3Files
 Open = Callable[[str], Files]
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.s3)])
 def open_on(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens the same store from a machine of that name."""
     if request.param == "folder":
@@ -143,6 +143,7 @@ def test_room_is_shown_and_abandoned_uploads_are_swept(files: Files) -> None:
 # --- of the bucket alone --------------------------------------------------------------------------
 
 
+@pytest.mark.s3
 def test_the_cache_lets_go_of_what_nobody_read_lately(s3_access: S3Access, tmp_path: Path) -> None:
     files = S3Files(s3_access, tmp_path / "here")
     _store(files)
@@ -158,6 +159,7 @@ def test_the_cache_lets_go_of_what_nobody_read_lately(s3_access: S3Access, tmp_p
     assert files.path(SHA256).read_bytes() == CONTENT
 
 
+@pytest.mark.s3
 def test_the_cache_evicts_its_oldest_content_rather_than_refuse_an_upload(
     s3_access: S3Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_the_cache_evicts_its_oldest_content_rather_than_refuse_an_upload(
     assert files.path(paths[0].name).read_bytes() == oldest, "it is in the bucket still"
 
 
+@pytest.mark.s3
 def test_content_is_read_where_only_the_reserve_is_left(
     s3_access: S3Access, tmp_path: Path
 ) -> None:
@@ -187,6 +190,7 @@ def test_content_is_read_where_only_the_reserve_is_left(
     assert there.path(SHA256).read_bytes() == CONTENT
 
 
+@pytest.mark.s3
 def test_content_that_was_damaged_in_the_bucket_is_not_handed_out(
     s3_access: S3Access, s3_endpoint: str, tmp_path: Path
 ) -> None:
@@ -200,6 +204,7 @@ def test_content_that_was_damaged_in_the_bucket_is_not_handed_out(
     assert left == {"lock"}  # the empty file that orders renames and removals
 
 
+@pytest.mark.s3
 def test_foreign_objects_in_the_bucket_are_left_alone(
     s3_access: S3Access, s3_endpoint: str, tmp_path: Path
 ) -> None:
@@ -209,6 +214,7 @@ def test_foreign_objects_in_the_bucket_are_left_alone(
     assert not list(S3Files(s3_access, tmp_path / "here").contents(older_than_s=-10.0))
 
 
+@pytest.mark.s3
 def test_a_bucket_that_is_not_there_is_a_mistake_of_the_settings(
     s3_access: S3Access, tmp_path: Path
 ) -> None:
@@ -216,12 +222,14 @@ def test_a_bucket_that_is_not_there_is_a_mistake_of_the_settings(
         S3Files(replace(s3_access, bucket="no-such-bucket"), tmp_path / "here")
 
 
+@pytest.mark.s3
 def test_a_service_that_does_not_answer_is_unavailable(s3_access: S3Access, tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         S3Files(replace(s3_access, endpoint=f"http://127.0.0.1:{free_port()}"), tmp_path / "here")
 
 
 @pytest.mark.slow
+@pytest.mark.s3
 def test_a_service_that_hangs_holds_no_transaction_for_long(
     s3_access: S3Access, tmp_path: Path
 ) -> None:
@@ -242,5 +250,6 @@ def test_a_service_that_hangs_holds_no_transaction_for_long(
             assert time.monotonic() - began < 60  # three tries of a minute each before
 
 
+@pytest.mark.s3
 def test_secrets_are_not_shown(s3_access: S3Access) -> None:
     assert s3_service.SECRET not in repr(s3_access)
