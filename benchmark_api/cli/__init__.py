@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.cli import (
     scorers,
     server,
     simulating,
+    ste,
     submitting,
     testbed,
     watching,
@@ -82,6 +83,7 @@ _MODULES = (
     *(submitting, inferring, watching, benchmarks, results, campaigns, checking, nouns),
     *(policies, scorers, rendering, checkup, server, pruning, replaying, exporting, testbed),
     simulating,
+    ste,
     scenarios,
 )
 for _module in _MODULES:

@@ -1,0 +1,80 @@
+"""Runs of the test environment on disk: one folder a run, so that it can be shown and resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.sim.ste.controller import Episode
+from edgeyard.scheduler.sim.ste.training import write_whole
+
+RUN_FILE = "run.json"
+CHECKPOINT_FILE = "checkpoint.npz"
+FROZEN_FILE = "frozen.npz"
+"""The model as it was before the run."""
+
+
+class RunFolder:
+    """The runs of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, run_id: str) -> Path:
+        """Return the folder of a run.
+
+        Raises:
+            NotFound: It is no name of a run.
+        """
+        if not run_id or run_id != Path(run_id).name or run_id.startswith("."):
+            raise NotFound("run", run_id)
+        return self._folder / run_id
+
+    def save(self, run: Mapping[str, Any]) -> None:
+        """Write what is known of a run."""
+        folder = self.path(str(run["run_id"]))
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(run, indent=2, allow_nan=False)
+        write_whole(folder / RUN_FILE, text.encode())
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """Return a run.
+
+        Raises:
+            NotFound: There is none of this id.
+            InvalidInput: Its file can't be read.
+        """
+        path = self.path(run_id) / RUN_FILE
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise NotFound("run", run_id) from None
+        except (OSError, ValueError) as error:
+            raise InvalidInput.at(str(path), f"can't be read: {error}") from error
+        return found
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return all runs, newest first."""
+        found = [self.run(path.parent.name) for path in self._folder.glob(f"*/{RUN_FILE}")]
+        return sorted(found, key=lambda run: (str(run["created_at"]), run["run_id"]), reverse=True)
+
+
+def episode_to_json(episode: Episode) -> dict[str, Any]:
+    """Return an episode as plain JSON; null where a figure is not known."""
+    found: dict[str, Any] = _plain(asdict(episode))
+    return found
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
