@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -22,6 +21,7 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import (
     AsJson,
     Baseline,
@@ -249,9 +249,11 @@ def parse_seeds(text: str) -> list[int]:
         if not (low.isdecimal() and (high.isdecimal() or not dash)):
             raise InvalidInput.at("--seeds", f"{part!r} is no seed", "numbers and ranges: 1-20,30")
         first, last = int(low), int(high or low)
-        if first > last or last >= 2**63:
+        if first > last or last > MAX_SEED:
             raise InvalidInput.at(
-                "--seeds", f"{part!r} is no range", "from the lower to the higher"
+                "--seeds",
+                f"{part!r} is no range",
+                f"from the lower to the higher, up to {MAX_SEED}",
             )
         if last - first >= MAX_CELLS:
             raise InvalidInput.at("--seeds", f"{part!r} means too many", f"{MAX_CELLS:,} at most")
@@ -285,12 +287,13 @@ def swept_policy(reference: str, known: Registry) -> SweptPolicy:
     Raises:
         InvalidInput: There is none, or it is wrong.
     """
-    from edgeyard.scheduler.framework.policy import parse_policy, read_policy
+    from edgeyard.scheduler.framework.policy import read_policy
+    from edgeyard.scheduler.sim.policies import is_text, policy_named
     from edgeyard.scheduler.sim.sweep import SweptPolicy
 
+    policy = policy_named(reference, known)
     try:
-        text = read_policy(reference)
-        policy = parse_policy(text, source=reference)
+        text = read_policy(reference) if is_text(reference) else ""
         known.resolve(policy)
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
@@ -379,14 +382,18 @@ def simulate(cell: Cell) -> SimulatedRun:
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.framework.policy import parse_policy
+    from edgeyard.scheduler.sim.lab.world import simulate_lab
+    from edgeyard.scheduler.sim.policies import policy_named
+    from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
 
-    world = {"boards": "lab.world.simulate_lab", "nodes": "simulated_nodes.simulate_nodes"}
-    module, _, name = world[cell.scenario.world].rpartition(".")
-    simulated = getattr(import_module(f"edgeyard.scheduler.sim.{module}"), name)
+    simulated = simulate_lab if cell.scenario.world == "boards" else simulate_nodes
     with known_plugins(Settings.load(None)) as known:
-        policy = parse_policy(cell.policy.text, source=cell.policy.name)
-        run: SimulatedRun = simulated(cell.scenario, policy, known.resolve(policy), seed=cell.seed)
-        return run
+        policy = (
+            parse_policy(cell.policy.text, source=cell.policy.name)
+            if cell.policy.text
+            else policy_named(cell.policy.name, known)
+        )
+        return simulated(cell.scenario, policy, known.resolve(policy), seed=cell.seed)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import Policy, built_in_policies, load_policy
 from edgeyard.scheduler.framework.registry import Registry
 
@@ -13,18 +14,23 @@ QUEUE_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first", "edf": "earliest_deadl
 """Usual short names of queue policies."""
 
 
+def is_text(reference: str) -> bool:
+    """Return whether a reference means a policy with a text of its own: not a queue policy."""
+    return reference in built_in_policies() or reference in BASELINES or Path(reference).exists()
+
+
 def policy_named(reference: str, known: Registry) -> Policy:
-    """Return a policy of Edgeyard, of a TOML file, or ``default`` with another queue policy.
+    """Return a policy of Edgeyard, a baseline, one of a TOML file, or a changed ``default``.
 
     Args:
-        reference: A name, a path, or the name (also the usual short name) of a queue policy.
+        reference: A name, a path, or the name of a queue policy, which ``default`` then has.
         known: All plugins.
 
     Raises:
         InvalidInput: There is no such policy, or its file is wrong.
     """
     try:
-        if reference in built_in_policies() or Path(reference).exists():
+        if is_text(reference):
             return load_policy(reference)
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
@@ -32,8 +38,8 @@ def policy_named(reference: str, known: Registry) -> Policy:
     try:
         known.queue_policy(queue_policy)
     except ConfigError as error:
-        accepted = f"{', '.join(built_in_policies())}, a TOML file, or a queue policy (also: "
-        accepted += f"{', '.join(QUEUE_ALIASES)})"
+        names = ", ".join((*built_in_policies(), *BASELINES))
+        accepted = f"{names}, a TOML file, or a queue policy"
         reason = f"{reference}: no such file and no such policy; as a queue policy: "
         raise InvalidInput.at("--policy", reason + "; ".join(error.problems), accepted) from error
     return replace(load_policy("default"), name=reference, queue_policy=queue_policy)

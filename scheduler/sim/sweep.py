@@ -39,7 +39,8 @@ class SweptPolicy:
 
     Attributes:
         name: By which its runs are compared.
-        text: Its TOML: a changed text is another policy.
+        text: Its TOML: a changed text is another policy. "": it is ``default`` with the queue
+            policy of this name.
     """
 
     name: str

@@ -14,8 +14,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
+from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds, swept_policy
 from edgeyard.errors import InvalidInput
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.baselines import BASELINES
+from edgeyard.scheduler.framework.policy import load_policy, parse_policy
+from edgeyard.scheduler.sim.policies import policy_named
 from edgeyard.scheduler.sim.runs import load_run, save_run
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_from_toml
 from edgeyard.scheduler.sim.sweep import (
@@ -95,6 +99,18 @@ def test_a_changed_scenario_or_policy_is_another_cell() -> None:
     ]
     assert same.key == cell.key
     assert len({cell.key, *(each.key for each in others)}) == 5
+
+
+@pytest.mark.parametrize("name", ["fcfs", "easy", "min_min", "wfp3", "default"])
+def test_policies_are_those_of_sim_run(name: str) -> None:
+    known = registry(entry_points=False)
+    found = swept_policy(name, known)
+    policy = policy_named(name, known)
+    assert found.name == policy.name
+    if found.text:
+        assert parse_policy(found.text) == policy
+    if name in BASELINES:
+        assert policy == load_policy(name)
 
 
 def test_a_changed_log_is_another_cell(tmp_path: Path) -> None:
