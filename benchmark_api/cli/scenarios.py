@@ -289,10 +289,6 @@ def scenarios_import(
         bool,
         typer.Option("--drop-large", help="Leave out jobs that no node can run."),
     ] = False,
-    gpu_shares: Annotated[
-        bool,
-        typer.Option("--gpu-shares", help="With alibaba: count GPUs in thousandths."),
-    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a TOML or .json file instead of storing it."),
@@ -315,7 +311,6 @@ def scenarios_import(
         "--skip": skip > 0,
         "--count": count is not None,
         "--drop-large": drop_large,
-        "--gpu-shares": gpu_shares,
     }
     for flag in (each for each, is_given in given.items() if is_given):
         if flag not in _OPTIONS[chosen]:
@@ -326,7 +321,7 @@ def scenarios_import(
     )
     with progress() as advanced:
         imported = _imported(
-            chosen, file, selection, nodes, node or [], gpu_shares, partial(advanced, "reading")
+            chosen, file, selection, nodes, node or [], partial(advanced, "reading")
         )
     for each in imported.notes:
         session.report(f"{file.name}: {each}")
@@ -338,7 +333,7 @@ _OPTIONS: Mapping[TraceFormat, frozenset[str]] = {
     TraceFormat.SCENARIO: frozenset(),
     TraceFormat.SWF: _TRACE_FLAGS | {"--nodes"},
     TraceFormat.SUPERCLOUD: _TRACE_FLAGS | {"--nodes"},
-    TraceFormat.ALIBABA: (_TRACE_FLAGS - {"--node"}) | {"--nodes", "--gpu-shares"},
+    TraceFormat.ALIBABA: (_TRACE_FLAGS - {"--node"}) | {"--nodes"},
     TraceFormat.EDGEYARD: frozenset({"--name", "--skip", "--count"}),
 }
 
@@ -349,7 +344,6 @@ def _imported(
     selection: Selection,
     nodes: Path | None,
     node: list[str],
-    gpu_shares: bool,
     advanced: Callable[[float], None],
 ) -> Imported:
     from edgeyard.scheduler.sim.importers.machines import Imported, read_nodes
@@ -368,9 +362,7 @@ def _imported(
         if nodes is None:
             accepted = "--nodes openb_node_list_all_node.csv, which is beside the list of pods"
             raise InvalidInput.at("--nodes", "is missing", accepted)
-        return import_alibaba(
-            file, selection, nodes=nodes, gpu_shares=gpu_shares, advanced=advanced
-        )
+        return import_alibaba(file, selection, nodes=nodes, advanced=advanced)
     if nodes is not None and node:
         raise InvalidInput.at("--node", "goes without --nodes", "one of the two")
     groups = read_nodes(nodes) if nodes is not None else _groups(node)

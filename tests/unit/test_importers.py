@@ -107,7 +107,7 @@ def test_slurm_logs_share_a_jobs_needs_by_its_nodes(tmp_path: Path) -> None:
     assert scenario.name == "slurm-log"
 
 
-def test_alibaba_pods_share_gpus_or_take_whole_ones(tmp_path: Path) -> None:
+def test_alibaba_pods_get_shares_of_gpus(tmp_path: Path) -> None:
     rows = (
         "p1,1500,10,1,250,T4|V100,LS,Succeeded,100,300,200",
         "p2,1000,10,0,0,,LS,Pending,100,300,",
@@ -115,17 +115,15 @@ def test_alibaba_pods_share_gpus_or_take_whole_ones(tmp_path: Path) -> None:
     )
     path = write(tmp_path / "pods.csv", "\n".join([PODS, *rows]) + "\n")
     nodes = write(tmp_path / "nodes.csv", OPENB_NODES)
-    whole, result = imported(path, "--nodes", nodes)
-    assert jobs_of(whole) == (
+    scenario, result = imported(path, "--nodes", nodes)
+    assert jobs_of(scenario) == (
         NodeJob(job_id="p3", submit_s=0, run_s=10, cpus=32, memory_mb=10, gpus=2),
-        NodeJob(job_id="p1", submit_s=50, run_s=100, cpus=2, memory_mb=10, gpus=1),
+        NodeJob(job_id="p1", submit_s=50, run_s=100, cpus=1.5, memory_mb=10, gpus=0.25),
     )
-    for note in ("1 job that never ran", "a share of a GPU get a whole", "a model of GPU get any"):
+    for note in ("1 job that never ran", "a model of GPU get any"):
         assert note in result.stderr
-    shared, result = imported(path, "--nodes", nodes, "--gpu-shares", "--count", "2")
-    assert [job.gpus for job in jobs_of(shared)] == [2000, 250]
-    assert shared.nodes is not None
-    assert [(each.count, each.gpus) for each in shared.nodes.nodes] == [(2, 2000), (1, 0)]
+    assert scenario.nodes is not None
+    assert [(each.count, each.gpus) for each in scenario.nodes.nodes] == [(2, 2), (1, 0)]
     assert "--nodes: is missing" in run(path).stderr
 
 
@@ -258,7 +256,8 @@ def test_damaged_compression_and_too_many_rows_are_refused(
 
 def test_options_of_another_format_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "jobs.csv", TABLE_3)
-    assert "--gpu-shares: is not for supercloud files" in run(path, "--gpu-shares").stderr
+    folder = ("--format", "edgeyard", "--drop-large")
+    assert "--drop-large: is not for edgeyard files" in run(tmp_path, *folder).stderr
     assert "--node: cannot read '4x'" in run(path, "--node", "4x").stderr
     nodes = write(tmp_path / "nodes.csv", NODES + NODES.splitlines()[1] + "\n")
     assert "goes without --nodes" in run(path, "--node", "4:1", "--nodes", nodes).stderr

@@ -4,10 +4,9 @@ Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads 
 Gradient Descent", USENIX ATC 2023; https://github.com/alibaba/clusterdata,
 ``cluster-trace-gpu-v2023``.
 
-What is kept, and how: CPUs are thousandths, rounded up to whole ones. A share of a GPU counts as a
-whole GPU; with ``gpu_shares`` GPUs are counted in thousandths on nodes and pods, as one pool a
-node. A pod runs from ``scheduled_time`` to ``deletion_time``; one that was never scheduled is left
-out. Which model of GPU a pod wants (``gpu_spec``) is not modelled.
+What is kept, and how: CPUs are in thousandths; a pod with one GPU gets the share of it that
+``gpu_milli`` states. A pod runs from ``scheduled_time`` to ``deletion_time``; one that was never
+scheduled is left out. Which model of GPU a pod wants (``gpu_spec``) is not modelled.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def import_alibaba(
     selection: Selection,
     *,
     nodes: Path,
-    gpu_shares: bool = False,
     advanced: Callable[[float], None] = lambda share: None,
 ) -> Imported:
     """Read a list of pods.
@@ -65,13 +63,12 @@ def import_alibaba(
         path: The CSV file of pods (``openb_pod_list_*.csv``), plain or compressed by gzip.
         selection: Which pods.
         nodes: The CSV file of nodes (``openb_node_list_all_node.csv``).
-        gpu_shares: Count GPUs in thousandths, so that several pods share one.
         advanced: Called now and then with the share of the file that was read.
 
     Raises:
         InvalidInput: A line is wrong; names line and field.
     """
-    groups = _nodes(nodes, gpu_shares)
+    groups = _nodes(nodes)
     table = read_columns(path, _PODS, advanced)
     created, deleted = table.numbers["created"], table.numbers["deleted"]
     scheduled = table.numbers["scheduled"]
@@ -80,8 +77,7 @@ def import_alibaba(
     table.refuse("deleted", placed & (deleted < 0), "the end of the pod, which was scheduled")
     table.refuse("deleted", placed & (deleted < scheduled), "scheduled_time or later")
     gpus = table.numbers["gpus"]
-    if gpu_shares:
-        gpus = gpus * table.numbers["share"]
+    shared = (gpus == 1) & (table.numbers["share"] > 0)
     ran = placed & (deleted > scheduled)
     jobs = TraceJobs(
         path=path,
@@ -90,17 +86,14 @@ def import_alibaba(
         job_id=table.words["name"],
         submit=created,
         run=deleted - scheduled,
-        cpus=np.ceil(table.numbers["cpu"] / _MILLI).astype(np.int64),
-        memory_mb=np.ceil(table.numbers["memory"]).astype(np.int64),
-        gpus=gpus.astype(np.int64),
+        cpus=table.numbers["cpu"] / _MILLI,
+        memory_mb=table.numbers["memory"],
+        gpus=np.where(shared, table.numbers["share"] / _MILLI, gpus),
         nodes=np.ones(len(table), dtype=np.int64),
         requested=np.full(len(table), np.nan),
         user=[""] * len(table),
     )
     notes = counted(int((~ran).sum()), "that never ran left out")
-    if not gpu_shares:
-        shares = (table.numbers["gpus"] == 1) & (table.numbers["share"] < _MILLI) & ran
-        notes += counted(int(shares.sum()), "that want a share of a GPU get a whole one")
     wanted = np.array([spec != "" for spec in table.words["spec"]]) & ran
     notes += counted(int(wanted.sum()), "that want a model of GPU get any")
     return nodes_scenario(
@@ -113,7 +106,7 @@ def import_alibaba(
     )
 
 
-def _nodes(path: Path, gpu_shares: bool) -> tuple[NodeGroup, ...]:
+def _nodes(path: Path) -> tuple[NodeGroup, ...]:
     table = read_columns(path, _NODES)
     seen: set[str] = set()
     for row, name in enumerate(table.words["name"]):
@@ -135,7 +128,7 @@ def _nodes(path: Path, gpu_shares: bool) -> tuple[NodeGroup, ...]:
             count=count,
             cpu_cores=cores,
             memory_mb=memory,
-            gpus=gpus * _MILLI if gpu_shares else gpus,
+            gpus=gpus,
             name=f"{model or 'cpu'}-{number}",
         )
         for number, ((cores, memory, gpus, model), count) in enumerate(kinds.items(), 1)

@@ -83,9 +83,9 @@ class TraceJobs:
     job_id: Sequence[str]
     submit: Floats
     run: Floats
-    cpus: Integers
-    memory_mb: Integers
-    gpus: Integers
+    cpus: Floats
+    memory_mb: Floats
+    gpus: Floats
     nodes: Integers
     requested: Floats
     user: Sequence[str]
@@ -180,8 +180,8 @@ def nodes_scenario(
         row = int(chosen[np.flatnonzero(large)[np.argmin(jobs.line[chosen[large]])]])
         reason = (
             f"{jobs.field}: job {jobs.job_id[row]} needs {jobs.nodes[row]} node(s) with "
-            f"{jobs.cpus[row]} CPUs, {jobs.memory_mb[row]} MB and {jobs.gpus[row]} GPUs, which "
-            f"{len(chosen[large])} job(s) of this file can't get"
+            f"{jobs.cpus[row]:g} CPUs, {jobs.memory_mb[row]:.15g} MB and {jobs.gpus[row]:g} GPUs, "
+            f"which {len(chosen[large])} job(s) of this file can't get"
         )
         where = f"{jobs.path}, line {jobs.line[row]}"
         raise InvalidInput.at(where, reason, "other nodes, or --drop-large")

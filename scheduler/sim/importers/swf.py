@@ -40,7 +40,7 @@ def import_swf(
     groups = nodes or [
         NodeGroup(cpu_cores=log.max_procs or no_processors(log, "--node CORES:MB"), memory_mb=1)
     ]
-    zeros = np.zeros(len(log), dtype=np.int64)
+    zeros = np.zeros(len(log))
     jobs = TraceJobs(
         path=path,
         line=log.line,
@@ -48,10 +48,10 @@ def import_swf(
         job_id=[str(job) for job in log.job.tolist()],
         submit=log.submit,
         run=log.run,
-        cpus=log.procs,
+        cpus=log.procs.astype(np.float64),
         memory_mb=zeros,
         gpus=zeros,
-        nodes=zeros + 1,
+        nodes=np.ones(len(log), dtype=np.int64),
         requested=log.requested,
         user=["" if user < 0 else str(user) for user in log.user.tolist()],
     )
