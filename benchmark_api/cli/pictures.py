@@ -62,7 +62,9 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     }
     yield Text()
     yield facts_table({name: value for name, value in facts.items() if value})
-    description = benchmark.description
+    description = {**benchmark.description}
+    if "user_priority" in description:  # as `prioritise` changed it
+        description["user_priority"] = raw.get("user_priority")
     order = [*_SHOWN_FIRST, *(name for name in description if name not in _SHOWN_FIRST)]
     fields = {name: plain(description.get(name)) for name in order if name not in _HIDDEN}
     yield Text("\nDescription", style="bold")

@@ -125,6 +125,16 @@ def test_a_refused_parameter_is_named(server: FakeServer) -> None:
     assert "--parameter thread: is unknown" in done.stderr
 
 
+def test_the_present_priority_is_shown(server: FakeServer) -> None:
+    changed = benchmark(user_priority=8)
+    description = changed["description"]
+    assert isinstance(description, dict)
+    server.on("GET", ONE, {**changed, "description": {**description, "user_priority": 3}})
+    shown = " ".join(run("show", ID).stdout.split())
+    assert "user_priority 8" in shown
+    assert "user_priority 3" not in shown
+
+
 def test_the_attributes_of_boards_are_listed(server: FakeServer) -> None:
     item = {
         "name": "memory.ram",
