@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +48,26 @@ def export(
     (the outcome of each attempt); they join by benchmark_id. Reads the server's database; the
     server may keep running.
     """
+    names = ("benchmarks", "decisions", "outcomes")
+    written = export_tables(folder, names, since, until, data_dir, config)
+    if as_json:
+        from edgeyard.benchmark_api.cli.output import emit_json
+
+        emit_json(written)
+        return
+    for each in written:
+        echo(f"{each['rows']:>8} {each['table']} in {each['file']}")
+
+
+def export_tables(
+    folder: Path,
+    names: Sequence[str],
+    since: datetime | None,
+    until: datetime | None,
+    data_dir: Path | None,
+    config: Path | None,
+) -> list[dict[str, object]]:
+    """Write tables of the server's database as Parquet; without pyarrow exit with 2."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -63,21 +83,14 @@ def export(
             "decisions": lambda: _decisions(store, known, utc(since), utc(until)),
             "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
         }
-        written = [
+        return [
             {
                 "table": name,
                 "file": str(folder / f"{name}.parquet"),
-                "rows": _write(folder / f"{name}.parquet", schemas[name], rows()),
+                "rows": _write(folder / f"{name}.parquet", schemas[name], tables[name]()),
             }
-            for name, rows in tables.items()
+            for name in names
         ]
-    if as_json:
-        from edgeyard.benchmark_api.cli.output import emit_json
-
-        emit_json(written)
-        return
-    for each in written:
-        echo(f"{each['rows']:>8} {each['table']} in {each['file']}")
 
 
 def _schemas() -> dict[str, pyarrow.Schema]:

@@ -1,7 +1,8 @@
-"""``sim run``: a scenario under policies, in virtual time."""
+"""``sim run`` and ``sim from-history``: a lab under policies, in virtual time."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, StopRule
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -96,6 +99,63 @@ def run(
         out=out,
         as_json=as_json,
     )
+
+
+def from_history(
+    since: Since = None,
+    until: StopRule = None,
+    policy: Policies = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Read this folder of edgeyard export instead of the server's database.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Write the scenario, for edgeyard sim run."),
+    ] = None,
+    out: Out = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Live the recorded days of a lab under another policy.
+
+    Benchmarks arrive when they were submitted, run for as long as they ran, and their attempts fail
+    as they did; when and where they start follows from the policy. The boards are those that ran
+    benchmarks. Reads the server's database; the server may keep running.
+    """
+    from edgeyard.scheduler.sim.importers.history import import_history
+    from edgeyard.scheduler.sim.importers.machines import Selection
+    from edgeyard.scheduler.sim.scenario import scenario_to_toml
+
+    if export is not None and (since or until or data_dir or config):
+        raise InvalidInput.at("--export", "goes without --since, --until, --data-dir and --config")
+    if save is not None and not save.absolute().parent.is_dir():
+        raise InvalidInput.at("--save", f"there is no folder {save.absolute().parent}")
+    with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
+        if export is None:
+            export_tables(Path(folder), ("benchmarks", "outcomes"), since, until, data_dir, config)
+        imported = import_history(export or Path(folder), Selection(name="history"))
+    scenario = _with_enough_time(imported.scenario)
+    for note in imported.notes:
+        echo(f"edgeyard: {note}", err=True)
+    if save is not None:
+        save.write_text(scenario_to_toml(scenario), encoding="utf-8")
+    simulate_and_show(scenario, policy or ["default"], [], out=out, as_json=as_json)
+
+
+def _with_enough_time(scenario: Scenario) -> Scenario:
+    """Return the scenario with a time limit that no recorded run exceeds."""
+    import msgspec
+
+    lab = scenario.lab
+    assert lab is not None
+    max_run_s = max([lab.max_run_s, *(1.5 * job.run_s for job in lab.jobs)])
+    lab = msgspec.structs.replace(lab, max_run_s=max_run_s)
+    return msgspec.structs.replace(scenario, lab=lab)
 
 
 def simulate_and_show(
@@ -196,3 +256,4 @@ def _write(runs: Sequence[SimulatedRun], folder: Path) -> list[Path]:
 def add_to(group: typer.Typer) -> None:
     """Add the commands to the group ``sim``."""
     group.command("run")(run)
+    group.command("from-history")(from_history)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,59 @@ def test_wrong_input_is_one_clear_error(
     assert found.exit_code == 1
     assert message in " ".join(found.output.split())
     assert [path.name for path in tmp_path.iterdir()] == ["lab.toml"]
+
+
+def test_a_recorded_history_is_lived_under_another_policy(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    began = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    lasted = {"b0": 300.0, "b1": 200.0, "b2": 50.0}
+    benchmarks = [
+        {
+            "benchmark_id": each,
+            "user_id": "ada",
+            "submit_time": began + timedelta(seconds=row),
+            "description": "{}",
+        }
+        for row, each in enumerate(lasted)
+    ]
+    outcomes = [
+        {
+            "benchmark_id": each,
+            "attempt": 1,
+            "target_uid": "rpi5-0001-0001",
+            "family": "rpi5",
+            "engine": "ort",
+            "benchmark_type": "TYPE1",
+            "model_sha256": "0" * 64,
+            "run_s": run_s,
+            "failure_category": None,
+            "ended_at": began + timedelta(hours=1),
+        }
+        for each, run_s in lasted.items()
+    ]
+    folder = tmp_path / "export"
+    folder.mkdir()
+    parquet.write_table(pyarrow.Table.from_pylist(benchmarks), folder / "benchmarks.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(outcomes), folder / "outcomes.parquet")
+    out, saved = tmp_path / "runs", tmp_path / "history.toml"
+    found = CliRunner().invoke(
+        app,
+        [
+            *("sim", "from-history", "--export", str(folder), "--policy", "fifo", "--json"),
+            *("--out", str(out), "--save", str(saved)),
+        ],
+    )
+    assert found.exit_code == 0, found.output
+    (file,) = out.iterdir()
+    run = load_run(file)
+    assert run.jobs.start_s.tolist() == [0, 300, 500]
+    again = CliRunner().invoke(app, ["sim", "run", str(saved), "--json"])
+    assert again.exit_code == 0, again.output
+
+
+def test_from_history_reads_the_servers_database(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["sim", "from-history", "--data-dir", str(tmp_path / "none")])
+    assert found.exit_code in (1, 2)
+    assert "none" in found.output
