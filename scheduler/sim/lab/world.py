@@ -439,15 +439,11 @@ class LabWorld:
                     raise self._endless("no board runs anything and nothing is to come")
             self._wake()
 
-    def _decide(self) -> None:
-        self._cycle_is_due, self._last_cycle_s = False, self.now_s
-        self._heartbeat += 1
-        if not self._queue:
-            return
-        self.cycles += 1
+    def cycle_input(self) -> CycleInput:
+        """Return what a cycle that begins now depends on, as the service would see it."""
         now = self._time(self.now_s)
         age_s = self._lab.faults.stale_twin_s
-        given = CycleInput(
+        return CycleInput(
             snapshot=self.boards.snapshot(
                 now, self.now_s, age_s, now - timedelta(seconds=age_s) if age_s else now
             ),
@@ -457,6 +453,14 @@ class LabWorld:
             knowledge=self._knowledge(now),
             seed=(self._seed << 24) + self.cycles,
         )
+
+    def _decide(self) -> None:
+        self._cycle_is_due, self._last_cycle_s = False, self.now_s
+        self._heartbeat += 1
+        if not self._queue:
+            return
+        self.cycles += 1
+        given = self.cycle_input()
         result = decide(given, self._policy, self._plugins)
         if result.faults:
             raise InvalidInput.at(
