@@ -10,9 +10,6 @@ from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import Policy, built_in_policies, load_policy
 from edgeyard.scheduler.framework.registry import Registry
 
-QUEUE_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first", "edf": "earliest_deadline"}
-"""Usual short names of queue policies."""
-
 
 def is_text(reference: str) -> bool:
     """Return whether a reference means a policy with a text of its own: not a queue policy."""
@@ -34,12 +31,11 @@ def policy_named(reference: str, known: Registry) -> Policy:
             return load_policy(reference)
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
-    queue_policy = QUEUE_ALIASES.get(reference, reference)
     try:
-        known.queue_policy(queue_policy)
+        known.queue_policy(reference)
     except ConfigError as error:
         names = ", ".join((*built_in_policies(), *BASELINES))
         accepted = f"{names}, a TOML file, or a queue policy"
         reason = f"{reference}: no such file and no such policy; as a queue policy: "
         raise InvalidInput.at("--policy", reason + "; ".join(error.problems), accepted) from error
-    return replace(load_policy("default"), name=reference, queue_policy=queue_policy)
+    return replace(load_policy("default"), name=reference, queue_policy=reference)
