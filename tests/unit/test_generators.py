@@ -14,6 +14,8 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.scenarios import Kind
 from edgeyard.scheduler.sim.generators.labs import LAB_KINDS, LabOptions, capacity_per_hour
 from edgeyard.scheduler.sim.generators.paper import PAPER_KINDS, RATES, PaperOptions
+from edgeyard.scheduler.sim.lab.boards import Boards
+from edgeyard.scheduler.sim.lab.jobs import draw_jobs
 from edgeyard.scheduler.sim.scenario import (
     LabScenario,
     NodeJob,
@@ -139,3 +141,14 @@ def test_wrong_options_are_refused(tmp_path: Path, words: list[str], message: st
     assert refused.exit_code == 1
     assert message in refused.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["poisson", "bernoulli", "diurnal"])
+def test_what_a_generated_lab_draws_has_the_stated_rate(kind: str) -> None:
+    rate, days = 200.0, 5
+    options = LabOptions(name="x", seed=5, duration_s=days * 86400.0, rate_per_hour=rate)
+    scenario = LAB_KINDS[kind](options)
+    assert scenario.lab is not None
+    drawn = len(draw_jobs(scenario, scenario.lab, Boards(scenario.lab, 5), 5))
+    law = poisson(rate * 24 * days)
+    assert law.ppf(UNLIKELY) <= drawn <= law.ppf(1 - UNLIKELY)
