@@ -30,6 +30,7 @@ import simpy
 from numpy.typing import NDArray
 
 import edgeyard.scheduler.sim.environments  # noqa: F401  # registers them with Gymnasium
+from benchmarks.lab_days import lab_day, small_cycle
 from benchmarks.tables import Row, median_interval
 from edgeyard.benchmark_api.bootstrap import simulate_whole_service
 from edgeyard.plugins.builtin import registry
@@ -83,7 +84,8 @@ CASES = (
 
 def run() -> list[Row]:
     """All rows."""
-    return [*_replays(), _paper_env(), _paper_env_vectorised(), _service_day()]
+    lab = [small_cycle(), lab_day()]
+    return [*_replays(), _paper_env(), _paper_env_vectorised(), *lab, _service_day()]
 
 
 def _service_day() -> Row:
