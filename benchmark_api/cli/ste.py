@@ -260,6 +260,66 @@ def run(
     _show(record)
 
 
+class Service(StrEnum):
+    """Services of the test environment that run by themselves."""
+
+    TWIN = "twin"
+    SCHEDULER = "scheduler"
+
+
+def serve(
+    service: Annotated[Service, typer.Argument(help="Which service.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    twin: Annotated[
+        str, typer.Option(metavar="URL", help="The digital twin, for the scheduler.")
+    ] = "",
+    policy: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Its scorers are the registered schedulers.")
+    ] = "learned",
+    models: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of registered models.")
+    ] = None,
+) -> None:
+    """Serve the digital twin or the scheduler controller by itself.
+
+    Callers send the token of the variable EDGEYARD_STE_TOKEN; without a token the service listens
+    on loopback addresses alone.
+    """
+    import os
+
+    import uvicorn
+
+    from edgeyard.benchmark_api import ste_services
+    from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+
+    token = os.environ.get("EDGEYARD_STE_TOKEN", "")
+    if not token and host not in ("127.0.0.1", "::1", "localhost"):
+        reason = f"{host} is reached by others, and EDGEYARD_STE_TOKEN states no token"
+        raise InvalidInput.at("--host", reason, "127.0.0.1, or a token")
+    if service is Service.TWIN:
+        uvicorn.run(ste_services.twin_app(DigitalTwin(), token), host=host, port=port)
+        return
+    if not twin:
+        raise InvalidInput.at("--twin", "is missing", "the URL of the digital twin")
+    import httpx
+
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.framework.policy import load_policy
+    from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
+
+    chosen = load_policy(policy)
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=twin, headers=headers, timeout=60.0) as client:
+        controller = SchedulerController(
+            ste_services.HttpTwin(client),
+            chosen,
+            registry(models=models).resolve(chosen),
+            monotonic_s=time.monotonic,
+        )
+        uvicorn.run(ste_services.scheduler_app(controller, token), host=host, port=port)
+
+
 def list_(runs_dir: RunsDir = None, as_json: AsJson = False) -> None:
     """List past runs, newest first."""
     found = _runs(runs_dir).runs()
@@ -472,6 +532,7 @@ def add_to(app: typer.Typer) -> None:
         help="DECICE's synthetic test environment.", no_args_is_help=True, rich_markup_mode=None
     )
     group.command("run")(run)
+    group.command("serve")(serve)
     group.command("list")(list_)
     group.command("show")(show_)
     app.add_typer(group, name="ste")

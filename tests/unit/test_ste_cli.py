@@ -81,3 +81,10 @@ def test_wrong_input_is_refused_and_leaves_no_run(
     assert done.exit_code != 0
     assert reason in f"{done.stderr}{done.exception}"
     assert not list(runs.glob("*"))
+
+
+def test_a_service_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDGEYARD_STE_TOKEN", raising=False)
+    done = ste("serve", "twin", "--port", "8081", "--host", "0.0.0.0")
+    assert done.exit_code != 0
+    assert "EDGEYARD_STE_TOKEN" in f"{done.stderr}{done.exception}"
