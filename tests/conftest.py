@@ -55,6 +55,16 @@ _NEEDED = (
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):  # type: ignore[no-untyped-def]
+    """Undo the umask that a server's start sets: with it the sandbox reads no folder."""
+    before = os.umask(0o022)
+    os.umask(before)
+    done = yield
+    os.umask(before)
+    return done
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Turn a skip of a test that needs a program into a failure where CI=true."""
     report = yield
