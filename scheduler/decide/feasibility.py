@@ -75,7 +75,8 @@ def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner)
                 Reason(plugin, code, place, refusal)
                 for code, refusal in enumerate(refusals, start=1)
             ]
-        answers.append((answer, before, refusals))
+        if answer.any():  # most filters refuse nobody
+            answers.append((answer, before, refusals))
     codes = np.zeros(batch.shape, dtype=np.uint8)
     # The last writer wins: first what is not now, then what is never, each from last to first.
     written: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Filter, Ledger, UserFilter
@@ -37,9 +38,8 @@ class Ledgers:
 def open_ledgers(batch: Batch, filters: Sequence[Filter], runner: PluginRunner) -> Ledgers:
     """Return new ledgers of all filters that bound users."""
     found = (
-        runner.ledger(each, batch)
+        runner.ledger(cast(UserFilter, each), batch)
         for each in filters
-        # To look a protocol up takes long: most are not asked.
-        if hasattr(each, "ledger") and isinstance(each, UserFilter)
+        if hasattr(each, "ledger")  # what else the protocol requires, every filter has
     )
     return Ledgers([each for each in found if each is not None])
