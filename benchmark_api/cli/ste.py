@@ -124,11 +124,17 @@ def run(
     shown: Annotated[
         ShownSteps, typer.Option("--steps", help="Rounds whose thirteen steps are shown.")
     ] = ShownSteps.FIRST,
+    twin: Annotated[
+        str, typer.Option(metavar="URL", help="A digital twin of its own; with --scheduler.")
+    ] = "",
+    scheduler: Annotated[
+        str, typer.Option(metavar="URL", help="A scheduler controller of its own; with --twin.")
+    ] = "",
     runs_dir: RunsDir = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the synthetic test environment in one process.
+    """Run the synthetic test environment, in one process or with its services.
 
     Each round goes through DECICE's thirteen steps, from the scenario through the digital twin and
     all registered schedulers to the final decisions, by the same decision core as the server.
@@ -153,6 +159,9 @@ def run(
         raise InvalidInput.at("SCENARIO", "is missing", "a file, or a name of the ScenarioDB")
     if new and not train:
         raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
+    if bool(twin) != bool(scheduler) or (twin and train):
+        reason = "goes with --scheduler, and without --train: models are trained in one process"
+        raise InvalidInput.at("--twin", reason, "both URLs, or neither")
     if train and models is None:
         raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
     found = _scenario(scenario, db)
@@ -200,7 +209,11 @@ def run(
     runs.save(record)
     if trainer is not None and not resume:
         training.write_checkpoint(runs.path(run_id) / FROZEN_FILE, trainer.state)
-    controller = _controller(found, chosen, plugins, trainer)
+    controller = (
+        _remote_controller(found, twin, scheduler)
+        if twin
+        else _controller(found, chosen, plugins, trainer)
+    )
     reports: list[RoundReport] = []
     try:
         with progress() as advanced:
@@ -309,7 +322,7 @@ def serve(
     from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 
     chosen = load_policy(policy)
-    headers = {"Authorization": f"Bearer {token}"}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(base_url=twin, headers=headers, timeout=60.0) as client:
         controller = SchedulerController(
             ste_services.HttpTwin(client),
@@ -397,6 +410,23 @@ def _controller(
         twin, policy, plugins, monotonic_s=time.monotonic, trainer=trainer
     )
     return Controller(_Only(scenario), twin, LocalScheduling(scheduling))
+
+
+def _remote_controller(scenario: Scenario, twin: str, scheduler: str) -> Controller:
+    """Return a controller of services; their connections last as long as the process."""
+    import os
+
+    import httpx
+
+    from edgeyard.benchmark_api.ste_services import HttpScheduling, HttpTwin
+    from edgeyard.scheduler.sim.ste.controller import Controller
+
+    token = os.environ.get("EDGEYARD_STE_TOKEN", "")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    twin_client, scheduler_client = (
+        httpx.Client(base_url=url, headers=headers, timeout=60.0) for url in (twin, scheduler)
+    )
+    return Controller(_Only(scenario), HttpTwin(twin_client), HttpScheduling(scheduler_client))
 
 
 def _judge(

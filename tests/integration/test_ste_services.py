@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import uvicorn
@@ -22,7 +26,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
-from tests.builders.ste import OneScenario, environment, quick_policy, scenario
+from tests.builders.ste import SCENARIO, OneScenario, environment, quick_policy, scenario
 
 TOKEN = "a-token-of-the-test"
 
@@ -70,3 +74,45 @@ def test_services_decide_as_one_process_does() -> None:
     assert [each.answer.decisions for each in found] == [each.answer.decisions for each in expected]
     for each in found:
         assert [step.step for step in each.steps] == list(range(1, 14))
+
+
+def test_separate_processes_do_the_thirteen_steps(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(SCENARIO.format(duration_s=60.0))
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        ports = [each.getsockname()[1] for each in (a, b)]
+    twin, scheduler = (f"http://127.0.0.1:{port}" for port in ports)
+    program = [sys.executable, "-m", "edgeyard", "ste"]
+    started = [
+        subprocess.Popen([*program, "serve", *more], stderr=subprocess.DEVNULL)
+        for more in (
+            ["twin", "--port", str(ports[0])],
+            ["scheduler", "--port", str(ports[1]), "--twin", twin, "--policy", "default"],
+        )
+    ]
+    try:
+        for url in (twin, scheduler):
+            _await_health(url, time.monotonic() + 120)
+        done = subprocess.run(
+            [*program, "run", str(file), "--twin", twin, "--scheduler", scheduler, "--json",
+             "--policy", "default", "--steps", "all", "--runs", str(tmp_path / "runs")],
+            capture_output=True, check=True, text=True, timeout=240,
+        )  # fmt: skip
+    finally:
+        for each in started:
+            each.terminate()
+            each.wait(60)
+    rounds = json.loads(done.stdout)["rounds"]
+    assert any(each["answer"]["decisions"] for each in rounds)
+    for each in rounds:
+        assert [step["step"] for step in each["steps"]] == list(range(1, 14))
+
+
+def _await_health(url: str, until_s: float) -> None:
+    while True:
+        try:
+            if httpx.get(f"{url}/health_check").status_code == 200:
+                return
+        except httpx.HTTPError:
+            assert time.monotonic() < until_s, f"{url} did not start"
+        time.sleep(0.1)
