@@ -12,6 +12,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 ROOT = Path(next(iter(edgeyard.__path__)))
 MAKERS = {
     "scheduler/model/waiting_reasons.py",
+    "scheduler/sim/ste/documents.py",  # as a document states them
     "scheduler/store/rows.py",  # as they were stored
 }
 
