@@ -182,6 +182,7 @@ def measure(
     outputs = session.run(feeds)
     first_ms = (clock() - began) / 1e6
     check_finite(session, outputs)
+    del outputs  # kept, they would count as memory that the model needs
     gc.collect()
     gc.disable()  # a collection of ours is no property of the model
     try:
