@@ -25,8 +25,10 @@ from tests.databases import (  # noqa: F401  # fixtures
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
 from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
-# How long a value takes to make says more of the machine's other work than of the strategy.
-settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
+# How long a value or an example takes says more of the machine's other work than of the strategy.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 

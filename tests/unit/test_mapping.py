@@ -220,8 +220,12 @@ def test_each_heuristic_is_the_textbook_s(
     for holder, left_s in zip(holders, expected_left_s(batch, holders), strict=True):
         ready[batch.row_of_uid[holder.target_uid]] = left_s
     free = np.array([uid not in busy for uid in snapshot.uids])
-    ties = np.empty(3)
-    ties[batch.board_order] = range(3)
+    scores = np.zeros(batch.shape)
+    pairs = result.decided.scores.pairs
+    scores[pairs.rows, pairs.boards] = result.decided.scores.combined
+    place = np.empty(3)
+    place[batch.board_order] = np.linspace(0.0, 0.5, 3)
+    ties = place - scores[batch.class_of_job[order]]
     expected = textbook(mapping, run_s, ready, free, ties)
     assert places(result) == {
         jobs[order[row]].benchmark_id: snapshot.uids[column] for row, column in expected.items()
@@ -235,7 +239,15 @@ def textbook(
     free: np.ndarray,
     ties: np.ndarray,
 ) -> dict[int, int]:
-    """Return which rows start on which free columns now; Maheswaran et al., Braun et al."""
+    """Return which rows start on which free columns now; Maheswaran et al., Braun et al.
+
+    Args:
+        mapping: The heuristic.
+        run_s: Shape (rows, columns).
+        ready: Shape (columns,).
+        free: Shape (columns,).
+        ties: Shape (rows, columns): of columns that are equally good the least one is taken.
+    """
     open_, starts, taken = list(range(len(run_s))), {}, ~free
 
     def best(row: int) -> int:
@@ -243,7 +255,7 @@ def textbook(
         if mapping is MappingHeuristic.MET:
             times = np.round(run_s[row], 6)
             ends = np.where(times == times.min(), ends, math.inf)
-        return min(range(len(ends)), key=lambda column: (ends[column], ties[column]))
+        return min(range(len(ends)), key=lambda column: (ends[column], ties[row, column]))
 
     def give(row: int, column: int) -> None:
         if not taken[column]:
