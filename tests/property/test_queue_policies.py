@@ -172,8 +172,8 @@ def test_the_shortest_runs_first_and_the_unknown_in_the_middle() -> None:
 
 def test_a_policy_chooses_by_name() -> None:
     assert set(registry(entry_points=False).names(Kind.QUEUE_POLICY)) == {
-        "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo", "priority_age",
-        "shortest_first", "unicep", "wfp3",
+        "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo", "priority_age", "random",
+        "shortest_first", "tetris", "unicep", "wfp3",
     }  # fmt: skip
 
 
