@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import zipfile
 from functools import lru_cache
@@ -18,6 +19,8 @@ Files = tuple[tuple[str, int, int], ...]
 def packed(folder: Path) -> Path:
     """Return an archive of a folder, which is kept as long as this process lives.
 
+    It has the model and the files that the model names; no others, and no links, are sent.
+
     Raises:
         InvalidInput: The folder holds no model, several, or lacks data files.
     """
@@ -25,7 +28,7 @@ def packed(folder: Path) -> Path:
     files = tuple(
         (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for path in found
-        if path.is_file()
+        if path.is_file() and not path.is_symlink()
     )
     models = [name for name, _, _ in files if name.lower().endswith(".onnx")]
     if len(models) != 1:
@@ -47,7 +50,7 @@ def _pack(folder: Path, model: str, files: Files) -> Path:
     path = Path(tempfile.mkdtemp(dir=_scratch().name)) / f"{Path(model).stem}.zip"
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, _, _ in files:
+            for name in (model, *_named_files(folder, model, files)):
                 archive.write(folder / name, name)
         whole = open_archive(path)
         inspect(whole.model, whole.data)
@@ -58,3 +61,19 @@ def _pack(folder: Path, model: str, files: Files) -> Path:
         path.unlink(missing_ok=True)
         raise InvalidInput.at("/model", f"can't pack {folder}: {error.strerror}") from error
     return path
+
+
+def _named_files(folder: Path, model: str, files: Files) -> list[str]:
+    """Return the names of the files that a model names.
+
+    Raises:
+        RunFailed: It is no model, or names files that are not there.
+    """
+    from edgeyard.devices.runner.onnx_file import inspect
+
+    content: dict[str, memoryview] = {}
+    for name, size_bytes, _ in files:
+        if name != model and size_bytes:
+            with (folder / name).open("rb") as file:
+                content[name] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return sorted(inspect(folder / model, content).data_files)

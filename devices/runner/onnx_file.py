@@ -164,6 +164,7 @@ class OnnxFacts:
         parameters: Elements of all tensors in the file.
         opsets: Version by domain; "" is ONNX's own.
         operators: Number of nodes by operator, functions and inner graphs included.
+        data_files: Names of the files next to it that hold weights.
     """
 
     size_bytes: int
@@ -174,6 +175,7 @@ class OnnxFacts:
     parameters: int
     opsets: dict[str, int]
     operators: dict[str, int]
+    data_files: frozenset[str]
 
 
 def inspect(
@@ -295,6 +297,7 @@ def _inspect(view: memoryview, data: Mapping[str, memoryview], max_fields: int |
         parameters=census.parameters,
         opsets=opsets,
         operators=dict(sorted(census.operators.items())),
+        data_files=frozenset(census.data_files),
     )
 
 
@@ -310,6 +313,7 @@ class _ModelScan:
     parameters: int = 0
     fields: int = 0
     operators: dict[str, int] = field(default_factory=dict)
+    data_files: set[str] = field(default_factory=set)
 
     def fields_of(self, view: memoryview) -> Iterator[Field]:
         """The fields of one message, counted with those of all others."""
@@ -400,6 +404,7 @@ class _ModelScan:
                 f"the weights {name!r} lie in {location[:100]!r}, which is not among the model's "
                 f"data files: {has}",
             )
+        self.data_files.add(location)
         numbers = [where.get("offset", "0"), where.get("length", "0")]
         if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers):
             raise not_onnx(f"the place of the weights {name!r} is no number")

@@ -45,6 +45,18 @@ def test_a_folder_with_data_files_runs(tmp_path: Path) -> None:
     assert packed(tmp_path / "net") == archive, "packed once"
 
 
+def test_only_what_the_model_names_is_sent_and_no_link(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "net")
+    (folder / "secrets.txt").write_text("not part of the model")
+    (folder / "passwd").symlink_to("/etc/passwd")
+    with zipfile.ZipFile(packed(folder)) as archive:
+        assert archive.namelist() == ["net.onnx", "net.data"]
+    (folder / "net.data").rename(tmp_path / "net.data")
+    (folder / "net.data").symlink_to(tmp_path / "net.data")
+    with pytest.raises(InvalidInput, match=r"'net\.data', which is not among"):
+        packed(folder)
+
+
 def test_a_folder_without_its_data_files_is_refused_by_name(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "net")
     (folder / "net.data").rename(folder / "other.data")
