@@ -136,9 +136,13 @@ def check(
 
 def _share(text: str) -> float:
     try:
-        return ratio(text)
+        share = ratio(text)
     except ValueError as error:
         raise InvalidInput.at("--max-slowdown", f"{text!r} {error}", "e.g. '3 %'") from None
+    if share >= 1 and not text.rstrip().endswith("%"):
+        reason = f"{text!r} would accept {share:.0%}"
+        raise InvalidInput.at("--max-slowdown", reason, f"'{text.strip()} %', or a share below 1")
+    return share
 
 
 def _percent(value: object, less: float = 0.0) -> str:
