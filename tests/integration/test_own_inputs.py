@@ -85,6 +85,7 @@ def test_rows_beyond_the_batch_are_run_in_batches(server: UploadServer, tmp_path
     assert code == 0, output
     [one] = report_of(server)["inference"]
     assert (one["rows"], one["batch_size"], one["batches"]) == (5, 2, 3)
+    assert report_of(server)["first_inference_ms"] == one["first_inference_ms"]
     found = outputs_of(server)["inputs/scores"]
     np.testing.assert_allclose(found, x @ WEIGHTS, rtol=1e-6)
 
