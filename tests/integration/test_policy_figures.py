@@ -139,7 +139,11 @@ def test_metrics_have_the_same_figures_and_name_nobody(figures: Api) -> None:
 
 
 def test_the_cli_shows_a_row_for_each_policy(figures: Api) -> None:
-    environment = {"EDGEYARD_URL": figures.url, "EDGEYARD_TOKEN": figures.tokens["operator"]}
+    environment = {
+        "EDGEYARD_URL": figures.url,
+        "EDGEYARD_TOKEN": figures.tokens["operator"],
+        "COLUMNS": "200",
+    }
     found = CliRunner().invoke(app, ["policies", "compare"], env=environment)
     assert found.exit_code == 0, found.stderr
     assert re.search(r"default/1 +2 +2 +35 +\S+ to \S+ +55 +2.75 +1 of 1", found.stdout)
