@@ -32,6 +32,10 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
+# Processes of pytest-xdist have the width of the terminal; tables are as wide as into a pipe.
+os.environ.pop("COLUMNS", None)
+
+
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Run every module that builds the engine or the API on a store once on each database."""
     if isinstance(collector, pytest.Module):
