@@ -31,11 +31,27 @@ This module is imported on boards too: only the standard library, Python 3.10.
 """
 
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple, Type
 
 
 class EdgeyardError(Exception):
-    """Root of the tree; never raised itself."""
+    """Root of the tree; never raised itself.
+
+    Errors cross processes whole, whatever arguments their classes take.
+    """
+
+    def __reduce__(self) -> Tuple[object, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: Type[EdgeyardError], args: Tuple[object, ...], attributes: Dict[str, object]
+) -> EdgeyardError:
+    """Return an unpickled error."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 @dataclass(frozen=True)
