@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -213,7 +214,7 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         flags: What a user types, by parameter of the verb.
         given: The values of these parameters.
     """
-    if not error.pointer.startswith("/"):
+    if not error.pointer.startswith("/") or Path(error.pointer.split(", line ")[0]).exists():
         return error.pointer
     path = error.pointer.removeprefix("/description").lstrip("/")
     field = path.split("/", 1)[0]

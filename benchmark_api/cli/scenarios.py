@@ -212,7 +212,10 @@ def scenarios_generate(
         raise InvalidInput.at("--load", "goes without --rate", "one of the two")
     for flag, value in (("--rate", rate), ("--load", load)):
         if value is not None and not 0 < value <= 1e6:
-            raise InvalidInput.at(flag, f"is {value:g}", "a number above 0")
+            raise InvalidInput.at(flag, f"is {value:g}", "a number above 0, up to 1000000")
+    lasts_s = asking.seconds(duration, "--duration")
+    if lasts_s == 0:
+        raise InvalidInput.at("--duration", "is 0", "a time above 0, as 8 h")
     if out is not None:
         check_folder(out)
     chosen = name or f"{kind.value}-{seed}"
@@ -235,7 +238,7 @@ def scenarios_generate(
                 name=chosen,
                 seed=seed,
                 boards=boards or 20,
-                duration_s=asking.seconds(duration, "--duration") or DAY_S,
+                duration_s=lasts_s or DAY_S,
                 rate_per_hour=rate,
                 load=load,
                 at_s=asking.seconds(at, "--at"),

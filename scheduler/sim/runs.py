@@ -237,7 +237,9 @@ def load_run(path: Path) -> SimulatedRun:
         raise InvalidInput.at(str(path), f"can't be read: {error}") from error
     except _UNREADABLE as error:
         accepted = "a file that 'edgeyard sim run --out' has written"
-        raise InvalidInput.at(str(path), f"is no simulated run: {error}", accepted) from error
+        # NumPy takes a file that it does not know for a pickle, and suggests to load it.
+        detail = "" if "pickle" in str(error) else f": {error}"
+        raise InvalidInput.at(str(path), f"is no simulated run{detail}", accepted) from error
 
 
 def _run(columns: dict[str, NDArray[Any]]) -> SimulatedRun:

@@ -161,5 +161,5 @@ def _gpus(table: Columns) -> Floats:
 
 
 def _shared(total: Floats, nodes: Floats) -> Floats:
-    shared: Floats = np.ceil(total / nodes - 1e-9)
+    shared: Floats = np.ceil(total / nodes - 1e-9) + 0.0  # not -0.0
     return shared
