@@ -336,6 +336,9 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial, 0o666 & ~umask)  # a server of another user reads models
         os.replace(partial, path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
