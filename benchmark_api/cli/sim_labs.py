@@ -86,8 +86,8 @@ def run(
 ) -> None:
     """Simulate a lab (or nodes) under policies and compare them.
 
-    Every decision is made by the service's own code. All policies meet the same arrivals, run
-    times and faults, so that they are compared pairwise.
+    Every decision in a lab is made by the service's own code; nodes use its queue policies. All
+    policies meet the same arrivals, run times and faults, so that they are compared pairwise.
     """
     from edgeyard.scheduler.sim.scenario import load_scenario
 
