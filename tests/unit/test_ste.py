@@ -318,6 +318,15 @@ def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None
         load_trainable(path)
 
 
+def test_servers_of_other_users_can_read_models(tmp_path: Path) -> None:
+    path = new_model("mine", tmp_path)
+    manifest, network = load_trainable(path)
+    (tmp_path / "plain").touch()
+    write_model(path, manifest, network)
+    modes = {each.stat().st_mode & 0o777 for each in (path, *tmp_path.glob("*.onnx"))}
+    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
+
+
 def test_an_exported_model_scores_as_the_trained_network(tmp_path: Path) -> None:
     from edgeyard.plugins.testing import all_pairs, sample_batch
     from edgeyard.scheduler.learning.features import Encoder
