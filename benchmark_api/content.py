@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ import numpy as np
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.feeds import given_problems
+from edgeyard.devices.runner.feeds import given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
 from edgeyard.devices.runner.inference import (
     batch_size_for,
@@ -89,6 +89,32 @@ class ContentChecks:
             found += self._config_problems(config.sha256)
         if found:
             raise InvalidInput(found)
+
+    def known(self, asked: JobDescription, files: Sequence[BenchmarkFile]) -> Mapping[str, object]:
+        """Return the parts of a report that the files show before a run.
+
+        Args:
+            asked: A description that `check` accepts.
+            files: Its files.
+        """
+        if asked.benchmark_type is BenchmarkType.TYPE2:
+            return {"accuracy": {"batch_size": asked.parameters.get("batch_size")}}
+        model = _first(files, FileRole.MODEL)
+        on_random_data = asked.benchmark_type is BenchmarkType.TYPE1 and not asked.keep_outputs
+        if asked.runtime != "ort" or not on_random_data or model is None or model.sha256 is None:
+            return {}
+        inputs = self._inputs(model.sha256)
+        if not inputs or any(not spec.dtype for spec in inputs):
+            return {}
+        return {
+            "feeds": {
+                spec.name: {
+                    "shape": list(resolve_shape(spec, asked.input.get(spec.name, {}).get("shape"))),
+                    "dtype": spec.dtype,
+                }
+                for spec in inputs
+            }
+        }
 
     def _model_problems(
         self, asked: JobDescription, model: BenchmarkFile, most: int | None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from xml.etree import ElementTree
@@ -11,13 +15,12 @@ import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, plain, three_digits
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
-from edgeyard.benchmark_api.printing import printable
-from edgeyard.errors import InvalidInput
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
+from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.model.quantities import ratio
 
 if TYPE_CHECKING:
-    from edgeyard.benchmark_api.sdk.gate import Check
+    from edgeyard.benchmark_api.sdk.gate import Check, Gate
 
 _COLUMNS = (
     Column(title="BASELINE", of=field("baseline_id"), whole=True),
@@ -37,9 +40,9 @@ def check(
     baseline: Annotated[
         str,
         typer.Option(
-            metavar="ID|LABEL|FILE",
-            help="Benchmark, label of benchmarks (the newest counts), or model file to compare "
-            "with.",
+            metavar="ID|TAG|FILE",
+            help="Benchmark, tag (the newest completed benchmark), campaign of one, or model file "
+            "to compare with.",
         ),
     ] = "",
     max_slowdown: Annotated[
@@ -78,17 +81,14 @@ def check(
     """Check that a model or setting is not slower than a baseline.
 
     Both are measured alternately on one board until the interval of the slowdown is decided, or
-    the budget is spent. A decision is wrong with a probability of at most 5 %. The exit status is
-    0 if it passed, 2 if it is slower, 4 if it was not decided.
-    """
-    from edgeyard.benchmark_api.cli.exits import Exit
-    from edgeyard.benchmark_api.sdk.errors import BenchmarkEnded
-    from edgeyard.benchmark_api.sdk.gate import Decision
-    from edgeyard.benchmark_api.sdk.gate import check as measure
-    from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
+    the budget is spent. A decision is wrong with a probability of at most 5 %. --junit and
+    --markdown are written whatever the outcome is, also if a run fails or Ctrl-C ends the check.
 
-    if not baseline:
-        raise InvalidInput.at("--baseline", "is missing", "an id, a label or a model file")
+    Exit status: 0 passed, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not decided,
+    5 a run was cancelled, 130 Ctrl-C, which cancels the run that is under way.
+    """
+    files = _Files(junit, markdown)
+    files.check()
     flags: dict[str, object] = {
         "model": model,
         "runtime": runtime,
@@ -101,37 +101,138 @@ def check(
     }
     changes = {name: value for name, value in flags.items() if value not in (None, {})}
     if job is not None:
+        from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
+
         changes = {**rebased(read_job_file(job), job.parent), **changes}
-    budget_s = asking.seconds(budget, "--budget")
+    if not baseline:
+        raise InvalidInput.at("--baseline", "is missing", "an id, a tag or a model file")
+    from edgeyard.benchmark_api.sdk.gate import Gate
+
+    gate = Gate(
+        session.client,
+        baseline=baseline,
+        max_slowdown=_share(max_slowdown),
+        changes=changes,
+        budget_s=asking.seconds(budget, "--budget") or 0.0,
+        max_pairs=max_pairs,
+        report=session.report,
+    )
+    status = _run(session, gate, files)
+    if status:
+        raise typer.Exit(status)
+
+
+def _run(session: Session, gate: Gate, files: _Files) -> int:
+    """Run a check, print and write its outcome, and return the exit status."""
+    from edgeyard.benchmark_api.cli.exits import Exit, exit_of
+    from edgeyard.benchmark_api.sdk.benchmark import Benchmark
+    from edgeyard.benchmark_api.sdk.errors import BenchmarkEnded
+
+    status: int
     try:
-        found = measure(
-            session.client,
-            baseline=baseline,
-            max_slowdown=_share(max_slowdown),
-            changes=changes,
-            budget_s=budget_s or 0.0,
-            max_pairs=max_pairs,
-            report=session.report,
+        with _terminated_as_interrupted():
+            found = gate.run()
+        status = {"passed": Exit.DONE, "failed": Exit.NOT_PLACEABLE}.get(
+            found.decision.value, Exit.TIMED_OUT
         )
     except BenchmarkEnded as error:
         session.report(f"edgeyard: {error}")
-        raise typer.Exit(Exit.FAILED) from None
-    if junit is not None:
-        junit.write_bytes(junit_of(found))
-        session.report(f"wrote {junit}")
-    if markdown is not None:
-        markdown.write_text(markdown_of(found), encoding="utf-8")
-        session.report(f"wrote {markdown}")
+        found = gate.stopped(str(error))
+        status = exit_of([each for each in error.benchmarks if isinstance(each, Benchmark)])
+    except EdgeyardError as error:
+        found = gate.stopped(message_of(error))
+        if found.pairs:
+            _print(session, found)
+        files.write(session, found)
+        raise
+    except KeyboardInterrupt:
+        found = gate.stopped("it was interrupted")
+        status = Exit.INTERRUPTED
+        session.report("\nstopped the check")
+        _print(session, found)
+        _cancel(session, gate)
+        session.report("to check again from the beginning, run the same command")
+        files.write(session, found)
+        return status
+    _print(session, found)
+    return files.write(session, found) or status
+
+
+def _cancel(session: Session, gate: Gate) -> None:
+    """Cancel the run that is under way, and report its id."""
+    try:
+        running = gate.cancel()
+    except EdgeyardError as error:
+        session.report(f"the run that was under way could not be cancelled: {error}")
+        return
+    if running is not None:
+        session.report(f"{running} is being cancelled")
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Treat SIGTERM, by which CI systems cancel a job, as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print(session: Session, found: Check) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
-    else:
-        pairs = found.as_json()["pairs"]
-        emit(session.output, pairs if isinstance(pairs, list) else [], _COLUMNS, "no pair")
-        if session.output is Output.TABLE:
-            echo(printable(sentence(found)))
-    status = {Decision.FAILED: Exit.NOT_PLACEABLE, Decision.UNDECIDED: Exit.TIMED_OUT}
-    if found.decision in status:
-        raise typer.Exit(status[found.decision])
+        return
+    pairs = found.as_json()["pairs"]
+    emit(session.output, pairs if isinstance(pairs, list) else [], _COLUMNS, "no pair")
+    if session.output is Output.TABLE:
+        echo(sentence(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files that a check writes at its end."""
+
+    junit: Path | None
+    markdown: Path | None
+
+    def check(self) -> None:
+        """Refuse files that could not be written, before anything runs.
+
+        Raises:
+            InvalidInput: Naming the flag.
+        """
+        for flag, path in self._flags():
+            if path.is_dir():
+                raise InvalidInput.at(flag, f"{path} is a folder", "a file")
+            if not path.absolute().parent.is_dir():
+                raise InvalidInput.at(
+                    flag, f"there is no folder {path.parent}", "a folder that exists"
+                )
+            if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+                raise InvalidInput.at(
+                    flag, f"{path} cannot be written", "a file that you may write"
+                )
+        if self.junit is not None and self.junit == self.markdown:
+            raise InvalidInput.at("--markdown", "is the same file as --junit", "another file")
+
+    def write(self, session: Session, found: Check) -> int:
+        """Write them, and return an exit status: 1 if one could not be written."""
+        status = 0
+        for flag, path in self._flags():
+            text = junit_of(found) if flag == "--junit" else markdown_of(found).encode()
+            try:
+                path.write_bytes(text)
+            except OSError as error:
+                session.report(f"edgeyard: {flag}: cannot write {path}: {error.strerror}")
+                status = 1
+            else:
+                session.report(f"wrote {path}")
+        return status
+
+    def _flags(self) -> list[tuple[str, Path]]:
+        given = (("--junit", self.junit), ("--markdown", self.markdown))
+        return [(flag, path) for flag, path in given if path is not None]
 
 
 def _share(text: str) -> float:
@@ -153,14 +254,18 @@ def sentence(found: Check) -> str:
     """Return the outcome in one line."""
     interval = ""
     if found.low is not None and found.high is not None:
-        interval = f" (95 %: {found.low:+.2%} to {found.high:+.2%})"
+        level = f"{100 * found.level:.1f}".removesuffix(".0")
+        interval = f" ({level} %: {found.low:+.2%} to {found.high:+.2%})"
     measured = f": {_percent(found.slowdown)}{interval}" if found.slowdown is not None else ""
     return f"{found.decision.value}{measured} on {found.target_uid or 'no board'}; {found.reason}"
 
 
 def junit_of(found: Check) -> bytes:
-    """Return the outcome as JUnit XML: a failure if it is slower, an error if undecided."""
-    failed, undecided = found.decision.value == "failed", found.decision.value == "undecided"
+    """Return the outcome as JUnit XML: a failure if it is slower, an error if not decided."""
+    failed, undecided = (
+        found.decision.value == "failed",
+        found.decision.value in ("undecided", "error"),
+    )
     suite = ElementTree.Element(
         "testsuite",
         name="edgeyard check",

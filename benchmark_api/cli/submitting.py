@@ -230,7 +230,7 @@ def _submit_clone(
 
         preview_clone(session, origin, changes)
         return
-    cloned = session.client.clone_with(origin, changes)
+    cloned = session.client.clone_description(origin, changes)
     _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
 
 

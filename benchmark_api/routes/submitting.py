@@ -42,6 +42,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.model.wire import description_to_json
+from edgeyard.scheduler.model.workload import workload_of
 from edgeyard.scheduler.ports import FileStore, UnitOfWork
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
@@ -464,6 +465,10 @@ def _would(
         hcl=preview.hcl,
         forecast=views.forecast(services, preview.forecast),
         description=description_to_json(description),
+        workload=msgspec.convert(
+            workload_of(description, files, services.content.known(description, files)),
+            shapes.Workload,
+        ),
         warnings=list(asked.warnings),
     )
 

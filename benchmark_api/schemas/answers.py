@@ -312,7 +312,10 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
 
 
 class DryRun(Struct, frozen=True, kw_only=True):
-    """What would happen."""
+    """What would happen.
+
+    ``workload`` is what would be measured, as far as the description and its files show it.
+    """
 
     would: Literal["run", "wait", "never"]
     boards: list[BoardVerdict]
@@ -322,6 +325,7 @@ class DryRun(Struct, frozen=True, kw_only=True):
     hcl: str
     forecast: Forecast | None
     description: JsonObject
+    workload: Workload
     warnings: list[str]
 
 

@@ -33,6 +33,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
     WaitTimeout,
 )
+from edgeyard.benchmark_api.sdk.gate import Check, Decision, Pair
 from edgeyard.benchmark_api.sdk.inference import (
     Evaluation,
     Inference,
@@ -53,8 +54,10 @@ __all__ = [
     "BenchmarkFailed",
     "Board",
     "CampaignSummary",
+    "Check",
     "Client",
     "ClientError",
+    "Decision",
     "DryRun",
     "Evaluation",
     "Event",
@@ -69,6 +72,7 @@ __all__ = [
     "MissingExtra",
     "NotFoundError",
     "OutputComparison",
+    "Pair",
     "QueueItem",
     "Reason",
     "ResultFile",

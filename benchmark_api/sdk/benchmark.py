@@ -17,50 +17,50 @@ BenchmarkAnswer = shapes.ListedBenchmark | shapes.SubmissionAnswer | shapes.Camp
 
 
 class Calls(Protocol):
-    """What a benchmark asks of its client; each is explained at `Client`."""
+    """What a benchmark needs of its client; each method is documented at `Client`."""
 
     def benchmark(self, benchmark_id: str) -> Benchmark:
-        """As it is now."""
+        """Return a benchmark as it is now."""
         ...
 
-    def wait_one(self, benchmark_id: str, timeout: float | None, progress: bool) -> Benchmark:
-        """Wait for its end."""
+    def wait(self, benchmarks: str, timeout: float | None, *, progress: bool) -> Benchmark:
+        """Wait for the end of a benchmark."""
         ...
 
     def cancel(self, benchmark_id: str) -> Benchmark:
-        """Stop it."""
+        """Stop a benchmark."""
         ...
 
     def hcl(self, benchmark_id: str) -> str:
-        """Its job."""
+        """Return the job of a benchmark."""
         ...
 
     def explain(self, benchmark_id: str) -> shapes.Explanation:
-        """The last decision."""
+        """Return the last decision on a benchmark."""
         ...
 
     def logs(self, benchmark_id: str, *, follow: bool, stream: str) -> Iterator[str]:
-        """Lines."""
+        """Yield lines of the log of a benchmark."""
         ...
 
     def results(self, benchmark_id: str) -> Results:
-        """What came back."""
+        """Return what a benchmark measured."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A submitted job description with its life, at the moment it was asked for.
+    """A benchmark as it was when the server described it.
 
-    A value: `refresh` and `wait` give a new one. ``None`` means that the server
-    did not state it, as in the short answers to a submission and to members of a campaign.
+    It does not change: `refresh` and `wait` return a new one. ``None`` means that the server
+    did not state a value, as in the short answers to a submission and to members of a campaign.
 
     Attributes:
         status: ``pending``, ``scheduled``, ``running``, ``completed``, ``failed``, ``cancelled``
             or ``expired``.
-        progress: 0-100 while it runs.
-        schedule_id: Of the schedule that was made in its place, where it has a ``cron``; then it
-            has no id of its own.
+        progress: Share of the run that is done, in percent, while it runs.
+        schedule_id: Id of the schedule that was created instead of a benchmark, if the description
+            has a ``cron``; ``benchmark_id`` is empty then.
         forecast: When it is expected to start and end; None where the server does not state it.
         warnings: The server's warnings about the submission.
         answer: The server's answer.
@@ -89,7 +89,7 @@ class Benchmark:
 
     @property
     def ended(self) -> bool:
-        """Nothing will change any more."""
+        """Whether it has ended: nothing will change any more."""
         return self.status in TERMINAL
 
     def as_json(self) -> dict[str, Any]:
@@ -97,31 +97,31 @@ class Benchmark:
         return as_json(self.answer)
 
     def refresh(self) -> Benchmark:
-        """As it is now."""
+        """Return it as it is now."""
         return self.client.benchmark(self.benchmark_id)
 
     def wait(self, timeout: float | None = None, *, progress: bool = True) -> Benchmark:
-        """Wait for its end; see `Client.wait`."""
-        return self.client.wait_one(self.benchmark_id, timeout, progress)
+        """Wait for its end, as `Client.wait` does, and return its state then."""
+        return self.client.wait(self.benchmark_id, timeout, progress=progress)
 
     def cancel(self) -> Benchmark:
         """Stop it and free its board."""
         return self.client.cancel(self.benchmark_id)
 
     def hcl(self) -> str:
-        """The job as dispatched, secrets masked."""
+        """Return the job as dispatched, with secrets masked."""
         return self.client.hcl(self.benchmark_id)
 
     def explain(self) -> shapes.Explanation:
-        """Why it is where it is."""
+        """Return the last decision on it."""
         return self.client.explain(self.benchmark_id)
 
     def logs(self, *, follow: bool = False, stream: str = "stderr") -> Iterator[str]:
-        """Lines of its log."""
+        """Yield the lines of its log."""
         return self.client.logs(self.benchmark_id, follow=follow, stream=stream)
 
     def results(self) -> Results:
-        """What it measured."""
+        """Return what it measured."""
         return self.client.results(self.benchmark_id)
 
 

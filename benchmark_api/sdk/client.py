@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import ArrayLike
 
+    from edgeyard.benchmark_api.sdk.gate import Check
     from edgeyard.benchmark_api.sdk.inference import Evaluation, Inference
 
 HASH_FROM_BYTES = 2**20
@@ -96,8 +97,8 @@ _NUMBERS = (
 )
 """How the names of numeric columns of a frame end."""
 
-TOGETHER = 4
-"""From so many members on, one look at their campaign is cheaper than one at each."""
+MIN_MEMBERS_FOR_CAMPAIGN = 4
+"""From so many members on, one request for their campaign is cheaper than one for each."""
 
 Named = str | Benchmark
 """A benchmark, or its id."""
@@ -471,6 +472,56 @@ class Client:
         )
         return inference.evaluation_of(found, y, metric)
 
+    @explicit_fields(JobChanges)
+    def check(
+        self,
+        baseline: str | Path,
+        *,
+        max_slowdown: float = 0.03,
+        budget_s: float = 1800.0,
+        max_pairs: int = 10,
+        report: Callable[[str], object] = lambda _: None,
+        **changes: Unpack[JobChanges],
+    ) -> Check:
+        """Check that a candidate is not slower than a baseline, alternately on one board.
+
+        Example::
+
+            found = client.check("main", model="net.onnx", max_slowdown=0.03)
+            assert found.decision == "passed", found.reason
+
+        Args:
+            baseline: Id of a benchmark, a tag (its newest completed benchmark), a campaign with
+                one completed benchmark, or a model file.
+            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %.
+            budget_s: Time for all runs together, in seconds.
+            max_pairs: Maximum number of pairs of runs, from 3 to 100.
+            report: Receives a sentence about each pair.
+            changes: Fields of the job description in which the candidate differs (see
+                `JobChanges`); with a model file as baseline, all fields of both except the model.
+
+        Raises:
+            InvalidInput: There is no such baseline, or the two do different work.
+            BenchmarkEnded: A run ended without a result.
+        """
+        from edgeyard.benchmark_api.sdk.gate import Gate
+
+        gate = Gate(
+            self,
+            baseline=baseline,
+            max_slowdown=max_slowdown,
+            changes={name: value for name, value in changes.items() if value is not None},
+            budget_s=budget_s,
+            max_pairs=max_pairs,
+            report=report,
+            monotonic_s=self._monotonic_s,
+        )
+        try:
+            return gate.run()
+        except KeyboardInterrupt:
+            gate.cancel()
+            raise
+
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""
         return self._act(benchmark, "cancel")
@@ -502,10 +553,10 @@ class Client:
             benchmark: The benchmark, or its id.
             changes: Fields of the job description that differ (see `JobFields`).
         """
-        return self.clone_with(benchmark, {**changes})
+        return self.clone_description(benchmark, {**changes})
 
-    def clone_with(self, benchmark: Named, changes: Mapping[str, object]) -> Benchmark:
-        """Submit a benchmark again with the changes of a mapping, as `clone` does."""
+    def clone_description(self, benchmark: Named, changes: Mapping[str, object]) -> Benchmark:
+        """Submit a benchmark again with the changes of a mapping, e.g. one read from a file."""
         body = with_uploads(changes, Path.cwd(), self.upload)
         return self._act(benchmark, "clone", body, shape=SubmissionAnswer)
 
@@ -816,7 +867,7 @@ class Client:
         many: Iterable[Named] = [benchmarks] if alone else benchmarks  # type: ignore[list-item, assignment]
         ids = list(dict.fromkeys(_id(one) for one in many))
         states = wait_for_end(
-            self,
+            self._refresh,
             ids,
             timeout_s=timeout,
             view=view or view_for(progress),
@@ -827,17 +878,13 @@ class Client:
             raise_for_end(states)
         return states[0] if alone else states
 
-    def wait_one(self, benchmark_id: str, timeout: float | None, progress: bool) -> Benchmark:
-        """`wait` for one."""
-        return self.wait(benchmark_id, timeout, progress=progress)
-
-    def look(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
-        """The present state of several; members of one campaign are asked for together."""
+    def _refresh(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
+        """Return the present states of several; members of one campaign come in one request."""
         campaigns = Counter(known[one].campaign_id for one in benchmark_ids if one in known)
         states = {
             state.benchmark_id: state
             for campaign_id, count in campaigns.items()
-            if campaign_id and count >= TOGETHER
+            if campaign_id and count >= MIN_MEMBERS_FOR_CAMPAIGN
             for state in self.campaign(campaign_id)
         }
         return [states.get(one) or self.benchmark(one) for one in benchmark_ids]

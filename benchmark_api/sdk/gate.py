@@ -5,25 +5,29 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import Protocol, Unpack
 
-from edgeyard.benchmark_api.schemas.answers import ResultRow, SubmissionAnswer, as_json
+from edgeyard.benchmark_api.schemas.answers import (
+    CampaignSummary,
+    DryRun,
+    ResultRow,
+    SubmissionAnswer,
+    Workload,
+    as_json,
+)
 from edgeyard.benchmark_api.sdk.answers import read_answer
-from edgeyard.benchmark_api.sdk.benchmark import Benchmark, benchmark_of
-from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences
-from edgeyard.benchmark_api.sdk.errors import NotFoundError, StateConflict, WaitTimeout
-from edgeyard.benchmark_api.sdk.http import part
-from edgeyard.benchmark_api.sdk.submission import with_uploads
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
+from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+from edgeyard.benchmark_api.sdk.errors import ClientError, NotFoundError, StateConflict, WaitTimeout
+from edgeyard.benchmark_api.sdk.http import Api, part
+from edgeyard.benchmark_api.sdk.submission import Filters, UploadedFile, with_uploads
 from edgeyard.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from edgeyard.benchmark_api.sdk.client import Client
 
 ERROR = 0.05
 """Probability of a wrong decision, over all looks at the interval together."""
@@ -35,12 +39,40 @@ _MAY_DIFFER = frozenset({"model_sha256", "engine", "engine_version", "parameters
 """Parts of the workload in which the two versions may differ."""
 
 
+class CheckClient(Calls, Protocol):
+    """What a check needs of its client; each method is documented at `Client`."""
+
+    api: Api
+
+    def upload(self, path: Path) -> UploadedFile:
+        """Upload a file."""
+        ...
+
+    def list(self, *, page_size: int, **filters: Unpack[Filters]) -> Iterator[Benchmark]:
+        """Yield benchmarks, newest first."""
+        ...
+
+    def campaign(self, campaign_id: str) -> Benchmarks:
+        """Return the members of a campaign."""
+        ...
+
+    def campaigns(self, *, name: str | None) -> Iterator[CampaignSummary]:
+        """Yield campaigns, newest first."""
+        ...
+
+    def result_rows(self, benchmarks: Iterable[Benchmark]) -> Sequence[ResultRow]:
+        """Return a row of results for each benchmark."""
+        ...
+
+
 class Decision(StrEnum):
     """What a check found."""
 
     PASSED = "passed"
     FAILED = "failed"
     UNDECIDED = "undecided"
+    ERROR = "error"
+    """A run failed, or the check was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +98,8 @@ class Check:
         slowdown: By how much the candidate is slower, e.g. 0.03; negative: it is faster. None
             without a valid pair.
         low: Lower end of the interval of the slowdown; None: there are too few pairs.
+        level: Confidence level of this interval. It is above 95 %, so that all intervals of a
+            check, one after each pair, hold together with 95 %.
         reason: Why it was decided so, as a sentence.
     """
 
@@ -78,6 +112,7 @@ class Check:
     slowdown: float | None
     low: float | None
     high: float | None
+    level: float
     pairs: tuple[Pair, ...]
 
     def as_json(self) -> dict[str, object]:
@@ -138,65 +173,145 @@ def student_quantile(probability: float, degrees: int) -> float:
     return math.sqrt(n * y)
 
 
-def check(
-    client: Client,
-    *,
-    baseline: str | Path,
-    max_slowdown: float,
-    changes: Mapping[str, object],
-    budget_s: float = DEFAULT_BUDGET_S,
-    max_pairs: int = DEFAULT_PAIRS,
-    report: Callable[[str], object] = lambda _: None,
-    monotonic_s: Callable[[], float] = time.monotonic,
-) -> Check:
-    """Measure baseline and candidate alternately on one board until the interval decides.
+class Gate:
+    """One check: two versions that are measured alternately on one board until it is decided.
 
-    Args:
-        client: Of the server.
-        baseline: Id of a benchmark, a label (its newest completed benchmark), or a model file.
-        max_slowdown: What is accepted, e.g. 0.03 for 3 %.
-        changes: Fields of the job description in which the candidate differs; with a model file
-            as baseline, all fields of both but the model.
-        budget_s: Time for all runs together.
-        max_pairs: Maximum number of pairs, from `MIN_PAIRS`.
-        report: Receives a sentence about each pair.
-        monotonic_s: For tests.
+    `run` does all of it. If it raises or is interrupted, `stopped` returns what was measured until
+    then, and `cancel` ends the run that is under way.
 
-    Raises:
-        InvalidInput: There is no such baseline, or the two do different work.
-        BenchmarkEnded: A run ended without a result.
+    Attributes:
+        pairs: The pairs that were measured so far.
     """
-    if not 0 <= max_slowdown < 10:
-        raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", "0 % to 1000 %")
-    if not MIN_PAIRS <= max_pairs <= MAX_PAIRS:
-        raise InvalidInput.at("--max-pairs", f"is {max_pairs}", f"{MIN_PAIRS} to {MAX_PAIRS}")
-    sides = _Sides(client, baseline, changes)
-    end_s = monotonic_s() + budget_s
-    pairs: list[Pair] = []
-    looks = max_pairs - MIN_PAIRS + 1
-    while len(pairs) < max_pairs:
-        try:
-            pair = sides.measure(len(pairs) % 2 == 1, lambda: end_s - monotonic_s())
-        except WaitTimeout:
-            why = f"the budget of {budget_s:g} s was spent after {len(pairs)} pairs"
-            return _undecided(sides, pairs, max_slowdown, looks, why)
-        pairs.append(pair)
-        report(_sentence(len(pairs), pair))
-        ratios = [each.ratio for each in pairs if each.ratio is not None]
-        if len(pairs) - len(ratios) >= MIN_PAIRS:
-            why = f"{len(pairs) - len(ratios)} pairs had an invalid number: the board is not usable"
-            return _undecided(sides, pairs, max_slowdown, looks, why)
-        if len(ratios) < MIN_PAIRS:
-            continue
-        _, low, high = interval_of(ratios, looks)
-        if high <= 1 + max_slowdown:
-            why = f"the slowdown is at most {max_slowdown:.2%}"
-            return _outcome(Decision.PASSED, sides, pairs, max_slowdown, looks, why)
-        if low > 1 + max_slowdown:
-            why = f"the slowdown is more than {max_slowdown:.2%}"
-            return _outcome(Decision.FAILED, sides, pairs, max_slowdown, looks, why)
-    why = f"{max_pairs} pairs did not decide it"
-    return _undecided(sides, pairs, max_slowdown, looks, why)
+
+    def __init__(
+        self,
+        client: CheckClient,
+        *,
+        baseline: str | Path,
+        max_slowdown: float,
+        changes: Mapping[str, object],
+        budget_s: float = DEFAULT_BUDGET_S,
+        max_pairs: int = DEFAULT_PAIRS,
+        report: Callable[[str], object] = lambda _: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Describe a check; nothing is read or run yet.
+
+        Args:
+            client: CheckClient of the server.
+            baseline: Id of a benchmark, a tag (its newest completed benchmark), a campaign with
+                one benchmark, or a model file.
+            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %.
+            changes: Fields of the job description in which the candidate differs; with a model
+                file as baseline, all fields of both except the model.
+            budget_s: Time for all runs together.
+            max_pairs: Maximum number of pairs, from `MIN_PAIRS`.
+            report: Receives a sentence about each pair.
+            monotonic_s: For tests.
+
+        Raises:
+            InvalidInput: A number is out of its range.
+        """
+        if not 0 <= max_slowdown < 10:
+            raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", "0 % to 1000 %")
+        if not MIN_PAIRS <= max_pairs <= MAX_PAIRS:
+            raise InvalidInput.at("--max-pairs", f"is {max_pairs}", f"{MIN_PAIRS} to {MAX_PAIRS}")
+        self.pairs: list[Pair] = []
+        self._runs = _Runs(client)
+        self._baseline = baseline
+        self._changes = changes
+        self._sides: _Sides | None = None
+        self._max_slowdown = max_slowdown
+        self._budget_s = budget_s
+        self._max_pairs = max_pairs
+        self._report = report
+        self._monotonic_s = monotonic_s
+
+    def run(self) -> Check:
+        """Measure until the interval decides or the budget is spent.
+
+        Raises:
+            InvalidInput: There is no such baseline, the two do different work, or no board can
+                run them.
+            BenchmarkEnded: A run ended without a result.
+        """
+        self._sides = sides = _Sides(self._runs, self._baseline, self._changes)
+        sides.refuse_other_work()
+        end_s = self._monotonic_s() + self._budget_s
+        while len(self.pairs) < self._max_pairs:
+            try:
+                swapped = len(self.pairs) % 2 == 1
+                pair = sides.measure(swapped, lambda: end_s - self._monotonic_s())
+            except WaitTimeout:
+                spent = f"the budget of {self._budget_s:g} s was spent"
+                return self._outcome(Decision.UNDECIDED, f"{spent} after {_count(self.pairs)}")
+            self.pairs.append(pair)
+            self._report(_sentence(len(self.pairs), pair))
+            ratios = self._ratios()
+            if len(self.pairs) - len(ratios) >= MIN_PAIRS:
+                invalid = f"{len(self.pairs) - len(ratios)} pairs had an invalid number"
+                return self._outcome(Decision.UNDECIDED, f"{invalid}: the board is not usable")
+            if len(ratios) < MIN_PAIRS:
+                continue
+            _, low, high = interval_of(ratios, self._looks)
+            limit = f"{self._max_slowdown:.2%}"
+            if high <= 1 + self._max_slowdown:
+                return self._outcome(Decision.PASSED, f"the slowdown is at most {limit}")
+            if low > 1 + self._max_slowdown:
+                return self._outcome(Decision.FAILED, f"the slowdown is more than {limit}")
+        return self._outcome(Decision.UNDECIDED, self._undecided())
+
+    def stopped(self, reason: str) -> Check:
+        """Return what was measured until a run failed or the check was stopped.
+
+        Args:
+            reason: Why it ended, as a sentence.
+        """
+        return self._outcome(Decision.ERROR, reason)
+
+    def cancel(self) -> str | None:
+        """Cancel the run that is under way and return its id; None if there is none."""
+        return self._runs.cancel()
+
+    @property
+    def _looks(self) -> int:
+        """How often the interval is looked at, at most."""
+        return self._max_pairs - MIN_PAIRS + 1
+
+    def _ratios(self) -> list[float]:
+        return [each.ratio for each in self.pairs if each.ratio is not None]
+
+    def _undecided(self) -> str:
+        valid = len(self._ratios())
+        if valid == len(self.pairs):
+            return f"{_count(self.pairs)} did not decide it"
+        return f"the {valid} of {len(self.pairs)} pairs that count did not decide it"
+
+    def _outcome(self, decision: Decision, why: str) -> Check:
+        ratios = self._ratios()
+        mean = low = high = None
+        if len(ratios) >= MIN_PAIRS:
+            mean, low, high = (each - 1 for each in interval_of(ratios, self._looks))
+        elif ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1
+        sides = self._sides
+        return Check(
+            decision=decision,
+            reason=why,
+            baseline=sides.baseline if sides else str(self._baseline),
+            candidate=sides.candidate if sides else _candidate(self._changes),
+            target_uid=(sides.target_uid if sides else None) or "",
+            max_slowdown=self._max_slowdown,
+            slowdown=mean,
+            low=low,
+            high=high,
+            level=1 - ERROR / self._looks,
+            pairs=tuple(self.pairs),
+        )
+
+
+def _count(pairs: Sequence[Pair]) -> str:
+    return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
 
 
 def _sentence(number: int, pair: Pair) -> str:
@@ -208,45 +323,64 @@ def _sentence(number: int, pair: Pair) -> str:
     )
 
 
-def _undecided(
-    sides: _Sides, pairs: Sequence[Pair], max_slowdown: float, looks: int, why: str
-) -> Check:
-    return _outcome(Decision.UNDECIDED, sides, pairs, max_slowdown, looks, why)
+def _candidate(changes: Mapping[str, object]) -> str:
+    return str(changes.get("model") or ", ".join(sorted(changes)))
 
 
-def _outcome(
-    decision: Decision,
-    sides: _Sides,
-    pairs: Sequence[Pair],
-    max_slowdown: float,
-    looks: int,
-    why: str,
-) -> Check:
-    ratios = [each.ratio for each in pairs if each.ratio is not None]
-    mean = low = high = None
-    if len(ratios) >= MIN_PAIRS:
-        mean, low, high = (each - 1 for each in interval_of(ratios, looks))
-    elif ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1
-    return Check(
-        decision=decision,
-        reason=why,
-        baseline=sides.baseline,
-        candidate=sides.candidate,
-        target_uid=sides.target_uid or "",
-        max_slowdown=max_slowdown,
-        slowdown=mean,
-        low=low,
-        high=high,
-        pairs=tuple(pairs),
-    )
+@dataclass
+class _Runs:
+    """Submits runs one after the other, and knows the one that is under way."""
+
+    client: CheckClient
+    _running: Benchmark | None = None
+    _unanswered: Callable[[], Benchmark] | None = field(default=None, repr=False)
+
+    def run(
+        self, where: str, body: Mapping[str, object], left_s: Callable[[], float]
+    ) -> tuple[Benchmark, ResultRow]:
+        """Submit, wait for the end, and return the benchmark with its row of results.
+
+        Raises:
+            WaitTimeout: There is too little time; the run is cancelled.
+            BenchmarkEnded: It ended without a result.
+        """
+        key = uuid.uuid4().hex
+
+        def submit() -> Benchmark:
+            answer = self.client.api.post(where, dict(body), key=key)
+            return benchmark_of(read_answer(answer, SubmissionAnswer), self.client)
+
+        self._unanswered = submit
+        self._running = made = submit()
+        self._unanswered = None
+        try:
+            ended = self.client.wait(made.benchmark_id, max(0.0, left_s()), progress=False)
+        except WaitTimeout:
+            with suppress(ClientError):
+                self.cancel()
+            raise
+        self._running = None
+        (row,) = self.client.result_rows([made])
+        return ended, row
+
+    def cancel(self) -> str | None:
+        """Cancel the run that is under way; one whose id is not known yet is asked for first."""
+        if self._running is None and self._unanswered is not None:
+            self._running = self._unanswered()  # the same idempotency key: the same benchmark
+        running, self._running, self._unanswered = self._running, None, None
+        if running is None:
+            return None
+        with suppress(StateConflict):  # it has ended in the meantime
+            self.client.cancel(running.benchmark_id)
+        return running.benchmark_id
 
 
 class _Sides:
     """The two versions, and the board on which both are measured."""
 
-    def __init__(self, client: Client, baseline: str | Path, changes: Mapping[str, object]) -> None:
-        self._client = client
+    def __init__(self, runs: _Runs, baseline: str | Path, changes: Mapping[str, object]) -> None:
+        self._runs = runs
+        client = runs.client
         self._origin: str | None = None
         self.target_uid: str | None = None
         file = _model_file(baseline)
@@ -268,8 +402,40 @@ class _Sides:
                 raise InvalidInput.at("--model", "is missing", "the model to compare with")
             self.baseline = file.name
             self._baseline = with_uploads({**changes, "model": file}, Path.cwd(), client.upload)
-        self._candidate = with_uploads(changes, Path.cwd(), client.upload)
-        self.candidate = str(self._candidate.get("model") or ", ".join(sorted(changes)))
+        self._changes = with_uploads(changes, Path.cwd(), client.upload)
+        self.candidate = _candidate(self._changes)
+
+    def refuse_other_work(self) -> None:
+        """Refuse two versions that cannot be compared or cannot run, before a board is used.
+
+        Raises:
+            InvalidInput: They do different work, as far as the server knows it, or no board can
+                run one of them.
+        """
+        first, second = self._preview(self._baseline), self._preview(self._changes)
+        _refuse_differences(first, second, known_late=("inputs", "batch_size", "training"))
+
+    def _preview(self, fields: Mapping[str, object]) -> Workload:
+        where, body = self._request(fields)
+        answer = self._runs.client.api.post(
+            where, body, params={"dry_run": "true"}, key=uuid.uuid4().hex
+        )
+        found = read_answer(answer, DryRun)
+        if found.would == "never":
+            reason = found.waiting_reason.sentence if found.waiting_reason else "no board fits"
+            raise InvalidInput.at("--target", f"no board can run it: {reason}", "another board")
+        return found.workload
+
+    def _request(self, fields: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+        """Return path and body of a submission of these fields."""
+        body = {"tags": [], "name": "", **fields}  # a tag stands for what users submit
+        if self.target_uid is not None:
+            body.pop("target", None)
+            body["target_uid"] = self.target_uid
+        where = "/v1/benchmarks"
+        if self._origin is not None:
+            where += f"/{part(self._origin)}/clone"
+        return where, body
 
     def measure(self, swapped: bool, left_s: Callable[[], float]) -> Pair:
         """Run both, one after the other.
@@ -279,21 +445,16 @@ class _Sides:
             left_s: Returns the time that is left.
 
         Raises:
+            InvalidInput: The reports show that they did different work.
             WaitTimeout: There is too little time; what runs is cancelled.
         """
-        sides = [self._baseline, self._candidate]
+        sides = [self._baseline, self._changes]
         rows: dict[int, ResultRow] = {}
         for position in (1, 0) if swapped else (0, 1):
-            rows[position] = self._run(sides[position], left_s)
+            ended, rows[position] = self._runs.run(*self._request(sides[position]), left_s)
+            self.target_uid = self.target_uid or ended.target_uid
         first, second = rows[0], rows[1]
-        differing = [
-            name
-            for name in differences([as_json(first), as_json(second)])
-            if name not in _MAY_DIFFER
-        ]
-        if differing:
-            names = ", ".join(WORKLOAD[name] for name in differing)
-            raise InvalidInput.at("--baseline", f"does other work than the candidate: {names}")
+        _refuse_differences(first.workload, second.workload)
         ratio = None
         if first.p50_ms and second.p50_ms and "invalid" not in (first.verdict, second.verdict):
             ratio = second.p50_ms / first.p50_ms
@@ -305,26 +466,28 @@ class _Sides:
             ratio=ratio,
         )
 
-    def _run(self, fields: Mapping[str, object], left_s: Callable[[], float]) -> ResultRow:
-        client = self._client
-        body = {"tags": [], "name": "", **fields}  # a label stands for what users submit
-        if self.target_uid is not None:
-            body.pop("target", None)
-            body["target_uid"] = self.target_uid
-        where = "/v1/benchmarks"
-        if self._origin is not None:
-            where += f"/{part(self._origin)}/clone"
-        answer = client.api.post(where, body, key=uuid.uuid4().hex)
-        made = benchmark_of(read_answer(answer, SubmissionAnswer), client)
-        try:
-            ended = client.wait(made, max(0.0, left_s()), progress=False)
-        except WaitTimeout:
-            with suppress(StateConflict):  # it has ended in the meantime
-                client.cancel(made)
-            raise
-        self.target_uid = self.target_uid or ended.target_uid
-        (row,) = client.result_rows([made])
-        return row
+
+def _refuse_differences(
+    first: Workload, second: Workload, known_late: Collection[str] = ()
+) -> None:
+    """Refuse two workloads whose latencies may not be compared.
+
+    Args:
+        first: The baseline's.
+        second: The candidate's.
+        known_late: Parts that only a run shows; they are compared if both are known.
+    """
+    rows = [{"workload": as_json(each)} for each in (first, second)]
+    unknown = {name for name in known_late if not (getattr(first, name) and getattr(second, name))}
+    differing = [
+        f"{WORKLOAD[name]} ({workload_text(rows[0], name) or 'none'} against "
+        f"{workload_text(rows[1], name) or 'none'})"
+        for name in differences(rows)
+        if name not in _MAY_DIFFER and name not in unknown
+    ]
+    if differing:
+        reason = f"does other work than the candidate: {', '.join(differing)}"
+        raise InvalidInput.at("--baseline", reason, "a candidate with the same inputs and type")
 
 
 def _model_file(baseline: str | Path) -> Path | None:
@@ -333,26 +496,47 @@ def _model_file(baseline: str | Path) -> Path | None:
         return path
     if isinstance(baseline, Path) or "/" in baseline:
         raise InvalidInput.at(
-            "--baseline", f"there is no file {path}", "a model file, an id or a label"
+            "--baseline", f"there is no file {path}", "a model file, an id or a tag"
         )
     return None
 
 
-def _benchmark(client: Client, name: str) -> Benchmark:
-    """Return the benchmark with this id, or the newest completed one with this label."""
+def _benchmark(client: CheckClient, name: str) -> Benchmark:
+    """Return the benchmark with this id, the newest completed one with this tag, or a campaign's.
+
+    Raises:
+        InvalidInput: There is none, it has no result, or the campaign has several.
+    """
     try:
         found = client.benchmark(name)
     except NotFoundError:
-        labelled = next(client.list(tag=name, status="completed", page_size=1), None)
-        if labelled is None:
-            raise InvalidInput.at(
-                "--baseline",
-                f"there is no benchmark {name!r} (any more), and no completed one has this label",
-                "an id, a label or a model file",
-            ) from None
-        return labelled
+        tagged = next(client.list(tag=name, status="completed", page_size=1), None)
+        return tagged or _only_member(client, name)
     if found.status != "completed":
         raise InvalidInput.at(
             "--baseline", f"{name} is {found.status} and has no result", "a completed benchmark"
         )
     return found
+
+
+def _only_member(client: CheckClient, name: str) -> Benchmark:
+    """Return the completed benchmark of the campaign with this id or name."""
+    named = [each.campaign_id for each in client.campaigns(name=name)]
+    try:
+        members = client.campaign(named[0] if named else name)
+    except NotFoundError:
+        members = []
+    completed = [each for each in members if each.status == "completed"]
+    if len(completed) == 1:
+        return completed[0]
+    if completed:
+        raise InvalidInput.at(
+            "--baseline",
+            f"the campaign {name} has {len(completed)} completed benchmarks",
+            "one of " + ", ".join(each.benchmark_id for each in completed[:5]),
+        )
+    raise InvalidInput.at(
+        "--baseline",
+        f"there is no benchmark {name!r} (any more), and no completed one has this tag or campaign",
+        "an id, a tag or a model file",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks
 from edgeyard.benchmark_api.sdk.errors import (
@@ -18,22 +17,18 @@ from edgeyard.benchmark_api.sdk.progress import ProgressView
 
 MIN_POLL_INTERVAL_S = 0.2
 MAX_POLL_INTERVAL_S = 2.0
-"""Looks grow rarer while nothing changes, and are frequent again after a change."""
-LOOK_GROWTH = 1.3
+"""The interval grows while nothing changes, and is short again after a change."""
+POLL_GROWTH = 1.3
 MAX_OUTAGE_S = 600.0
 """A server that is being restarted or updated doesn't end the wait."""
 
 
-class BenchmarkReader(Protocol):
-    """Reads the state of benchmarks."""
-
-    def look(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
-        """Of these, in any order; ``known`` are their last states."""
-        ...
+Refresh = Callable[[Sequence[str], Mapping[str, Benchmark]], Benchmarks]
+"""Returns the present states of benchmarks, in any order, from their ids and last known states."""
 
 
 def wait_for_end(
-    looker: BenchmarkReader,
+    refresh: Refresh,
     benchmark_ids: Sequence[str],
     *,
     timeout_s: float | None,
@@ -41,7 +36,7 @@ def wait_for_end(
     sleep: Callable[[float], None],
     monotonic_s: Callable[[], float],
 ) -> Benchmarks:
-    """Look until all have ended.
+    """Poll until all have ended, and return their last states.
 
     Raises:
         WaitTimeout: With the last known states; the benchmarks go on.
@@ -55,19 +50,19 @@ def wait_for_end(
         while True:
             live = [one for one in benchmark_ids if one not in known or not known[one].ended]
             try:
-                seen = looker.look(live, known)
+                seen = refresh(live, known)
             except ServerNotReached as error:
                 lost_at = monotonic_s() if lost_at is None else lost_at
                 if monotonic_s() - lost_at > MAX_OUTAGE_S:
                     raise
-                view.note(f"no answer ({error.reason}); the benchmark goes on, looking again")
+                view.note(f"no answer ({error.reason}); the benchmark goes on, trying again")
             else:
                 lost_at = None
                 changed = any(_differs(known.get(one.benchmark_id), one) for one in seen)
                 pause = (
                     MIN_POLL_INTERVAL_S
                     if changed
-                    else min(MAX_POLL_INTERVAL_S, pause * LOOK_GROWTH)
+                    else min(MAX_POLL_INTERVAL_S, pause * POLL_GROWTH)
                 )
                 known.update((one.benchmark_id, one) for one in seen)
                 states = [known[one] for one in benchmark_ids if one in known]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
+from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, FileRole, JobDescription
 
 
 def workload(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, object]:
@@ -16,9 +16,21 @@ def workload(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, ob
         benchmark: Its description and files.
         report: Its newest report; empty where there is none, and what it would state is null.
     """
-    description = benchmark.description
+    return workload_of(benchmark.description, benchmark.files, report)
+
+
+def workload_of(
+    description: JobDescription, files: Sequence[BenchmarkFile], report: Mapping[str, object]
+) -> dict[str, object]:
+    """Describe what a description measures, as JSON.
+
+    Args:
+        description: The job description.
+        files: Its files.
+        report: A report, or what is known of one before it runs; the rest is null.
+    """
     hashes: dict[FileRole, list[str | None]] = {role: [] for role in FileRole}
-    for file in benchmark.files:
+    for file in files:
         hashes[file.role].append(file.sha256)
     feeds = _table(report, "feeds")
     inputs: list[dict[str, object]] = [

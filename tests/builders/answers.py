@@ -119,6 +119,7 @@ def dry_run(**changes: object) -> Body:
         "hcl": 'job "benchmark-x" {}',
         "forecast": None,
         "description": {"model": "net.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
+        "workload": workload(),
         "warnings": [],
     } | changes
 

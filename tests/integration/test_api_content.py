@@ -208,3 +208,14 @@ def test_what_can_not_be_combined_is_refused(
     found = refusal(api.as_().post("/v1/benchmarks", json=description(**changes)))["errors"]
     assert pointer in {each["pointer"] for each in found}
     assert all(each["accepted"] for each in found)
+
+
+def test_a_dry_run_states_the_inputs_that_would_be_measured(api: Api) -> None:
+    put(api, "open.onnx", open_model())
+    given = {"ids": {"shape": [2, 4, 8]}, "mask": {"shape": [2, 4, 8]}}
+    whole = description(model="open.onnx", input=given)
+    answer = api.as_().post("/v1/benchmarks?dry_run=true", json=whole)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["workload"]["inputs"] == [
+        {"name": name, "shape": [2, 4, 8], "dtype": "float32"} for name in ("ids", "mask")
+    ]

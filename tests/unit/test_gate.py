@@ -6,6 +6,10 @@ import itertools
 import json
 import math
 import random
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +19,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.gate import interval_of, student_quantile
-from tests.builders.answers import accepted, benchmark, problem, row, user_file, workload
-from tests.fakes.api_server import Answer, FakeServer
+from tests.builders.answers import (
+    accepted,
+    benchmark,
+    campaign,
+    dry_run,
+    problem,
+    row,
+    user_file,
+    workload,
+)
+from tests.fakes.api_server import Answer, FakeServer, ReceivedRequest
 
 BOARD = "rpi4b-0001-0001"
 
@@ -47,8 +61,14 @@ def measured(server: FakeServer, ratios: list[float], **last: object) -> None:
             changes = last if name.startswith("b") else {}
             rows.append({"items": [row(name, p50_ms=p50, **changes)]})
             server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, target_uid=BOARD))
-    server.on("POST", "/v1/benchmarks/base/clone", *answers)
+    previews = [dry_run(), dry_run()]
+    server.on("POST", "/v1/benchmarks/base/clone", *previews, *answers)
     server.on("GET", "/v1/results", *rows)
+
+
+def submissions(server: FakeServer, path: str) -> list[ReceivedRequest]:
+    """Return the requests that submitted a run, without dry runs."""
+    return [each for each in server.of("POST", path) if "dry_run" not in each.query]
 
 
 CHECK = ("check", "--baseline", "base", "--parameter", "threads=1")
@@ -62,7 +82,7 @@ def test_a_candidate_that_is_not_slower_passes_and_runs_alternate(server: FakeSe
     assert found["decision"] == "passed"
     assert found["high"] < 0.03
     assert found["pairs"][0]["baseline_id"] == "a0"
-    bodies = [request.json for request in server.of("POST", "/v1/benchmarks/base/clone")]
+    bodies = [request.json for request in submissions(server, "/v1/benchmarks/base/clone")]
     assert all(isinstance(body, dict) and body["target_uid"] == BOARD for body in bodies)
     changed = ["parameters" in body for body in bodies if isinstance(body, dict)]
     assert changed[:4] == [False, True, True, False]
@@ -89,7 +109,26 @@ def test_what_the_pairs_do_not_decide_is_stated(server: FakeServer) -> None:
     assert done.exit_code == 4
     assert "undecided" in done.stdout
     assert "3 pairs did not decide it" in done.stdout
+    assert "(95 %: " in done.stdout  # one look
     assert ElementTree.parse("check.xml").getroot().get("errors") == "1"
+
+
+def test_only_pairs_that_count_are_counted_and_the_level_is_that_of_the_looks(
+    server: FakeServer,
+) -> None:
+    measured(server, [1.0, 1.2, 0.9, 1.3])
+    rows = [
+        {"items": [row(f"{side}{n}", p50_ms=10.0 * (r if side == "b" else 1.0), verdict=verdict)]}
+        for n, (r, verdict) in enumerate(
+            [(1.0, "invalid"), (1.2, "comparable"), (0.9, "comparable"), (1.3, "comparable")]
+        )
+        for side in ("ba" if n % 2 else "ab")
+    ]
+    server.on("GET", "/v1/results", *rows)
+    done = run(*CHECK, "--max-pairs", "4")
+    assert done.exit_code == 4
+    assert "the 3 of 4 pairs that count did not decide it" in done.stdout
+    assert "(97.5 %: " in done.stdout
 
 
 def test_a_spent_budget_ends_the_check_and_cancels_what_runs(server: FakeServer) -> None:
@@ -116,15 +155,129 @@ def test_other_work_is_refused(server: FakeServer) -> None:
     assert "--baseline: does other work than the candidate: batch size" in refused.stderr
 
 
-def test_a_run_that_fails_ends_the_check(server: FakeServer) -> None:
+def test_other_inputs_are_refused_before_a_board_is_used(server: FakeServer) -> None:
     measured(server, [1.0])
-    server.on("GET", "/v1/benchmarks/a0", benchmark("a0", "failed"))
-    failed = run(*CHECK)
-    assert failed.exit_code == 3
-    assert "user_model" in failed.stderr
+    inputs = [{"name": "x", "shape": [32, 64], "dtype": "float32"}]
+    other = dry_run(workload=workload(inputs=inputs))
+    server.on("POST", "/v1/benchmarks/base/clone", dry_run(), other)
+    refused = run(*CHECK, "--junit", "check.xml")
+    assert refused.exit_code == 1
+    assert "other work than the candidate: inputs (x 1×3×224×224" in refused.stderr
+    assert "against x 32×64 float32)" in refused.stderr
+    assert submissions(server, "/v1/benchmarks/base/clone") == []
+    assert ElementTree.parse("check.xml").getroot().get("errors") == "1"
 
 
-def test_a_label_stands_for_its_newest_completed_benchmark(server: FakeServer) -> None:
+def test_a_candidate_that_no_board_can_run_is_refused(server: FakeServer) -> None:
+    measured(server, [1.0])
+    why = {"code": "no_such_family", "sentence": "no board is of family nano"}
+    server.on("POST", "/v1/benchmarks/base/clone", dry_run(would="never", waiting_reason=why))
+    refused = run(*CHECK)
+    assert refused.exit_code == 1
+    assert "--target: no board can run it: no board is of family nano" in refused.stderr
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [("failed", 3), ("cancelled", 5)])
+def test_a_run_without_a_result_ends_the_check_with_its_files(
+    server: FakeServer, status: str, exit_code: int
+) -> None:
+    measured(server, [1.001, 1.002])
+    server.on("GET", "/v1/benchmarks/b1", benchmark("b1", status))
+    ended = run(*CHECK, "--junit", "check.xml", "--markdown", "check.md")
+    assert ended.exit_code == exit_code
+    assert f"b1 {status}" in ended.stderr or f"b1 was {status}" in ended.stderr
+    assert "error: +0.10%" in ended.stdout
+    assert ElementTree.parse("check.xml").getroot().get("errors") == "1"
+    assert Path("check.md").read_text().count("\n| a0") == 1
+
+
+def test_a_baseline_that_is_deleted_meanwhile_ends_the_check_with_its_files(
+    server: FakeServer,
+) -> None:
+    measured(server, [1.001])
+    gone = Answer(problem(404, "not_found", "there is no benchmark 'base'"), 404)
+    runs = [Answer(accepted(name), 202) for name in ("a0", "b0")]
+    server.on("POST", "/v1/benchmarks/base/clone", dry_run(), dry_run(), *runs, gone)
+    ended = run(*CHECK, "--junit", "check.xml")
+    assert ended.exit_code == 1
+    assert "there is no benchmark 'base'" in ended.stderr
+    assert "error: +0.10%" in ended.stdout
+    message = ElementTree.parse("check.xml").getroot().find("testcase/error")
+    assert message is not None
+    assert "there is no benchmark 'base'" in (message.get("message") or "")
+
+
+@pytest.mark.parametrize("flag", ["--junit", "--markdown"])
+def test_files_that_cannot_be_written_are_refused_first(server: FakeServer, flag: str) -> None:
+    Path("here").mkdir()
+    for path in ("nowhere/check.xml", "here"):
+        refused = run(*CHECK, flag, path)
+        assert refused.exit_code == 1
+        assert f"{flag}: " in refused.stderr
+    assert server.asked == []
+
+
+def test_a_file_that_fails_at_the_end_does_not_lose_the_decision(server: FakeServer) -> None:
+    measured(server, [1.1, 1.1, 1.1])
+    done = run(*CHECK, "--markdown", "/dev/full", "--junit", "check.xml")
+    assert done.exit_code == 1
+    assert "failed: +10.00%" in done.stdout
+    assert "--markdown: cannot write /dev/full" in done.stderr
+    assert ElementTree.parse("check.xml").getroot().get("failures") == "1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_check_cancels_its_run_and_names_it(
+    server: FakeServer, number: signal.Signals
+) -> None:
+    measured(server, [1.0])
+    server.on("GET", "/v1/benchmarks/a0", benchmark("a0", "running"))
+    server.on("POST", "/v1/benchmarks/a0/cancel", Answer(benchmark("a0", "cancelled"), 202))
+    program = [sys.executable, "-m", "edgeyard", *CHECK, "--junit", "check.xml"]
+    with subprocess.Popen(
+        program,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    ) as process:
+        while not server.of("GET", "/v1/benchmarks/a0"):
+            assert process.poll() is None, process.communicate()
+            threading.Event().wait(0.02)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "error on no board; it was interrupted" in out.replace(BOARD, "no board")
+    assert "a0 is being cancelled" in err
+    assert "run the same command" in err
+    assert len(server.of("POST", "/v1/benchmarks/a0/cancel")) == 1
+    assert ElementTree.parse("check.xml").getroot().get("errors") == "1"
+
+
+def test_a_campaign_of_one_benchmark_is_a_baseline_and_one_of_two_names_them(
+    server: FakeServer,
+) -> None:
+    measured(server, [1.0, 1.0, 1.0])
+    missing = Answer(problem(404, "not_found", "none"), 404)
+    server.on("GET", "/v1/benchmarks/nightly", missing)
+    server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None})
+    found = {"campaign_id": "c", "user_id": "ada", "name": "nightly"} | {
+        "created_at": "2026-11-21T08:00:00Z",
+        "benchmarks": 1,
+        "counts": {},
+    }
+    server.on("GET", "/v1/campaigns", {"items": [found], "next_cursor": None})
+    one, other = benchmark("base", target_uid=BOARD), benchmark("other")
+    server.on("GET", "/v1/campaigns/c", campaign(one), campaign(one, other))
+    words = ("check", "--baseline", "nightly", "--parameter", "threads=1")
+    done = run(*words)
+    assert done.exit_code == 0, done.stderr
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert "has 2 completed benchmarks (accepted: one of base, other)" in refused.stderr
+
+
+def test_a_tag_stands_for_its_newest_completed_benchmark(server: FakeServer) -> None:
     measured(server, [1.0, 1.0, 1.0])
     server.on("GET", "/v1/benchmarks/main", Answer(problem(404, "not_found", "none"), 404))
     page = {"items": [benchmark("base", target_uid=BOARD)], "next_cursor": None}
@@ -155,6 +308,7 @@ def test_wrong_usage_is_refused_before_anything_runs(
     server.on("GET", "/v1/benchmarks/base", benchmark("base"))
     server.on("GET", "/v1/benchmarks/live", benchmark("live", "running"))
     server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None})
+    server.on("GET", "/v1/campaigns", {"items": [], "next_cursor": None})
     refused = run("check", *words)
     assert refused.exit_code == 1, refused.stdout
     assert expected in refused.stderr
@@ -163,12 +317,11 @@ def test_wrong_usage_is_refused_before_anything_runs(
 
 def test_a_file_is_compared_with_a_file(server: FakeServer) -> None:
     measured(server, [1.0, 1.0, 1.0])
-    posts = server.of("POST", "/v1/benchmarks/base/clone")
-    assert posts == []
     Path("old.onnx").write_bytes(b"old")
     Path("new.onnx").write_bytes(b"new")
     names = [f"{side}{n}" for n in range(3) for side in ("ba" if n % 2 else "ab")]
-    server.on("POST", "/v1/benchmarks", *(Answer(accepted(name), 202) for name in names))
+    runs = [Answer(accepted(name), 202) for name in names]
+    server.on("POST", "/v1/benchmarks", dry_run(), dry_run(), *runs)
     server.on("POST", "/v1/files", Answer(user_file(), 201))
     server.on("POST", "/v1/uploads", Answer(user_file(), 201))
     done = run(
@@ -176,11 +329,19 @@ def test_a_file_is_compared_with_a_file(server: FakeServer) -> None:
         *("--target", "rpi4b"),
     )
     assert done.exit_code == 0, done.stderr
-    bodies = [request.json for request in server.of("POST", "/v1/benchmarks")]
+    bodies = [request.json for request in submissions(server, "/v1/benchmarks")]
     assert [("target_uid" in body) for body in bodies if isinstance(body, dict)] == [
         False,
         *[True] * 5,
     ]
+
+
+def test_a_program_checks_by_the_client(server: FakeServer) -> None:
+    measured(server, [1.001, 0.999, 1.0])
+    with Client() as client:
+        found = client.check("base", parameters={"threads": 1})
+    assert found.decision == "passed"
+    assert len(found.pairs) == 3
 
 
 def test_student_quantiles_are_those_of_the_distribution() -> None:
