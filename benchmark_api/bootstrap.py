@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-import platformdirs
 from fastapi import FastAPI
 
 from edgeyard.benchmark_api import logs
@@ -807,26 +806,6 @@ def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
         f"sqlite:///{settings.data_dir / 'edgeyard.db'}" if url is None else url.get_secret_value()
     )
     return SqlStore(where, now=(clock or SteadyClock()).now, ballast_bytes=settings.ballast_bytes)
-
-
-def open_scenario_db(where: str | None = None) -> SqlStore:
-    """Open a ScenarioDB without a server, brought to this version's schema.
-
-    Args:
-        where: An SQLite file or the URL of a database; None: a file in the user's data folder.
-
-    Raises:
-        ConfigError: It is not a database that Edgeyard can use.
-        OSError: Its folder can't be made.
-        Unavailable: It does not answer.
-    """
-    if where is not None and "://" in where:
-        return SqlStore(where)
-    path = (
-        platformdirs.user_data_path("edgeyard") / "scenarios.db" if where is None else Path(where)
-    )
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    return SqlStore(f"sqlite:///{path.absolute()}")
 
 
 def open_files(settings: Settings) -> FileStore:

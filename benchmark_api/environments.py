@@ -6,21 +6,34 @@ installed plugins; ``docs/how-to/environments.md`` describes both.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 import edgeyard.scheduler.sim.environments  # noqa: F401  # registers Cluster-v0
+from edgeyard.benchmark_api.scenario_db import scenario_named
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.sim.board_environment import BoardsEnv as _BoardsEnv
+from edgeyard.scheduler.sim.scenario import Scenario
 
 
 class BoardsEnv(_BoardsEnv):
     """A lab of boards whose policies may name any installed plugin."""
 
-    def __init__(self, **options: Any) -> None:
-        """Take the options of `edgeyard.scheduler.sim.board_environment.BoardsEnv`."""
-        super().__init__(**{"resolve": registry().resolve, **options})
+    def __init__(
+        self, *, scenario: str | Path | Scenario = "steady", db: str | None = None, **options: Any
+    ) -> None:
+        """Take the options of `edgeyard.scheduler.sim.board_environment.BoardsEnv`.
+
+        Args:
+            scenario: Of Edgeyard, of a file, or of the local ScenarioDB; or the scenario itself.
+            db: The ScenarioDB, an SQLite file or a URL; None: as ``edgeyard scenarios`` has it.
+            options: All others.
+        """
+        if not isinstance(scenario, Scenario):
+            scenario = scenario_named(scenario, db)
+        super().__init__(**{"resolve": registry().resolve, "scenario": scenario, **options})
 
 
 if "edgeyard/Boards-v0" not in gymnasium.registry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from edgeyard.benchmark_api.cli.program import Session
+from edgeyard.benchmark_api.scenario_db import opened_db
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,6 +30,25 @@ Db = Annotated[
         help="Local ScenarioDB: an SQLite file or the URL of a PostgreSQL database; default: "
         "EDGEYARD_SCENARIO_DB, or scenarios.db in the user's data folder. Not with --url or "
         "--profile, which name a server.",
+    ),
+]
+
+
+StoreRuns = Annotated[
+    bool | None,
+    typer.Option(
+        "--store/--no-store",
+        help="Store scenarios and runs in the ScenarioDB, for sim list, show and report. Default: "
+        "if --db or EDGEYARD_SCENARIO_DB names one.",
+    ),
+]
+LocalDb = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="FILE|URL",
+        help="Local ScenarioDB: an SQLite file or the URL of a PostgreSQL database; default: "
+        "EDGEYARD_SCENARIO_DB, or scenarios.db in the user's data folder.",
     ),
 ]
 
@@ -78,32 +97,6 @@ def scenario_db(session: Session, db: str | None) -> Iterator[ScenarioDb]:
         return
     with opened_db(db) as store:
         yield _LocalScenarios(store)
-
-
-@contextmanager
-def opened_db(db: str | None = None) -> Iterator[Store]:
-    """Open the local ScenarioDB, which is made on first use.
-
-    Args:
-        db: A file, or a URL; None: EDGEYARD_SCENARIO_DB, or a file in the user's data folder.
-
-    Raises:
-        InvalidInput: It can't be opened.
-    """
-    from edgeyard.benchmark_api.bootstrap import open_scenario_db
-    from edgeyard.errors import ConfigError, Unavailable
-
-    try:
-        store = open_scenario_db(db or os.environ.get("EDGEYARD_SCENARIO_DB") or None)
-    except ConfigError as error:
-        raise InvalidInput.at("--db", "; ".join(error.problems)) from error
-    except (OSError, Unavailable) as error:
-        reason = f"can't be opened: {error}"
-        raise InvalidInput.at("--db", reason, "a file in a folder that you may write") from error
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 class _LocalScenarios(ScenarioDb):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, StopRule
+from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
+from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.sim.runs import SimulatedRun
     from edgeyard.scheduler.sim.scenario import Scenario
+    from edgeyard.scheduler.sim.sweep import SweptPolicy
 
 MAX_SEED = 2**32 - 1
 
@@ -74,14 +78,16 @@ def run(
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A TOML or JSON file, or the name of a scenario that Edgeyard brings: board_loss, "
-            "burst, diurnal, new_family, overload, steady.",
+            help="A TOML or JSON file, a scenario of the ScenarioDB, or the name of one that "
+            "Edgeyard has: board_loss, burst, diurnal, new_family, overload, steady.",
         ),
     ],
     policy: Policies = None,
     seed: Seeds = None,
     depth: DepthOption = Depth.DECISIONS,
     out: Out = None,
+    store: StoreRuns = None,
+    db: LocalDb = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a lab (or nodes) under policies and compare them.
@@ -89,14 +95,15 @@ def run(
     Every decision in a lab is made by the service's own code; nodes use its queue policies. All
     policies meet the same arrivals, run times and faults, so that they are compared pairwise.
     """
-    from edgeyard.scheduler.sim.scenario import load_scenario
-
+    found = scenario_named(scenario, db)
+    storing = Storing(db, f"sim run {scenario}"[:200])
     simulate_and_show(
-        load_scenario(scenario),
+        found,
         policy or ["default"],
         seed or [],
         depth=depth,
         out=out,
+        storing=storing if (is_named(db) if store is None else store) else None,
         as_json=as_json,
     )
 
@@ -117,6 +124,8 @@ def from_history(
         typer.Option(metavar="FILE.toml", help="Write the scenario, for edgeyard sim run."),
     ] = None,
     out: Out = None,
+    store: StoreRuns = None,
+    db: LocalDb = None,
     data_dir: DataDir = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -144,7 +153,12 @@ def from_history(
         echo(f"edgeyard: {note}", err=True)
     if save is not None:
         save.write_text(scenario_to_toml(scenario), encoding="utf-8")
-    simulate_and_show(scenario, policy or ["default"], [], out=out, as_json=as_json)
+    storing = (
+        Storing(db, "sim from-history") if (is_named(db) if store is None else store) else None
+    )
+    simulate_and_show(
+        scenario, policy or ["default"], [], out=out, storing=storing, as_json=as_json
+    )
 
 
 def _with_enough_time(scenario: Scenario) -> Scenario:
@@ -158,6 +172,19 @@ def _with_enough_time(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, lab=lab)
 
 
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """Where runs are stored.
+
+    Attributes:
+        db: The ScenarioDB, see `edgeyard.benchmark_api.scenario_db.place_of`.
+        source: Where the scenario comes from, in words.
+    """
+
+    db: str | None
+    source: str
+
+
 def simulate_and_show(
     scenario: Scenario,
     references: Sequence[str],
@@ -165,6 +192,7 @@ def simulate_and_show(
     *,
     depth: Depth = Depth.DECISIONS,
     out: Path | None,
+    storing: Storing | None = None,
     as_json: bool,
 ) -> None:
     """Simulate a scenario under each policy with each seed, and show a comparison."""
@@ -177,7 +205,11 @@ def simulate_and_show(
             raise InvalidInput.at(what, "the same value is given twice")
     if out is not None and out.exists() and not out.is_dir():
         raise InvalidInput.at("--out", f"{out} is no folder")
+    if storing is not None:
+        with opened_db(storing.db):
+            pass  # what is wrong with it is reported before the simulation
     with known_plugins(Settings.load(None)) as known, sim_reports.progress() as advanced:
+        policies = [swept_policy(each, known) for each in references]
         runs = simulate_all(scenario, references, seeds, known, advanced, depth)
         advanced("measuring", 0.0)
         report = make_report(
@@ -186,12 +218,18 @@ def simulate_and_show(
             advanced=lambda share: advanced("measuring", share),
         )
     written = [] if out is None else _write(runs, out)
+    stored: list[str] = []
+    if storing is not None:
+        stored = _store(storing, scenario, policies, runs, written, depth)
     if as_json:
-        emit_json({**report_json(report), "files": [str(path) for path in written]})
+        files = [str(path) for path in written]
+        emit_json({**report_json(report), "files": files, "stored": stored})
         return
     sim_reports.show_report(report)
     for path in written:
         echo(f"written: {path}", err=True)
+    if stored:
+        echo(f"stored: {', '.join(stored)}", err=True)
 
 
 def simulate_all(
@@ -233,6 +271,48 @@ def simulate_all(
                 run = simulate(scenario, policy, plugins, seed=seed, progress=progress)
             runs.append(run)
     return runs
+
+
+def _store(
+    storing: Storing,
+    scenario: Scenario,
+    policies: Sequence[SweptPolicy],
+    runs: Sequence[SimulatedRun],
+    written: Sequence[Path],
+    depth: Depth,
+) -> list[str]:
+    """Store runs with their scenario; return their ids. The same run has the same id again."""
+    from edgeyard.benchmark_api.cli.sim_stored import store_runs
+    from edgeyard.scheduler.sim.sweep import digest_of, run_key
+
+    digest, by_name = digest_of(scenario), {each.name: each for each in policies}
+    further = [] if depth is Depth.DECISIONS else [depth.value]
+    ids = [run_key(digest, by_name[run.meta.policy], run.meta.seed, *further) for run in runs]
+    files: Sequence[Path | None] = list(written) or [None] * len(runs)
+    found = [
+        (run_id, scenario, run, file) for run_id, run, file in zip(ids, runs, files, strict=True)
+    ]
+    store_runs(storing.db, found, storing.source)
+    return ids
+
+
+def swept_policy(reference: str, known: Registry) -> SweptPolicy:
+    """Return a policy by its name or file.
+
+    Raises:
+        InvalidInput: There is none, or it is wrong.
+    """
+    from edgeyard.scheduler.framework.policy import read_policy
+    from edgeyard.scheduler.sim.policies import is_text, policy_named
+    from edgeyard.scheduler.sim.sweep import SweptPolicy
+
+    policy = policy_named(reference, known)
+    try:
+        text = read_policy(reference) if is_text(reference) else ""
+        known.resolve(policy)
+    except ConfigError as error:
+        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+    return SweptPolicy(name=policy.name, text=text)
 
 
 def _write(runs: Sequence[SimulatedRun], folder: Path) -> list[Path]:

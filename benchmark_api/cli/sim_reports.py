@@ -13,6 +13,8 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.scenario_db import LocalDb
+from edgeyard.benchmark_api.scenario_db import run_file
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -62,7 +64,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN…", help="Files of runs, or folders with such files."),
+        typer.Argument(
+            metavar="RUN…",
+            help="Files of runs, folders with such files, or ids of sim list.",
+        ),
     ],
     html: Html = None,
     csv: CsvFile = None,
@@ -74,15 +79,16 @@ def report(
         str, typer.Option(metavar="TEXT", help="Of the page.")
     ] = "Comparison of scheduling policies",
     baseline: Baseline = None,
+    db: LocalDb = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare simulated runs, and write tables, plots and a page.
 
-    Runs come from sim run --out, sim sweep --out and sim replay --out. Policies are compared
+    Runs come from sim run, sim sweep --out and sim replay --out. Policies are compared
     within a scenario, on the same seeds and jobs.
     """
     with progress() as advanced:
-        found = make_from(runs, baseline, advanced)
+        found = make_from(runs, baseline, advanced, db)
         advanced("writing", 0.0)
         written = write(
             found, html=html, csv=csv, parquet=parquet, rows=rows, plot=plot, form=form, title=title
@@ -101,11 +107,12 @@ def make_from(
     references: Sequence[str],
     baseline: str | None,
     advanced: Callable[[str, float], None] = lambda stage, share: None,
+    db: str | None = None,
 ) -> Report:
     """Read runs and make a report of them."""
     from edgeyard.benchmark_api.cli.sim_documents import make_report
 
-    files = run_files(references)
+    files = run_files(references, db)
     runs: list[SimulatedRun] = []
     from edgeyard.scheduler.sim.runs import load_run
 
@@ -143,8 +150,8 @@ def scenarios_near(files: Sequence[Path]) -> dict[str, Scenario]:
     return found
 
 
-def run_files(references: Sequence[str]) -> list[Path]:
-    """Return the files that paths of files and folders mean, each once.
+def run_files(references: Sequence[str], db: str | None = None) -> list[Path]:
+    """Return the files that paths of files and folders, and ids of stored runs mean, each once.
 
     Raises:
         InvalidInput: There is no such file, or a folder has no run.
@@ -159,11 +166,14 @@ def run_files(references: Sequence[str]) -> list[Path]:
             files.update(dict.fromkeys(one.resolve() for one in inside))
         elif path.exists():
             files[path.resolve()] = None
+        elif (stored := run_file(each, db)) is not None:
+            files[stored.resolve()] = None
         else:
             raise InvalidInput.at(
                 each,
-                "there is no such file or folder",
-                "a file that sim run --out, sim sweep --out or sim replay --out has written",
+                "there is no such file, folder or stored run",
+                "a file that sim run --out, sim sweep --out or sim replay --out has written, or an "
+                "id that sim list shows",
             )
     return list(files)
 

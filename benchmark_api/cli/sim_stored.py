@@ -25,7 +25,8 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Session, verb
-from edgeyard.benchmark_api.cli.scenario_db import Db, opened_db
+from edgeyard.benchmark_api.cli.scenario_db import Db
+from edgeyard.benchmark_api.scenario_db import opened_db, runs_folder
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -127,24 +128,33 @@ def _plain_row(stored: object) -> dict[str, object]:
 
 
 def store_runs(
-    db: str | None, runs: Sequence[tuple[str, Scenario, SimulatedRun, Path]], source: str
+    db: str | None, runs: Sequence[tuple[str, Scenario, SimulatedRun, Path | None]], source: str
 ) -> None:
     """Store runs with their scenarios and metrics; a run that is stored already is replaced.
 
     Args:
         db: See `opened_db`.
-        runs: Id, scenario, run, and file of the run.
+        runs: Id, scenario, run, and file of the run; None: it is written to a folder next to the
+            database.
         source: Where the scenarios come from, in words.
+
+    Raises:
+        InvalidInput: The database can't be opened, or a file can't be written.
     """
     from edgeyard.benchmark_api.cli.sim_documents import run_row
     from edgeyard.scheduler.model.scenarios import StoredSimulation
     from edgeyard.scheduler.sim.comparison import measured
+    from edgeyard.scheduler.sim.runs import save_run
     from edgeyard.scheduler.sim.stored import stored_scenario
 
     now = datetime.now(UTC)
     common = ("scenario", "scenario_hash", "world", "policy", "seed", "version", "wall_s")
     with opened_db(db) as store:
-        for run_id, scenario, run, path in runs:
+        for run_id, scenario, run, written in runs:
+            path = written
+            if path is None:
+                path = _made(runs_folder(db)) / f"{run_id}.npz"
+                save_run(run, path)
             described, body = stored_scenario(scenario, created_at=now, source=source)
             row = run_row(scenario.name, run, measured(run))
             simulation = StoredSimulation(
@@ -161,6 +171,14 @@ def store_runs(
             )
 
             store.transact(partial(_save, described, body, simulation))
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput.at("--db", f"{folder} can't be created: {error}") from error
+    return folder
 
 
 def _save(

@@ -21,7 +21,8 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
+from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
+from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED, swept_policy
 from edgeyard.benchmark_api.cli.sim_reports import (
     AsJson,
     Baseline,
@@ -32,13 +33,14 @@ from edgeyard.benchmark_api.cli.sim_reports import (
     write,
 )
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.scenario_db import is_named, scenario_named
 from edgeyard.errors import ConfigError, EdgeyardError, InvalidInput
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.ports.batches import BatchTask
     from edgeyard.scheduler.sim.runs import SimulatedRun
-    from edgeyard.scheduler.sim.sweep import Cell, SweptPolicy
+    from edgeyard.scheduler.sim.scenario import Scenario
+    from edgeyard.scheduler.sim.sweep import Cell
 
 MAX_CELLS = 100_000
 NOMAD_JOBS = 20
@@ -73,7 +75,10 @@ class Failure:
 def sweep(
     scenarios: Annotated[
         list[str],
-        typer.Argument(metavar="SCENARIO…", help="TOML or JSON files, or names of built-in ones."),
+        typer.Argument(
+            metavar="SCENARIO…",
+            help="TOML or JSON files, names of built-in ones, or scenarios of the ScenarioDB.",
+        ),
     ],
     policy: Annotated[
         list[str],
@@ -124,17 +129,8 @@ def sweep(
     cpu: Annotated[
         int, typer.Option(metavar="MHZ", min=10, max=2**20, help="Of each job on Nomad.")
     ] = 1000,
-    store: Annotated[
-        bool, typer.Option("--store", help="Store scenarios and runs in the local ScenarioDB.")
-    ] = False,
-    db: Annotated[
-        str | None,
-        typer.Option(
-            "--db",
-            metavar="FILE|URL",
-            help="The local ScenarioDB; default: EDGEYARD_SCENARIO_DB, or a file of the user.",
-        ),
-    ] = None,
+    store: StoreRuns = None,
+    db: LocalDb = None,
     html: Html = None,
     csv: CsvFile = None,
     baseline: Baseline = None,
@@ -148,13 +144,13 @@ def sweep(
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json, write_whole
     from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.scheduler.sim.scenario import load_scenario, scenario_to_toml
+    from edgeyard.scheduler.sim.scenario import scenario_to_toml
     from edgeyard.scheduler.sim.sweep import sweep_cells
 
     if (driver is Driver.DOCKER) != (image is not None):
         raise InvalidInput.at("--image", "belongs to --driver docker, which needs it")
     numbers, loads = parse_seeds(seeds), parse_loads(load)
-    whole = [load_scenario(each) for each in scenarios]
+    whole = [scenario_named(each, db) for each in scenarios]
     with known_plugins(Settings.load(None)) as known:
         policies = [swept_policy(each, known) for each in policy]
     cells = sweep_cells(whole, policies, numbers, loads)
@@ -203,10 +199,10 @@ def sweep(
             failures.append(Failure(cell, "its run is missing or broken"))
     for failure in failures:
         echo(f"edgeyard: {failure.cell.label}: {failure.reason}", err=True)
-    if runs and (store or db is not None):
+    if runs and (is_named(db) if store is None else store):
         from edgeyard.benchmark_api.cli.sim_stored import store_runs
 
-        stored = [
+        stored: list[tuple[str, Scenario, SimulatedRun, Path | None]] = [
             (cell.key, cell.scenario, runs[cell.key], out / cell.file_name)
             for cell in cells
             if cell.key in runs
@@ -279,25 +275,6 @@ def parse_loads(text: str) -> list[float]:
             )
         found[value] = None
     return list(found)
-
-
-def swept_policy(reference: str, known: Registry) -> SweptPolicy:
-    """Return a policy by its name or file.
-
-    Raises:
-        InvalidInput: There is none, or it is wrong.
-    """
-    from edgeyard.scheduler.framework.policy import read_policy
-    from edgeyard.scheduler.sim.policies import is_text, policy_named
-    from edgeyard.scheduler.sim.sweep import SweptPolicy
-
-    policy = policy_named(reference, known)
-    try:
-        text = read_policy(reference) if is_text(reference) else ""
-        known.resolve(policy)
-    except ConfigError as error:
-        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
-    return SweptPolicy(name=policy.name, text=text)
 
 
 Done = Callable[["Cell", "Failure | None", float], None]

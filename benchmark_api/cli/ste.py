@@ -25,8 +25,9 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.benchmark_api.cli.scenario_db import Db, opened_db
+from edgeyard.benchmark_api.cli.scenario_db import Db
 from edgeyard.benchmark_api.cli.sim_reports import progress
+from edgeyard.benchmark_api.scenario_db import scenario_named
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def run(
         raise InvalidInput.at("--twin", reason, "both URLs, or neither")
     if train and models is None:
         raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
-    found = _scenario(scenario, db)
+    found = scenario_named(scenario, db)
     if not resume:
         base = found.seed if seed is None else seed
         record = {
@@ -371,20 +372,6 @@ def _runs(folder: Path | None) -> RunFolder:
     from edgeyard.scheduler.sim.ste.runs import RunFolder
 
     return RunFolder(folder or Path(platformdirs.user_data_dir("edgeyard")) / "ste")
-
-
-def _scenario(reference: str, db: str | None) -> Scenario:
-    """Return a scenario of a file or of Edgeyard's own, else of the ScenarioDB."""
-    from edgeyard.scheduler.sim.scenario import built_in_scenarios, load_scenario
-    from edgeyard.scheduler.sim.stored import scenario_of
-
-    if Path(reference).exists() or reference in built_in_scenarios():
-        return load_scenario(reference)
-    if Path(reference).suffix in (".toml", ".json"):
-        return load_scenario(reference)
-    with opened_db(db) as store, store.read() as uow:
-        stored = uow.scenarios.get(reference)
-        return scenario_of(uow.scenarios.body(stored.sha256), tags=stored.tags)
 
 
 class _Only:

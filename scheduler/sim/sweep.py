@@ -66,8 +66,7 @@ class Cell:
     @property
     def key(self) -> str:
         """Hash of all that the run depends on."""
-        parts = (self.digest, self.policy.name, self.policy.text, self.seed)
-        return hashlib.sha256(json.dumps([*parts, __version__]).encode()).hexdigest()[:16]
+        return run_key(self.digest, self.policy, self.seed)
 
     @property
     def label(self) -> str:
@@ -92,6 +91,19 @@ class Cell:
             return None
 
 
+def run_key(digest: str, policy: SweptPolicy, seed: int, *further: str) -> str:
+    """Return a hash of all that a run depends on.
+
+    Args:
+        digest: The scenario's, see `digest_of`.
+        policy: Name and text.
+        seed: Of arrivals and faults.
+        further: What else makes it another run, such as its depth.
+    """
+    parts = (digest, policy.name, policy.text, seed, __version__, *further)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
 def sweep_cells(
     scenarios: Sequence[Scenario],
     policies: Sequence[SweptPolicy],
@@ -111,7 +123,7 @@ def sweep_cells(
         if doubled is not None:
             raise InvalidInput.at(flag, f"two of the {noun} are called {doubled!r}; rename one")
     at_load = [(with_load(each, load), load) for each in scenarios for load in loads]
-    hashed = [(scenario, _digest(scenario), load) for scenario, load in at_load]
+    hashed = [(scenario, digest_of(scenario), load) for scenario, load in at_load]
     return [
         Cell(scenario=scenario, digest=digest, load=load, policy=policy, seed=seed)
         for scenario, digest, load in hashed
@@ -120,8 +132,12 @@ def sweep_cells(
     ]
 
 
-def _digest(scenario: Scenario) -> str:
-    """Return the hash of a scenario, with that of its log if it has one."""
+def digest_of(scenario: Scenario) -> str:
+    """Return the hash of a scenario, with that of its log if it has one.
+
+    Raises:
+        InvalidInput: The log can't be read.
+    """
     digest = scenario_hash(scenario)
     if scenario.nodes is None or not scenario.nodes.log:
         return digest

@@ -63,7 +63,7 @@ def test_run_shows_a_table(scenario: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "there is no such file (accepted: a TOML or JSON file, or one of board_loss"),
+        (["nothing"], "there is no such file, and no such scenario in the ScenarioDB"),
         (["stedy"], "did you mean steady?"),
         (["SCENARIO", "--policy", "nothing"], "no such file and no such policy"),
         (["SCENARIO", "--policy", "fifo", "--policy", "fifo"], "the same value is given twice"),

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds, swept_policy
+from edgeyard.benchmark_api.cli.sim_labs import swept_policy
+from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
