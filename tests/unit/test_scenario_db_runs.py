@@ -133,7 +133,7 @@ def test_commands_on_the_local_database_do_not_import_the_server(
     assert "edgeyard.benchmark_api.scenario_db" in loaded, found.stderr
     heavy = {
         *("fastapi", "starlette", "uvicorn", "httpx", "numba", "onnx", "pydantic_settings"),
-        *("edgeyard.benchmark_api.bootstrap", "edgeyard.scheduler.engine", "numpy", "alembic"),
+        *("edgeyard.benchmark_api.bootstrap", "edgeyard.scheduler.engine", "alembic"),
     }
     assert loaded & heavy == set()
 
@@ -141,3 +141,17 @@ def test_commands_on_the_local_database_do_not_import_the_server(
 def test_the_database_can_be_read_by_what_opens_it(db: Path) -> None:
     with opened_db(str(db)) as store, store.read() as uow:
         assert uow.scenarios.get("small").name == "small"
+
+
+def test_the_last_migration_is_found_without_alembic() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    from edgeyard.scheduler.store import migrate
+
+    config = Config()
+    config.set_main_option("script_location", str(migrate.MIGRATIONS).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
+    known = frozenset(script.revision for script in scripts.walk_revisions())
+    found, head = migrate.revisions()
+    assert (found, head) == (known, str(scripts.get_current_head()))
