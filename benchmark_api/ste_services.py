@@ -21,6 +21,7 @@ from edgeyard.errors import (
     TooLarge,
     Unavailable,
 )
+from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.sim.ste.documents import TwinData, read_twin_data
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.steps import Notice, Round
@@ -103,6 +104,10 @@ def scheduler_app(controller: SchedulerController, token: str = "") -> FastAPI:
             raise InvalidInput.at("", str(error), "run, episode, round, version") from error
         return _json(await run_in_threadpool(controller.notify, notice))
 
+    @app.get("/policy")
+    def policy() -> Response:
+        return _json(controller.policy())
+
     @app.get("/schedulers")
     def schedulers() -> Response:
         return _json(controller.schedulers)
@@ -140,6 +145,11 @@ class HttpScheduling:
     def __init__(self, client: httpx.Client) -> None:
         """Take a client with the service's base URL, its token and a time-out."""
         self._client = client
+
+    def policy(self) -> Policy:
+        """See `Scheduling.policy`."""
+        answer = _answer(self._client, "GET", "/policy")
+        return msgspec.json.decode(answer.content, type=Policy)
 
     def notify(self, notice: Notice) -> Round:
         """See `Scheduling.notify`."""

@@ -506,9 +506,6 @@ def _reward(row: Row) -> str:
 def _show(record: dict[str, Any]) -> None:
     show(table(record["episodes"], _EPISODES, console().width))
     show("", f"Run {record['run_id']}: {record['state']}, scenario {record['scenario']}")
-    ignored = {name for each in record["episodes"] for name in each["ignored"]}
-    if ignored:
-        echo(f"edgeyard: not simulated here: {', '.join(sorted(ignored))}", err=True)
     judgement = record.get("judgement")
     if judgement:
         change = judgement["difference"]

@@ -82,6 +82,7 @@ class _AgentLab(LabWorld):
     def decided(self) -> tuple[CycleInput, CycleResult]:
         """Return what the policy would decide now, from which masks and order come."""
         self.cycles += 1
+        assert self._plugins is not None
         given = self.cycle_input()
         result = decide(given, self._policy, self._plugins)
         if result.faults:

@@ -27,11 +27,13 @@ from edgeyard.scheduler.sim.ste.controller import RoundReport
 from edgeyard.scheduler.sim.ste.documents import (
     JOB_SCHEMA,
     NODE_POOL_SCHEMA,
+    TwinData,
     cycle_input,
     read_twin_data,
     twin_data,
     write_twin_data,
 )
+from edgeyard.scheduler.sim.ste.lab import EpisodeLab
 from edgeyard.scheduler.sim.ste.steps import STEPS, Notice
 from edgeyard.scheduler.sim.ste.training import (
     PolicyGradient,
@@ -43,7 +45,6 @@ from edgeyard.scheduler.sim.ste.training import (
     write_model,
 )
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
-from edgeyard.scheduler.sim.ste.world import World
 from tests.builders.ste import Environment, environment, quick_policy, scenario
 
 NODE = {
@@ -121,8 +122,14 @@ def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
         read_twin_data(body)
 
 
+def first_state() -> TwinData:
+    lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
+    assert lab.run_to_cycle()
+    return lab.state()
+
+
 def test_states_fit_the_published_schemas() -> None:
-    state = json.loads(write_twin_data(World(scenario()).state()))
+    state = json.loads(write_twin_data(first_state()))
     for each in state["nodes"]:
         jsonschema.validate(each, NODE_POOL_SCHEMA)
     for each in state["jobs"]:
@@ -252,7 +259,7 @@ def test_a_scheduler_that_crashes_does_not_stop_the_others() -> None:
 
 def test_a_repeated_notification_decides_nothing_again() -> None:
     made = environment(quick_policy())
-    version = made.twin.receive(write_twin_data(World(scenario()).state())).version
+    version = made.twin.receive(write_twin_data(first_state())).version
     notice = Notice(run="r", episode=0, round=0, version=version)
     first = made.scheduler.notify(notice)
     again = made.scheduler.notify(notice)

@@ -13,7 +13,7 @@ import math
 import struct
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +35,6 @@ from edgeyard.scheduler.model.decision import (
     CycleInput,
     PendingBenchmark,
     Placement,
-    Preemption,
 )
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
@@ -185,8 +184,16 @@ class LabWorld:
         watch: See `simulate_lab`.
     """
 
-    def __init__(self, scenario: Scenario, policy: Policy, plugins: Plugins, *, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, policy: Policy, plugins: Plugins | None, *, seed: int
+    ) -> None:
         """Draw what arrives; nothing has happened yet.
+
+        Args:
+            scenario: Its world must be ``boards``.
+            policy: Decides.
+            plugins: What the policy names; None where somebody else decides.
+            seed: Of arrivals and faults.
 
         Raises:
             InvalidInput: The scenario is of another world, or a benchmark can never run.
@@ -457,9 +464,13 @@ class LabWorld:
     def _decide(self) -> None:
         self._cycle_is_due, self._last_cycle_s = False, self.now_s
         self._heartbeat += 1
-        if not self._queue:
-            return
-        self.cycles += 1
+        if self._queue:
+            self.cycles += 1
+            self._cycle()
+
+    def _cycle(self) -> None:
+        """Decide by the service's own code, and carry it out."""
+        assert self._plugins is not None
         given = self.cycle_input()
         result = decide(given, self._policy, self._plugins)
         if result.faults:
@@ -470,13 +481,20 @@ class LabWorld:
             )
         if self.watch is not None:
             self.watch(self.now_s, given, result)
-        for placement in result.placements:
-            self._place(placement)
-        for preemption in result.preemptions:
-            self._preempt(preemption)
+        self._carry_out(result.placements, [each.victim_id for each in result.preemptions])
         if self._queue:
             self._refuse_what_can_never_run(result)
-            self._at(self.now_s + self._heartbeat_s, _NORMAL, self._beat, self._heartbeat)
+            self._await_heartbeat()
+
+    def _carry_out(self, placements: Iterable[Placement], victims: Iterable[str]) -> None:
+        """Start benchmarks on their boards, then preempt."""
+        for placement in placements:
+            self._place(placement)
+        for victim in victims:
+            self._preempt(victim)
+
+    def _await_heartbeat(self) -> None:
+        self._at(self.now_s + self._heartbeat_s, _NORMAL, self._beat, self._heartbeat)
 
     def _shown_holders(self) -> list[BoardHolder]:
         holders = list(self._holders.values())
@@ -533,13 +551,18 @@ class LabWorld:
         )
 
     def _refuse_what_can_never_run(self, result: CycleResult) -> None:
-        if self._to_come or len(self._states) < self.count or not result.decided.never.any():
+        if result.decided.never.any():
+            self._refuse(result.never, lambda each: result.waiting[each].sentence)
+
+    def _refuse(self, never: Iterable[str], reason: Callable[[str], str]) -> None:
+        """Refuse a scenario in which one of these waits for ever, because nothing is to come."""
+        if self._to_come or len(self._states) < self.count:
             return
-        for benchmark_id in sorted(result.never):
-            asked = self._states[benchmark_id].job
-            ends = (asked.deadline_s, asked.asked.queue_timeout_s, asked.cancel_s)
+        for benchmark_id in sorted(never):
+            job = self._states[benchmark_id].job
+            ends = (job.deadline_s, job.asked.queue_timeout_s, job.cancel_s)
             if all(each is None for each in ends):
-                raise self._endless(result.waiting[benchmark_id].sentence, benchmark_id)
+                raise self._endless(reason(benchmark_id), benchmark_id)
 
     def _endless(self, why: str, benchmark_id: str = "") -> InvalidInput:
         waiting = len(self._queue)
@@ -719,8 +742,8 @@ class LabWorld:
             self._leave(attempt, how)
         self._release(attempt)
 
-    def _preempt(self, preemption: Preemption) -> None:
-        state = self._states[preemption.victim_id]
+    def _preempt(self, victim_id: str) -> None:
+        state = self._states[victim_id]
         attempt = state.attempt
         if attempt is None or not attempt.is_live:
             return

@@ -7,6 +7,7 @@ and goes on with the next state until nothing waits or runs any more.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,12 +15,14 @@ from typing import Protocol
 import msgspec
 
 from edgeyard.errors import Cancelled
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
 from edgeyard.scheduler.sim.ste.documents import TwinData, write_twin_data
+from edgeyard.scheduler.sim.ste.lab import EpisodeFigures, EpisodeLab, episode_figures
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, step
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
-from edgeyard.scheduler.sim.ste.world import EpisodeFigures, World
 
 
 class ScenarioSource(Protocol):
@@ -39,7 +42,7 @@ class TwinSink(Protocol):
     """The twin, as the controller uses it."""
 
     def refresh(self) -> int:
-        """Tell it that newer data is on its way; return its present version."""
+        """Announce newer data; return the twin's present version."""
         ...
 
     def send(self, body: bytes) -> int:
@@ -49,6 +52,10 @@ class TwinSink(Protocol):
 
 class Scheduling(Protocol):
     """The scheduler controller, as the controller uses it."""
+
+    def policy(self) -> Policy:
+        """Return the policy that decides: the lab depends on its times and limits."""
+        ...
 
     def notify(self, notice: Notice) -> Round:
         """Notify it of new data; return what it did and decided."""
@@ -80,6 +87,10 @@ class LocalScheduling:
     def __init__(self, controller: SchedulerController) -> None:
         self._controller = controller
 
+    def policy(self) -> Policy:
+        """See `Scheduling.policy`."""
+        return self._controller.policy()
+
     def notify(self, notice: Notice) -> Round:
         """See `Scheduling.notify`."""
         return self._controller.notify(notice)
@@ -109,6 +120,7 @@ class Episode:
         weights: At the end, by scheduler.
         trained: Figures of the last update of the model that is trained.
         faults: How many rounds each scheduler failed in.
+        simulation: What became of all jobs, as of ``edgeyard sim run``.
     """
 
     episode: int
@@ -121,7 +133,7 @@ class Episode:
     weights: dict[str, float]
     trained: dict[str, float]
     faults: dict[str, int]
-    ignored: tuple[str, ...]
+    simulation: SimulatedRun
 
 
 class Controller:
@@ -142,7 +154,7 @@ class Controller:
         on_round: Callable[[RoundReport, float], None] = lambda report, share: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Episode:
-        """Live one episode.
+        """Run one episode.
 
         Args:
             scenario: Name in the ScenarioDB.
@@ -157,13 +169,15 @@ class Controller:
         Raises:
             Cancelled: It was cancelled; nothing was learned from this episode.
             NotFound: There is no such scenario.
+            InvalidInput: The scenario is of another world, or it has no end.
         """
+        began_s = time.perf_counter()
         rewards: dict[str, list[float]] = {}
         faults: dict[str, int] = {}
         last: Round | None = None
-        world: World | None = None
+        lab: EpisodeLab | None = None
         count = 0
-        for report, world in self._rounds(scenario, run, episode, seed, train, max_rounds):
+        for report, lab in self._rounds(scenario, run, episode, seed, train, max_rounds):
             if cancelled():
                 raise Cancelled
             last = report.answer
@@ -172,56 +186,56 @@ class Controller:
                 rewards.setdefault(name, []).append(reward)
             for name in last.faults:
                 faults[name] = faults.get(name, 0) + 1
-            on_round(report, world.share)
-        assert world is not None
+            on_round(report, lab.share)
+        assert lab is not None
         assert last is not None
+        simulation = lab.result(time.perf_counter() - began_s)
         trained = next(each for each in last.steps if each.step == 12).detail.get("trained", {})
         return Episode(
             episode=episode,
             seed=seed,
-            scenario=world.scenario.name,
-            scenario_sha256=scenario_hash(world.scenario),
+            scenario=lab.scenario.name,
+            scenario_sha256=scenario_hash(lab.scenario),
             rounds=count,
-            figures=world.figures(),
+            figures=episode_figures(simulation),
             rewards={name: sum(each) / len(each) for name, each in rewards.items()},
             weights=last.weights,
             trained=trained,
             faults=faults,
-            ignored=tuple(world.ignored),
+            simulation=simulation,
         )
 
     def _rounds(
         self, name: str, run: str, episode: int, seed: int, train: str, max_rounds: int | None
-    ) -> Iterator[tuple[RoundReport, World]]:
+    ) -> Iterator[tuple[RoundReport, EpisodeLab]]:
         """Do rounds until the scenario is over; the last one reports the last ends alone."""
         version = self._twin.refresh()
         scenario = self._scenarios.scenario(name)
-        world = World(scenario, seed)
-        if not world.pending:
-            world.advance()
+        lab = EpisodeLab(scenario, self._scheduler.policy(), seed=seed)
         ended = False
         while not ended:
-            ended = world.over or (max_rounds is not None and world.rounds + 1 >= max_rounds)
+            due = lab.run_to_cycle()
+            ended = not due or (max_rounds is not None and lab.rounds + 1 >= max_rounds)
             called = step(
                 1,
-                f"run {run}, episode {episode}, round {world.rounds}",
+                f"run {run}, episode {episode}, round {lab.rounds}",
                 run=run,
                 episode=episode,
-                round=world.rounds,
+                round=lab.rounds,
                 train=train,
             )
-            if world.rounds:
+            if lab.rounds:
                 version = self._twin.refresh()
             refreshed = step(2, f"version {version} is replaced", version=version)
             fetched = step(
                 3,
-                f"{scenario.name} at {world.now_s:.3f} s",
+                f"{scenario.name} at {lab.now_s:.3f} s",
                 scenario=scenario.name,
                 sha256=scenario_hash(scenario),
-                time_s=world.now_s,
-                requested=world.rounds == 0,
+                time_s=lab.now_s,
+                requested=lab.rounds == 0,
             )
-            state = world.state(run=run, episode=episode)
+            state = lab.state(run=run, episode=episode)
             body = write_twin_data(state)
             version = self._twin.send(body)
             sent = step(
@@ -236,7 +250,7 @@ class Controller:
             notice = Notice(
                 run=run,
                 episode=episode,
-                round=world.rounds,
+                round=lab.rounds,
                 version=version,
                 train=train,
                 ended=ended,
@@ -247,8 +261,9 @@ class Controller:
                 f"version {version} to the scheduler controller",
                 **msgspec.structs.asdict(notice),
             )
-            time_s = world.now_s
-            world.apply(answer.decisions, answer.stopped)
+            time_s = lab.now_s
+            never = {each: answer.waiting.get(each, "") for each in answer.never}
+            lab.carry_out(answer.decisions, answer.stopped, never)
             report = RoundReport(
                 episode=episode,
                 round=notice.round,
@@ -256,6 +271,4 @@ class Controller:
                 steps=[called, refreshed, fetched, sent, notified, *answer.steps],
                 answer=answer,
             )
-            if not ended:
-                world.advance()
-            yield report, world
+            yield report, lab

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -18,15 +18,22 @@ import numpy as np
 
 from edgeyard.devices.model import AttributeValue
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint, WaitingReason, WaitReason
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    WaitingReason,
+    WaitReason,
+)
 from edgeyard.scheduler.model.decision import (
     BoardHolder,
     CycleInput,
     PendingBenchmark,
+    PinGrace,
     Snapshot,
 )
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
-from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge
+from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
 
 SCHEMA = "edgeyard.twin/1"
 MB = 1 << 20
@@ -58,6 +65,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
         expected: It is on the inventory.
         progress: 0-100, of what runs on it.
         reason: Why it is busy or unusable.
+        load_measured: The loads come from a recent report of the host; decisions ignore others.
     """
 
     id: _Name
@@ -79,6 +87,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     busy: bool = False
     progress: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     reason: _Text = ""
+    load_measured: bool = True
     attributes: dict[str, str | int | float | bool] = {}
 
 
@@ -96,6 +105,16 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         failure: Category of the failure of one that has failed.
         not_ready: Why it may not start, whichever node is free.
         tried_nodes: Nodes on which it has failed.
+        resting: Nodes that may not try it again before a time.
+        binding: How firmly it is bound to the node of a decision; None: as the policy says.
+        probe: It tests a node in quarantine.
+        pin: What happens while its only node is unavailable.
+        progress: 0-100, of one that runs.
+        phase: Phase of one that runs.
+        preemptible_measuring: It may be preempted while it measures, too.
+        ending: Its node will be free anyway, because it ends or is being stopped.
+        preempted: It is being stopped for a more urgent one.
+        strict: Its node was named when it started.
     """
 
     job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -131,6 +150,16 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     model_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     nb_inference: Annotated[int, msgspec.Meta(ge=1)] = 20
     variant: _Text = ""
+    resting: dict[str, datetime] = {}
+    binding: Binding | None = None
+    probe: bool = False
+    pin: PinGrace | None = None
+    progress: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    phase: _Text | None = None
+    preemptible_measuring: bool = False
+    ending: bool = False
+    preempted: bool = False
+    strict: bool = True
 
     @property
     def name(self) -> str:
@@ -159,6 +188,7 @@ class User(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         usage_board_s: Board-seconds, decayed.
         share: Weight in fair sharing.
+        credits_left: Neither spent nor reserved; None: unlimited.
     """
 
     user_id: _Text
@@ -166,6 +196,7 @@ class User(msgspec.Struct, kw_only=True, omit_defaults=True):
     share: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     running: Annotated[int, msgspec.Meta(ge=0)] = 0
     max_running: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    credits_left: float | None = None
 
 
 class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -177,6 +208,10 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
         now: Virtual or real time of the state; None: unknown.
         seed: Of everything random in a decision on it.
         age_s: Age of the state when it was taken.
+        leases: Nodes that are reserved for a person or for maintenance.
+        rates: Credits per second on a node, by family; 1 for others.
+        quarantined: Reason of the quarantine, by node.
+        guarded: Nodes that must not be used may appear later.
     """
 
     nodes: list[Node]
@@ -192,6 +227,10 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
     age_s: _Number = 0.0
     max_run_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
+    leases: list[Lease] = []
+    rates: dict[str, _Number] = {}
+    quarantined: dict[str, str] = {}
+    guarded: bool = False
 
 
 def _number(meaning: str) -> dict[str, object]:
@@ -290,6 +329,10 @@ def _check(data: TwinData) -> None:
         if job.status != "pending" and job.node_id is None:
             raise InvalidInput.at(f"{here}/node_id", f"is missing of a {job.status} job", "a node")
         _check_times(here, job, ("submit_time", "started_at", "ended_at", "deadline", "start_time"))
+        for node_id, until in job.resting.items():
+            _check_time(f"{here}/resting/{node_id}", until)
+    for row, lease in enumerate(data.leases):
+        _check_times(f"/leases/{row}", lease, ("since", "until"))
     for row, link in enumerate(data.links):
         for end in ("source", "target"):
             if getattr(link, end) not in known:
@@ -300,11 +343,12 @@ def _check(data: TwinData) -> None:
 
 def _check_times(here: str, value: object, names: Iterable[str]) -> None:
     for name in names:
-        time = getattr(value, name)
-        if time is not None and time.tzinfo is None:
-            raise InvalidInput.at(
-                f"{here}/{name}", "has no time zone", "RFC 3339, such as 2025-08-13T07:17:14Z"
-            )
+        _check_time(f"{here}/{name}", getattr(value, name))
+
+
+def _check_time(pointer: str, time: datetime | None) -> None:
+    if time is not None and time.tzinfo is None:
+        raise InvalidInput.at(pointer, "has no time zone", "RFC 3339, such as 2025-08-13T07:17:14Z")
 
 
 def _invalid(error: msgspec.ValidationError) -> InvalidInput:
@@ -318,10 +362,10 @@ def _invalid(error: msgspec.ValidationError) -> InvalidInput:
 
 
 def ended_jobs(data: TwinData) -> list[Job]:
-    """Return the jobs that have ended, oldest first."""
+    """Return the jobs that have ended, oldest first; ends of one instant as they are listed."""
     now = data.now or datetime.now(UTC)
     ended = [each for each in data.jobs if each.status in ("completed", "failed")]
-    return sorted(ended, key=lambda each: (each.ended_at or now, each.name))
+    return sorted(ended, key=lambda each: each.ended_at or now)
 
 
 def past_runs(data: TwinData, ended: Iterable[Job]) -> tuple[PastRun, ...]:
@@ -364,7 +408,7 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
         return np.array([getattr(each, name) for each in nodes], dtype=np.bool_)
 
     snapshot = Snapshot(
-        taken_at=now,
+        taken_at=now - timedelta(seconds=data.age_s) if data.age_s else now,
         age_s=data.age_s,
         uids=tuple(each.id for each in nodes),
         families=tuple(each.family for each in nodes),
@@ -392,6 +436,7 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
         reasons=tuple(each.reason for each in nodes),
         attributes=tuple(_attributes(each) for each in nodes),
         conflicts=conflicts,
+        guarded=data.guarded,
     )
     return CycleInput(
         snapshot=snapshot,
@@ -402,6 +447,7 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
             runs=History(past_runs(data, ended_jobs(data))) if runs is None else runs,
             entitlements={
                 each.user_id: Entitlement(
+                    credits_left=each.credits_left,
                     max_running=each.max_running,
                     running=each.running,
                     usage_board_s=each.usage_board_s,
@@ -409,7 +455,10 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
                 )
                 for each in data.users
             },
+            rates=data.rates,
             max_run_s=data.max_run_s,
+            leases=tuple(data.leases),
+            quarantined=data.quarantined,
             host_loads=_host_loads(nodes),
         ),
         seed=data.seed,
@@ -427,9 +476,11 @@ def _attributes(each: Node) -> Mapping[str, AttributeValue]:
 
 
 def _host_loads(nodes: Sequence[Node]) -> dict[str, HostLoad]:
-    """Return the load of each host as fractions; of several boards the highest."""
+    """Return the measured load of each host as fractions; of several boards the highest."""
     loads: dict[str, HostLoad] = {}
     for each in nodes:
+        if not each.load_measured:
+            continue
         host = each.host or each.id
         cpu = min(each.cpu_load / each.cpu_cores, 1.0) if each.cpu_cores else 0.0
         memory = min(each.memory_load / 100.0, 1.0)
@@ -470,6 +521,7 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         deadline=each.deadline,
         start_time=each.start_time,
         user_time_s=each.user_time_s,
+        binding=each.binding,
         budget=each.budget,
         not_ready=None
         if each.not_ready is None
@@ -477,11 +529,14 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         campaign_id=each.campaign_id,
         campaign_started=each.campaign_started,
         tried_uids=frozenset(each.tried_nodes),
+        resting=tuple(each.resting.items()),
         job_completion_threshold=each.job_completion_threshold,
         model_sha256=each.model_sha256,
         model_bytes=each.model_bytes,
         nb_inference=each.nb_inference,
         variant=each.variant,
+        probe=each.probe,
+        pin=each.pin,
     )
 
 
@@ -490,25 +545,30 @@ def _holder(each: Job) -> BoardHolder:
         benchmark_id=each.name,
         target_uid=each.node_id or "",
         priority=each.priority,
+        progress=each.progress,
         preemptible=each.preemptible,
+        ending=each.ending,
+        preempted=each.preempted,
         user_id=each.user_id,
         started_at=each.started_at,
         kind=_kind(each),
+        phase=each.phase,
+        preemptible_measuring=each.preemptible_measuring,
         time_limit_s=each.user_time_s,
         deadline=each.deadline,
-        strict=True,
+        strict=each.strict,
     )
 
 
 def _past_run(each: Job, family_of: Mapping[str, str], now: datetime) -> PastRun:
     node = each.node_id or ""
     return PastRun(
-        benchmark_id=each.name,
+        benchmark_id=each.name.partition(ATTEMPT_MARK)[0],
         user_id=each.user_id,
         target_uid=node,
         family=family_of.get(node, each.family),
         kind=_kind(each),
-        run_s=each.time_run if each.time_run > 0 else None,
+        run_s=each.time_run if each.time_run > 0 or each.started_at is not None else None,
         failure=(each.failure or "unknown") if each.status == "failed" else None,
         ended_at=each.ended_at or now,
     )
@@ -518,7 +578,7 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
     """Return the state that a cycle of the live service sees as a document of the twin.
 
     `cycle_input` reads it back, so that a recorded or a live cycle can be decided in the test
-    environment.
+    environment. Past runs are not part of it: `ended_job` returns each as a job.
     """
     snapshot, knowledge = given.snapshot, given.knowledge
     kind_of_board = [
@@ -555,13 +615,14 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
                 busy=bool(snapshot.busy[row]),
                 progress=None if math.isnan(progress) else progress,
                 reason=snapshot.reasons[row][:1024],
+                load_measured=load is not None,
                 attributes=attributes,
             )
         )
     return TwinData(
         nodes=nodes,
         jobs=[
-            *(_job_of_holder(each) for each in given.holders),
+            *(_job_of_holder(each, given.now) for each in given.holders),
             *(_job_of_pending(each) for each in given.pending),
         ],
         links=links_of(snapshot),
@@ -572,6 +633,7 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
                 share=each.share,
                 running=each.running,
                 max_running=each.max_running,
+                credits_left=each.credits_left,
             )
             for name, each in sorted(knowledge.entitlements.items())
         ],
@@ -580,6 +642,32 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
         seed=given.seed,
         age_s=snapshot.age_s if math.isfinite(snapshot.age_s) else 1e9,
         max_run_s=knowledge.max_run_s,
+        leases=list(knowledge.leases),
+        rates=dict(knowledge.rates),
+        quarantined=dict(knowledge.quarantined),
+        guarded=snapshot.guarded,
+    )
+
+
+def ended_job(run: PastRun, job_id: str) -> Job:
+    """Return a past run as a job that has ended."""
+    return Job(
+        job_id=job_id,
+        cpus_req=1,
+        mem_req=0,
+        time_run=run.run_s or 0.0,
+        status="completed" if run.failure is None else "failed",
+        failure=run.failure,
+        node_id=run.target_uid,
+        user_id=run.user_id,
+        started_at=None if run.run_s is None else run.ended_at - timedelta(seconds=run.run_s),
+        ended_at=run.ended_at,
+        family=run.family,
+        engine=run.kind.engine,
+        benchmark_type=run.kind.benchmark_type,
+        model_sha256=run.kind.model_sha256,
+        nb_inference=run.kind.nb_inference,
+        variant=run.kind.variant,
     )
 
 
@@ -624,11 +712,13 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         deadline=each.deadline,
         start_time=each.start_time,
         user_time_s=each.user_time_s,
+        binding=each.binding,
         budget=each.budget,
         constraints=[(c.attribute, c.operator, c.value) for c in each.constraints],
         campaign_id=each.campaign_id,
         campaign_started=each.campaign_started,
         tried_nodes=sorted(each.tried_uids),
+        resting=dict(each.resting),
         not_ready=None
         if each.not_ready is None
         else (each.not_ready.reason, each.not_ready.sentence),
@@ -637,16 +727,18 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         model_bytes=each.model_bytes,
         nb_inference=each.nb_inference,
         variant=each.variant,
+        probe=each.probe,
+        pin=each.pin,
     )
 
 
-def _job_of_holder(each: BoardHolder) -> Job:
-    kind = each.kind
+def _job_of_holder(each: BoardHolder, now: datetime) -> Job:
+    kind, began = each.kind, each.started_at
     return Job(
         job_id=each.benchmark_id,
         cpus_req=1,
         mem_req=0,
-        time_run=0,
+        time_run=0.0 if began is None else max((now - began).total_seconds(), 0.0),
         status="running",
         node_id=each.target_uid,
         user_id=each.user_id,
@@ -654,7 +746,13 @@ def _job_of_holder(each: BoardHolder) -> Job:
         deadline=each.deadline,
         user_time_s=each.time_limit_s,
         priority=each.priority,
+        progress=each.progress,
+        phase=each.phase,
         preemptible=each.preemptible,
+        preemptible_measuring=each.preemptible_measuring,
+        ending=each.ending,
+        preempted=each.preempted,
+        strict=each.strict,
         engine=kind.engine if kind else PLAIN_ENGINE,
         benchmark_type=kind.benchmark_type if kind else BenchmarkType.TYPE1,
         model_sha256=kind.model_sha256 if kind else None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.sim.ste.controller import Episode
+from edgeyard.scheduler.sim.ste.lab import EpisodeFigures
 from edgeyard.scheduler.sim.ste.training import write_whole
 
 RUN_FILE = "run.json"
@@ -65,12 +66,20 @@ class RunFolder:
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """Return an episode as plain JSON; null where a figure is not known."""
-    found: dict[str, Any] = _plain(asdict(episode))
+    """Return an episode as plain JSON, without its columns; null where a figure is not known."""
+    found: dict[str, Any] = _plain(
+        {
+            each.name: getattr(episode, each.name)
+            for each in fields(episode)
+            if each.name != "simulation"
+        }
+    )
     return found
 
 
 def _plain(value: object) -> Any:
+    if isinstance(value, EpisodeFigures):
+        return _plain(asdict(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -27,6 +27,7 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.sim.lab.world import MAX_HISTORY
 from edgeyard.scheduler.sim.ste.documents import (
     ATTEMPT_MARK,
     TwinData,
@@ -95,7 +96,7 @@ class _Run:
     work: MemoryWork = field(default_factory=MemoryWork)
     scorekeeper: Scorekeeper = field(default_factory=Scorekeeper)
     history: History = field(default_factory=History)
-    ended: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
     episode: int = -1
 
@@ -127,6 +128,10 @@ class SchedulerController:
         self._lock = threading.Lock()
         self._answers: OrderedDict[tuple[str, int, int], tuple[Notice, Round]] = OrderedDict()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
+
+    def policy(self) -> Policy:
+        """The policy that decides."""
+        return self._policy
 
     @property
     def schedulers(self) -> Sequence[Mapping[str, object]]:
@@ -190,7 +195,7 @@ class SchedulerController:
             source=data.source,
         )
         if notice.episode != run.episode:
-            run.episode, run.seen, run.ended, run.history = notice.episode, set(), [], History()
+            run.episode, run.seen, run.ended, run.history = notice.episode, set(), set(), History()
             run.work.scoring = type(run.work.scoring)()  # jobs of another episode have their names
         given = self._input(data, run)
         unit = run.work.as_unit()
@@ -240,6 +245,7 @@ class SchedulerController:
                 for each in result.preemptions
             ],
             waiting={name: reason.sentence for name, reason in result.waiting.items()},
+            never=sorted(result.never),
             rewards=dict(result.rewards),
             weights=weights,
             faults={
@@ -249,15 +255,10 @@ class SchedulerController:
         )
 
     def _input(self, data: TwinData, run: _Run) -> CycleInput:
-        """Return the cycle's input; what was fitted to earlier ends is used again."""
-        ended = ended_jobs(data)
-        names = [each.name for each in ended]
-        before = len(run.ended)
-        if before and names[:before] == run.ended:
-            run.history = run.history.grown(past_runs(data, ended[before:]))
-        else:
-            run.history = History(past_runs(data, ended))
-        run.ended = names
+        """Return the cycle's input; the past grows by what has ended since the last round."""
+        ended = [each for each in ended_jobs(data) if each.name not in run.ended]
+        run.ended.update(each.name for each in ended)
+        run.history = run.history.grown(past_runs(data, ended), most=MAX_HISTORY)
         return cycle_input(data, runs=run.history)
 
     def _outcomes(
@@ -375,12 +376,12 @@ def _decision_steps(result: CycleResult, rewarded: Step) -> list[Step]:
 
 
 def _converted(each: Proposal) -> dict[str, object]:
-    said = ~np.isnan(each.scores)
+    scored = ~np.isnan(each.scores)
     return {
         "scheduler": each.scorer,
         "wrapper": _WRAPPERS[each.kind],
         "objective": each.objective,
-        "scored": int(said.sum()),
+        "scored": int(scored.sum()),
         "facts": dict(each.facts),
     }
 
@@ -412,6 +413,8 @@ def _decisions(result: CycleResult) -> list[Decision]:
                 node_id=each.target_uid,
                 priority=each.priority,
                 score=score,
+                binding=each.binding,
+                allowed_node_ids=list(each.allowed_uids),
             )
         )
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from edgeyard.scheduler.model.benchmark import Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class StepKind:
 STEPS: Mapping[int, StepKind] = {
     1: StepKind("the controller is called", "controller", "scheduler/sim/ste/controller.py"),
     2: StepKind("refresh of the digital twin", "controller", "scheduler/sim/ste/twin.py"),
-    3: StepKind("scenario from the ScenarioDB", "controller", "scheduler/sim/ste/world.py"),
+    3: StepKind("scenario from the ScenarioDB", "controller", "scheduler/sim/ste/controller.py"),
     4: StepKind("state as JSON to the twin", "controller", "scheduler/sim/ste/documents.py"),
     5: StepKind("notification of new data", "controller", "scheduler/sim/ste/controller.py"),
     6: StepKind("pull from the twin", "scheduler", "scheduler/sim/ste/scheduling.py"),
@@ -75,7 +77,7 @@ def step(number: int, summary: str, **detail: Any) -> Step:
 
 
 class Notice(msgspec.Struct, kw_only=True, frozen=True):
-    """What the controller tells the scheduler controller in step 5.
+    """What the controller reports to the scheduler controller in step 5.
 
     Attributes:
         version: Of the twin's state.
@@ -92,12 +94,22 @@ class Notice(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Decision(msgspec.Struct, kw_only=True, frozen=True):
-    """One final decision: this job on this node, now."""
+    """One final decision: this job on this node, now.
+
+    Attributes:
+        priority: 1-100.
+        score: Aggregated score; None: there is none.
+        binding: How firmly the job is bound to the node.
+        allowed_node_ids: Nodes that the job is limited to where the cluster may choose another one;
+            empty: no limit.
+    """
 
     job_id: str
     node_id: str
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=1, le=100)]
     score: float | None = None
+    binding: Binding = Binding.STRICT
+    allowed_node_ids: list[str] = []
 
 
 class StoppedJob(msgspec.Struct, kw_only=True, frozen=True):
@@ -112,6 +124,8 @@ class Round(msgspec.Struct, kw_only=True, frozen=True):
     """What the scheduler controller answers: steps 6-13 and the decisions.
 
     Attributes:
+        waiting: By job that was not placed: why.
+        never: Those among them that no node could ever run.
         rewards: Of step 12, by scheduler.
         weights: After step 12, by scheduler.
         faults: Schedulers and other plugins that failed or were too slow, with the reason.
@@ -127,6 +141,7 @@ class Round(msgspec.Struct, kw_only=True, frozen=True):
     decisions: list[Decision]
     stopped: list[StoppedJob] = []
     waiting: dict[str, str] = {}
+    never: list[str] = []
     rewards: dict[str, float] = {}
     weights: dict[str, float] = {}
     faults: dict[str, str] = {}

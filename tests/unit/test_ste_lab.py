@@ -1,0 +1,267 @@
+"""The lab of the test environment is the one of ``sim run``: what it shows, and what follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeyard.errors import InvalidInput
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.policy import Policy, load_policy
+from edgeyard.scheduler.sim.lab.world import simulate_lab
+from edgeyard.scheduler.sim.runs import SimulatedRun
+from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_toml
+from edgeyard.scheduler.sim.ste.controller import Episode
+from edgeyard.scheduler.sim.ste.documents import cycle_input, read_twin_data, write_twin_data
+from edgeyard.scheduler.sim.ste.lab import EpisodeLab
+from edgeyard.scheduler.sim.ste.steps import Decision
+from tests.builders.ste import environment, scenario
+
+RICH = """
+name = "rich"
+world = "boards"
+duration_s = 1500
+seed = 7
+[lab]
+history_jobs = 40
+compare_s = 7
+[[lab.boards]]
+family = "rpi5"
+count = 5
+per_host = 2
+speed_spread = 0.5
+[[lab.boards]]
+family = "npu"
+count = 4
+per_host = 4
+sharing = 2
+[lab.faults]
+task_rate = 0.1
+model_rate = 0.03
+board_mean_between_s = 3000
+board_mean_repair_s = 200
+host_mean_between_s = 9000
+host_mean_repair_s = 120
+network_mean_between_s = 4000
+network_mean_repair_s = 60
+lost_event_rate = 0.05
+late_event_mean_s = 2
+stale_twin_s = 3
+[lab.arrivals]
+rate_per_hour = 180
+[[lab.arrivals.users]]
+name = "ann"
+max_running = 3
+[[lab.arrivals.users]]
+name = "bob"
+share = 2.0
+[[lab.arrivals.mix]]
+model = "mobilenet.onnx"
+run_s = 60
+pinned_share = 0.2
+families = ["rpi5"]
+max_retries = 2
+[[lab.arrivals.mix]]
+model = "resnet.onnx"
+run_s = 150
+deadline_s = 600
+deadline_share = 0.5
+queue_timeout_s = 900
+[[lab.arrivals.mix]]
+model = "urgent.onnx"
+share = 0.2
+run_s = 20
+benchmark_type = "TYPE2"
+user_priority = 10
+job_completion_threshold = 90
+[[lab.jobs]]
+job_id = "pinned"
+submit_s = 100
+run_s = 500
+family = "rpi5"
+target_uid = "rpi5-0002-0001"
+[[lab.jobs]]
+job_id = "fails-once"
+submit_s = 110
+run_s = 100
+family = "npu"
+failures = [{ category = "board_fault", after_s = 30 }]
+[[lab.jobs]]
+job_id = "too-long"
+submit_s = 10
+run_s = 500
+family = "npu"
+deadline_s = 200
+[[lab.jobs]]
+job_id = "cancelled"
+submit_s = 50
+run_s = 900
+family = "npu"
+cancel_s = 130
+[[lab.jobs]]
+job_id = "later"
+submit_s = 50
+run_s = 30
+family = "rpi5"
+start_s = 700
+[[lab.outages]]
+what = "board"
+name = "rpi5-0002-0001"
+from_s = 300
+to_s = 900
+[[lab.changes]]
+at_s = 1000
+what = "drain"
+family = "npu"
+count = 1
+[[lab.changes]]
+at_s = 1400
+what = "resume"
+family = "npu"
+[[lab.changes]]
+at_s = 1200
+what = "boards_join"
+group = { family = "rpi5", count = 2 }
+[[lab.changes]]
+at_s = 1300
+what = "boards_leave"
+family = "rpi5"
+count = 1
+[[lab.leases]]
+target_uid = "rpi5-0001-0001"
+from_s = 600
+to_s = 1200
+user = "ann"
+"""
+
+
+def rich() -> Scenario:
+    return scenario_from_toml(RICH)
+
+
+def episode(of: Scenario, policy: Policy, seed: int, rounds: int | None = None) -> Episode:
+    made = environment(policy, of=of)
+    return made.controller.episode(of.name, run="r", episode=0, seed=seed, max_rounds=rounds)
+
+
+def simulated(of: Scenario, policy: Policy, seed: int) -> SimulatedRun:
+    plugins = registry(entry_points=False).resolve(policy)
+    return simulate_lab(of, policy, plugins, seed=seed)
+
+
+def assert_equal(found: SimulatedRun, expected: SimulatedRun) -> None:
+    for name in ("job", "submit_s", "start_s", "end_s", "status", "attempts", "preemptions"):
+        mine, theirs = getattr(found.jobs, name), getattr(expected.jobs, name)
+        np.testing.assert_array_equal(mine, theirs, err_msg=name)
+    for name in ("board", "job", "from_s", "to_s", "how"):
+        mine, theirs = getattr(found.occupancy, name), getattr(expected.occupancy, name)
+        np.testing.assert_array_equal(mine, theirs, err_msg=name)
+    assert found.boards == expected.boards
+    assert found.meta.cycles == expected.meta.cycles
+    assert found.meta.events_sha256 == expected.meta.events_sha256
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("default", 7), ("edf", 8), ("fastest", 9)])
+def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
+    chosen = load_policy(policy)
+    found = episode(rich(), chosen, seed).simulation
+    expected = simulated(rich(), chosen, seed)
+    assert_equal(found, expected)
+    assert len(set(expected.jobs.status.tolist())) == 4  # completed, failed, cancelled, expired
+    assert expected.jobs.attempts.max() > 1
+
+
+def test_an_episode_that_is_cut_short_counts_who_waits() -> None:
+    figures = episode(rich(), load_policy("default"), 7, rounds=30).figures
+    ended = figures.completed + figures.failed + figures.expired + figures.cancelled
+    assert figures.waiting > 0
+    assert ended + figures.waiting == figures.jobs
+
+
+def test_a_scenario_that_cannot_end_is_refused_as_in_sim_run() -> None:
+    text = """
+name = "drained"
+world = "boards"
+duration_s = 600
+[lab]
+boards = [{ family = "rpi5", count = 2 }]
+jobs = [{ job_id = "j", submit_s = 10, run_s = 5, family = "rpi5" }]
+changes = [{ at_s = 1, what = "drain", family = "rpi5" }]
+"""
+    of, policy = scenario_from_toml(text), load_policy("default")
+    with pytest.raises(InvalidInput) as expected:
+        simulated(of, policy, 1)
+    with pytest.raises(InvalidInput) as found:
+        episode(of, policy, 1)
+    assert str(found.value) == str(expected.value)
+    assert "can't end" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        (
+            "lab.jobs[0].target_uid",
+            'boards = [{ family = "rpi5", count = 2 }]\n'
+            'jobs = [{ job_id = "j", submit_s = 1, run_s = 5, family = "rpi5", target_uid = "x" }]',
+        ),
+        (
+            "lab.outages",
+            'boards = [{ family = "rpi5", count = 2 }]\n'
+            'jobs = [{ job_id = "j", submit_s = 1, run_s = 5, family = "rpi5" }]\n'
+            'outages = [{ what = "board", name = "x", from_s = 1, to_s = 2 }]',
+        ),
+    ],
+)
+def test_boards_that_are_not_there_are_refused_with_their_key(key: str, lines: str) -> None:
+    of = scenario_from_toml(f'name = "wrong"\nworld = "boards"\nduration_s = 60\n[lab]\n{lines}')
+    with pytest.raises(InvalidInput) as caught:
+        episode(of, load_policy("default"), 1)
+    assert key in str(caught.value)
+
+
+def test_scenarios_of_nodes_are_refused_with_a_way_out() -> None:
+    text = """
+name = "gpus"
+world = "nodes"
+duration_s = 60
+[nodes]
+nodes = [{ count = 3, cpu_cores = 4 }]
+jobs = [{ job_id = "j", submit_s = 1, run_s = 5, gpus = 8 }]
+"""
+    with pytest.raises(InvalidInput, match=r"gpus: world: is 'nodes'.*edgeyard sim run"):
+        episode(scenario_from_toml(text), load_policy("default"), 1)
+
+
+def test_a_decision_on_a_job_or_a_node_that_is_not_free_changes_nothing() -> None:
+    lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
+    assert lab.run_to_cycle()
+    state = lab.state()
+    job = next(each.name for each in state.jobs if each.status == "pending")
+    node = state.nodes[0].id
+    good = Decision(job_id=job, node_id=node, priority=50)
+    wrong = (
+        [Decision(job_id="unknown", node_id=node, priority=50)],
+        [Decision(job_id=job, node_id="unknown", priority=50)],
+        [good, good],
+    )
+    for decisions in wrong:
+        with pytest.raises(InvalidInput, match="/decisions/"):
+            lab.carry_out(decisions)
+    lab.carry_out([good])
+    (running,) = [each for each in lab.state().jobs if each.status == "running"]
+    assert (running.name, running.node_id) == (job, node)
+
+
+def test_the_state_names_loads_queues_and_the_past() -> None:
+    lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
+    assert lab.run_to_cycle()
+    first = read_twin_data(write_twin_data(lab.state(run="r")))
+    assert sum(each.status in ("completed", "failed") for each in first.jobs) == 60
+    assert len(cycle_input(first).knowledge.runs) == 60
+    assert not cycle_input(first).knowledge.host_loads  # what runs is no measurement of a host
+    job = next(each.name for each in first.jobs if each.status == "pending")
+    lab.carry_out([Decision(job_id=job, node_id=first.nodes[0].id, priority=50)])
+    loads = {each.id: each.cpu_load for each in lab.state().nodes}
+    assert loads[first.nodes[0].id] > 0
+    assert loads[first.nodes[-1].id] == 0
