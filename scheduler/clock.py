@@ -261,7 +261,7 @@ class SharedClock(Clock):
                 self._correct(found_s)
             self._known = True
 
-    def resume(self, last: datetime) -> None:
+    def resume(self, last: datetime, *, lag_s: float = 0.0) -> None:
         """Continue the time of a leader that this process has not seen alive.
 
         Where nobody knows how long ago ``last`` was, this machine's clock is believed after
@@ -269,11 +269,12 @@ class SharedClock(Clock):
 
         Args:
             last: The last time that a leader is known to have had.
+            lag_s: The leader may have stored times that were later by so much, seconds.
         """
         with self._lock:
             gap_s = (self._look().now - last).total_seconds()
             if gap_s < 0:
-                self._correct(self._correction_s - gap_s)
+                self._correct(self._correction_s - gap_s + lag_s)
                 self._far_since_s = self._own.monotonic_s() if gap_s < -MAX_RESUMED_S else None
             elif not self._known and gap_s > TOLERANCE_S:
                 self._held = (last, self._own.monotonic_s() + SETTLE_S)
@@ -282,14 +283,11 @@ class SharedClock(Clock):
     def lead(self) -> None:
         """Let other servers follow this server's time; called regularly while it leads."""
         with self._lock:
-            found = self._look()
+            self._look()
             at_s = self._own.monotonic_s()
             if not self._leads:
                 self._leads = self._known = True
-            elif not found.disagreement_s:
-                left_s = abs(self._correction_s) - SLEW * (at_s - self._slewed_at_s)
-                self._correction_s = math.copysign(max(0.0, left_s), self._correction_s)
-            self._slewed_at_s = at_s
+                self._slewed_at_s = at_s
             if self._far_since_s is not None and at_s >= self._far_since_s + SETTLE_S:
                 self._far_since_s = None
                 if self._correction_s > MAX_RESUMED_S:  # the last leader's clock was wrong
@@ -303,6 +301,13 @@ class SharedClock(Clock):
                 extra={"event": "clock.differs", "ahead_s": round(-correction_s, 3)},
             )
         self._correction_s = correction_s
+
+    def _slew(self) -> None:
+        """Let the leader's time approach its machine's, evenly: it never goes back."""
+        at_s = self._own.monotonic_s()
+        left_s = max(0.0, abs(self._correction_s) - SLEW * (at_s - self._slewed_at_s))
+        self._correction_s = math.copysign(left_s, self._correction_s)
+        self._slewed_at_s = at_s
 
     def _look(self) -> ClockState:
         """Read the machine's clock; its accepted steps do not change the shared time.
@@ -318,15 +323,20 @@ class SharedClock(Clock):
             if self._leads and not closer:
                 self._pending_step_s += step_s
                 self._held = (self._certain, math.inf)
-        correction = timedelta(seconds=self._correction_s)
-        now, certain, off_s = own.now + correction, own.certain + correction, own.disagreement_s
-        if self._held is not None:
-            held, until_s = self._held
-            if self._own.monotonic_s() >= until_s and not off_s:
-                self._held = None
+        off_s = own.disagreement_s
+        if self._held is not None and self._own.monotonic_s() >= self._held[1] and not off_s:
+            self._held = None
+        if self._leads:
+            if off_s or self._held is not None:
+                self._slewed_at_s = self._own.monotonic_s()
             else:
-                certain = min(held, certain)
-                off_s = off_s or self._pending_step_s or (now - held).total_seconds()
+                self._slew()
+        correction = timedelta(seconds=self._correction_s)
+        now, certain = own.now + correction, own.certain + correction
+        if self._held is not None:
+            held, _ = self._held
+            certain = min(held, certain)
+            off_s = off_s or self._pending_step_s or (now - held).total_seconds()
         self._certain = certain
         return ClockState(now, certain, off_s, own.stepped_s)
 

@@ -188,7 +188,7 @@ class Election:
         elif seen is not None:
             self._clock.follow(lead.at)
         else:
-            self._clock.resume(lead.at)
+            self._clock.resume(lead.at, lag_s=TURN_S)  # what it stored since its last renewal
 
     def _take(self, lead: LeaderLease) -> None:
         now_s, ahead_s = self._clock.monotonic_s(), self._clock.ahead_s()

@@ -214,12 +214,19 @@ class Reconciler:
     def _follow_clock(self) -> None:
         """Where the machine's clock was set for good, move the times of what is live with it.
 
-        Run times, charges and waits are differences of these: they stay what they were.
+        Run times, charges and waits are differences of these: they stay what they were. The time
+        of the lease moves in the same transaction, so that a server that starts after this one has
+        died goes on from the new time.
         """
         step_s = self._clock.pending_step_s()
         if not step_s:
             return
-        self._store.transact(lambda uow: uow.benchmarks.move_times(step_s))
+
+        def move(uow: UnitOfWork) -> None:
+            uow.benchmarks.move_times(step_s)
+            uow.leadership.move_time(step_s)
+
+        self._store.transact(move)
         self._clock.take_step(step_s)
         if self._restarted_at is not None:
             self._restarted_at += timedelta(seconds=step_s)

@@ -34,6 +34,10 @@ class Leadership(Protocol):
         """
         ...
 
+    def move_time(self, by_s: float) -> None:
+        """Shift the leader's time: its clock was set by ``by_s`` seconds, which it has accepted."""
+        ...
+
     def release(self, epoch: int) -> None:
         """Let another server lead at once; no effect if the epoch is over."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, bindparam, func, select, update
+from sqlalchemy import BigInteger, bindparam, func, select, type_coerce, update
 from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
@@ -30,6 +30,9 @@ _RENEW = (
     .values(renewals=leadership.c.renewals + 1, at=bindparam("now"))
 )
 _RENEW_TIMED = _RENEW.values(database_us=_DATABASE_US)
+_MOVE_TIME = update(leadership).values(
+    at=type_coerce(leadership.c.at, BigInteger) + bindparam("by_us", type_=BigInteger)
+)
 _RELEASE = update(leadership).where(leadership.c.epoch == bindparam("held")).values(server_id="")
 
 
@@ -69,6 +72,9 @@ class SqlLeadership(Leadership):
         renew = _RENEW_TIMED if self._has_clock else _RENEW
         if not self._tx.run(renew, {"held": epoch, "now": now}).rowcount:
             raise LeadershipLost(epoch)
+
+    def move_time(self, by_s: float) -> None:
+        self._tx.run(_MOVE_TIME, {"by_us": round(by_s * 1e6)})
 
     def release(self, epoch: int) -> None:
         self._tx.run(_RELEASE, {"held": epoch})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import create_engine
@@ -57,6 +58,13 @@ def test_only_the_present_leader_renews_and_releases(store: SqlStore) -> None:
         assert uow.leadership.current() == new
         uow.leadership.release(new.epoch)
         assert uow.leadership.current().server_id == ""
+
+
+def test_the_leaders_time_moves_with_its_clock(store: SqlStore) -> None:
+    _take(store, "a")
+    with store.write() as uow:
+        uow.leadership.move_time(-40.5)
+        assert uow.leadership.current().at == make.NOW - timedelta(seconds=40.5)
 
 
 def test_a_transaction_of_an_epoch_that_is_over_writes_nothing(store: SqlStore) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from edgeyard.scheduler.sim.service.invariants import Invariants
@@ -19,6 +20,7 @@ from edgeyard.scheduler.sim.service.schedule import (
     Submission,
     schedule_from_json,
 )
+from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
 from tests.builders.fault_schedules import run, schedules, simulation_of
 
 TWO = FaultSchedule(
@@ -90,6 +92,32 @@ def test_a_server_that_dies_after_it_took_a_new_time_goes_on_with_it() -> None:
     )
     assert not found.violations
     assert found.statuses == {"completed": 2}
+
+
+def test_a_server_that_dies_after_it_took_a_time_in_the_past_goes_on_with_it(
+    tmp_path: Path,
+) -> None:
+    """What runs meanwhile lasts as long as it does, by the stored times too."""
+
+    def crash_after_the_step(simulation: ServiceSimulation) -> None:
+        server, was_set = simulation.server, simulation.clocks.was_set
+        settled = server is not None and was_set and not server.clock.disagreement_s()
+        if settled and not simulation.tally.crashes:
+            simulation.crash()
+
+    schedule = replace(TWO, submissions=(Submission(at_s=60.0, run_s=90.0),))
+    with simulation_of(schedule, tmp_path, crash_after_the_step) as simulation:
+        simulation.agenda.at(65.0, lambda: simulation.clocks.set_wall(-40.0))
+        simulation.run(until_s=600.0)
+        assert simulation.tally.crashes == 1
+        assert simulation.server is not None
+        assert simulation.server.now() == simulation.clocks.wall()
+        with simulation.observer.read() as uow:
+            (attempt,) = uow.attempts.of(next(iter(simulation.submitted)))
+    assert attempt.started_at is not None
+    assert attempt.task_ended_at is not None
+    took_s = (attempt.task_ended_at - attempt.started_at).total_seconds()
+    assert took_s == pytest.approx(90.0, abs=2.0)
 
 
 def test_a_result_that_is_lost_and_a_wrong_count_are_reported(tmp_path: Path) -> None:

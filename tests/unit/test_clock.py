@@ -271,6 +271,28 @@ def test_a_clock_behind_the_last_leaders_carries_its_time_on() -> None:
     assert not clock.disagreement_s()
 
 
+def test_what_the_last_leader_stored_after_its_renewal_is_not_in_the_future() -> None:
+    _, clock = shared_clocks()
+    clock.resume(after(600), lag_s=1.5)
+    assert clock.now() == clock.certain() == after(601.5)
+
+
+def test_the_shared_time_never_goes_back_while_it_approaches_the_machines() -> None:
+    machine, clock = shared_clocks()
+    clock.follow(after(3))
+    clock.lead()
+    last = clock.now()
+    while clock.ahead_s():
+        machine.forward(1.5)
+        times = [clock.now(), clock.now()]
+        clock.lead()
+        times += [clock.now(), clock.certain()]
+        assert times == [times[0]] * 4
+        assert times[0] > last
+        last = times[0]
+    assert clock.now() == machine.now()
+
+
 @pytest.mark.parametrize("is_set", [True, False], ids=["set within a minute", "not set"])
 def test_a_clock_far_behind_the_last_leaders_is_right_unless_it_is_set(is_set: bool) -> None:
     """A machine without a clock of its own starts in 1970, until NTP sets it."""
