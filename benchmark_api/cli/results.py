@@ -254,6 +254,15 @@ _MEASURED = (
         whole=True,
         always=False,
     ),
+    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
+    Column(
+        title="ROWS/s",
+        of=marked("rows_per_s"),
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
+    ),
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(
         title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
@@ -358,8 +367,7 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["repeated p50"] = (
             f"95 %: {again_low} to {again_high} ms ({_between_runs(row.get('between_runs'))})"
         )
-    rate = three_digits(row.get("throughput_per_s"))
-    facts["throughput"] = f"{rate} /s{mark}" if rate else ""
+    facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
     if row.get("metric"):
@@ -376,6 +384,17 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["first inference"] = f"{first} ms" if first else ""
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _throughput(row: Row, unit: str, mark: str) -> str:
+    """Return the runs of a second and, where a run has several, their rows."""
+    runs, rows = row.get("runs_per_s"), row.get("rows_per_s")
+    if not isinstance(runs, int | float):
+        return ""
+    text = f"{three_digits(runs)} {unit}/s"
+    if isinstance(rows, int | float) and rows != runs:
+        text += f", {three_digits(rows)} rows/s"
+    return text + mark
 
 
 def _metric_facts(found: Results) -> Mapping[str, str]:

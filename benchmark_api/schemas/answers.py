@@ -439,9 +439,10 @@ class BetweenRuns(Struct, frozen=True, kw_only=True):
 class ResultRow(Struct, frozen=True, kw_only=True):
     """One row of a comparison; what was not measured is null.
 
-    ``metric`` and ``metric_value`` are of TYPE2 with another metric than classification: MAE, mIoU
-    or mAP. ``ram_model_bytes`` is the peak less the baseline, which the process takes before it
-    loads the model.
+    ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
+    without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
+    than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
+    the process takes before it loads the model.
     """
 
     benchmark_id: str
@@ -462,7 +463,8 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     p90_ms: float | None
     p99_ms: float | None
     mean_ms: float | None
-    throughput_per_s: float | None
+    runs_per_s: float | None
+    rows_per_s: float | None
     accuracy: float | None
     top5: float | None
     metric: str | None
@@ -497,8 +499,9 @@ class TensorShape(Struct, frozen=True, kw_only=True):
 class InferenceSet(Struct, frozen=True, kw_only=True):
     """What was measured with one set of the user's own inputs.
 
-    ``rows`` and ``batch_size`` are null where the arrays were run as they are. ``left_out`` names
-    outputs that are no arrays of numbers. The outputs are in ``outputs.npz``, as ``SET/OUTPUT``.
+    ``rows`` and ``batch_size`` are null where the arrays were run as they are. ``rows_per_s`` is
+    null without a dimension for rows. ``left_out`` names outputs that are no arrays of numbers. The
+    outputs are in ``outputs.npz``, as ``SET/OUTPUT``.
     """
 
     name: str
@@ -514,7 +517,8 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
     p50_high_ms: float | None
     p90_ms: float | None
     mean_ms: float | None
-    throughput_per_s: float | None
+    runs_per_s: float | None
+    rows_per_s: float | None
     nb_inference: int
     verdict: str | None
 

@@ -172,6 +172,7 @@ def evaluate(
             conditions=conditions,
             verdict=judge(series, conditions, warmup=warmup),
             first_ms=first_ms,
+            rows_a_run=batch_size,
         ),
         ranked=all_ranked,
         labels=dataset.labels,

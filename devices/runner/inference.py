@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -87,9 +87,16 @@ class SetResult:
 
     def as_json(self) -> Dict[str, object]:
         """As the report has it."""
-        found = self.measurement.as_json(self.inputs.batch_size or 1)
+        found = self.measurement.as_json()
         first = self.inputs.batches[0]
-        kept = ("inference_latency", "nb_inference", "inner_loops", "throughput_per_s", "verdict")
+        kept = (
+            "inference_latency",
+            "nb_inference",
+            "inner_loops",
+            "runs_per_s",
+            "rows_per_s",
+            "verdict",
+        )
         return {
             "name": self.inputs.name,
             "rows": self.inputs.rows,
@@ -318,13 +325,9 @@ def infer(
             part,
             max_warmup_s=max_warmup_s / len(sets),
         )
-        results.append(
-            SetResult(
-                inputs=one,
-                measurement=measurement,
-                outputs=outputs,
-            )
-        )
+        if one.batch_size is not None:
+            measurement = replace(measurement, rows_a_run=one.batch_size)
+        results.append(SetResult(inputs=one, measurement=measurement, outputs=outputs))
     return results
 
 

@@ -275,6 +275,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         "report": report,
         "alone": plan.alone,
         "loops": found.loops,
+        "rows_a_run": found.rows_a_run,
         "warmup": asdict(found.warmup),
         "conditions": asdict(found.conditions),
     }
@@ -432,6 +433,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
             ),
             precision=order["precision"],
             loops=message["loops"],
+            rows_a_run=message["rows_a_run"],
         ),
         report=message["report"],
         alone=bool(message["alone"]),
@@ -474,6 +476,7 @@ def _together(launches: Sequence[Launch], precision: Optional[float]) -> "Measur
         precision=precision,
         loops=parts[0].loops,
         launches=len(parts),
+        rows_a_run=parts[0].rows_a_run,
     )
 
 

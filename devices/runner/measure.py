@@ -76,6 +76,7 @@ class Measurement:
         loops: Consecutive inferences that each latency is the mean of.
         launches: Processes that measured, one after another, as many latencies each.
         first_ms: The first inference after loading; None: not measured.
+        rows_a_run: Rows that one run takes; None: there is no dimension for rows.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -86,21 +87,23 @@ class Measurement:
     loops: int = 1
     launches: int = 1
     first_ms: Optional[float] = None
+    rows_a_run: Optional[int] = None
 
-    def as_json(self, rows_a_run: int = 1) -> Dict[str, object]:
-        """As the report has it.
-
-        Args:
-            rows_a_run: Throughput counts rows.
-        """
+    def as_json(self) -> Dict[str, object]:
+        """As the report has it."""
         total_s = float(self.latencies_ms.sum()) / 1e3 * self.loops
         runs = len(self.latencies_ms) * self.loops
+        runs_per_s = runs / total_s if total_s > 0 else None
+        rows_per_s = None
+        if runs_per_s is not None and self.rows_a_run is not None:
+            rows_per_s = runs_per_s * self.rows_a_run
         report: Dict[str, object] = {
             "inference_latency": summary(self.latencies_ms, self.verdict),
             "nb_inference": runs,
             "inner_loops": self.loops,
             "launches": self.launches,
-            "throughput_per_s": runs * rows_a_run / total_s if total_s > 0 else None,
+            "runs_per_s": runs_per_s,
+            "rows_per_s": rows_per_s,
             "verdict": self.verdict.as_json(),
             "warmup": None if self.warmup is None else self.warmup.as_json(),
             "load_cpu": min(100.0, self.conditions.cpu_use * 100),
@@ -117,6 +120,19 @@ class Measurement:
                 "half_width": None if interval is None else interval.half_width,
             }
         return report
+
+
+def rows_a_run(feeds: Feeds, outputs: Sequence[object]) -> Optional[int]:
+    """Return how many rows a run takes; None if its arrays have no dimension for rows.
+
+    Rows are the first dimension where all inputs have at least two dimensions, all outputs that are
+    arrays at least one, and the first ones of all are equal.
+    """
+    arrays = [value for value in outputs if isinstance(value, np.ndarray)]
+    if any(value.ndim < 2 for value in feeds.values()) or any(one.ndim < 1 for one in arrays):
+        return None
+    sizes = {len(value) for value in (*feeds.values(), *arrays)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def inner_loops(run_ns: float) -> int:
@@ -182,6 +198,7 @@ def measure(
     outputs = session.run(feeds)
     first_ms = (clock() - began) / 1e6
     check_finite(session, outputs)
+    rows = rows_a_run(feeds, outputs)
     del outputs  # kept, they would count as memory that the model needs
     gc.collect()
     gc.disable()  # a collection of ours is no property of the model
@@ -209,6 +226,7 @@ def measure(
         precision=until.precision,
         loops=loops,
         first_ms=first_ms,
+        rows_a_run=rows,
     )
 
 

@@ -91,7 +91,8 @@ def build_report(
         "temperature": None,
         "power_consumption": None,
         "inference_latency": None,
-        "throughput_per_s": None,
+        "runs_per_s": None,
+        "rows_per_s": None,
         "verdict": None,
         "model": {
             "filename": spec.model.filename,

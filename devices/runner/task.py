@@ -242,7 +242,7 @@ class _Task:
             max_warmup_s=self._max_warmup_s(),
         )
         first = found[0]
-        self._add_measurement(report, first.measurement, rows_a_run=first.inputs.batch_size or 1)
+        self._add_measurement(report, first.measurement)
         report["first_inference_ms"] = first.outputs.first_ms  # measuring began after all outputs
         report["inference"] = [one.as_json() for one in found]
         report["feeds"] = first.as_json()["feeds"]
@@ -292,7 +292,7 @@ class _Task:
                 outputs=file,
                 metric=metric,
             )
-        self._add_measurement(report, found.measurement, rows_a_run=batch_size)
+        self._add_measurement(report, found.measurement)
         if raw:
             self._add_file(report, RAW_OUTPUT)
         if found.numbers is not None:
@@ -362,10 +362,10 @@ class _Task:
         self._add_file(report, result.model_file.name)
         return report
 
-    def _add_measurement(self, report: Report, found: Measurement, rows_a_run: int = 1) -> None:
+    def _add_measurement(self, report: Report, found: Measurement) -> None:
         import numpy as np
 
-        report.update(found.as_json(rows_a_run))
+        report.update(found.as_json())
         np.save(self.spec.results_dir / "latencies.npy", found.latencies_ms)
         self._add_file(report, "latencies.npy")
 

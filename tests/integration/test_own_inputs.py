@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.measure import rows_a_run
 from tests.builders.runner import (
     LIGHT,
     Task,
@@ -134,3 +136,45 @@ def test_layers_are_profiled_apart_from_the_timed_runs(
     trace = json.loads(server.files["layer_trace.json"])["traceEvents"]
     assert {"name", "ph", "ts", "dur", "pid", "tid"} <= trace[0].keys()
     assert "inference" not in report
+
+
+def test_throughput_counts_runs_and_rows_whichever_way_a_model_is_run(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    """Runs a second are 1 over the mean time everywhere, and rows a second 8 times as many."""
+    model = linear_model(WEIGHTS, 8)
+    x = np.random.default_rng(7).random((20, 4), dtype=np.float32)
+    dataset = tmp_path / "data.npz"
+    np.savez(dataset, x=x, y=(x @ WEIGHTS).argmax(axis=1))
+    ways = {
+        "random data": make_task(tmp_path / "1", server, model, nb_inference=3),
+        "own inputs": own_inputs(tmp_path / "2", server, model, arrays={"x": x}),
+        "a dataset": make_task(
+            tmp_path / "3", server, model, datasets={"data.npz": dataset}, benchmark_type="TYPE2"
+        ),
+    }
+    for way, task in ways.items():
+        code, output = task.run()
+        assert code == 0, output
+        report = report_of(server)
+        mean_ms = report["inference_latency"]["mean"]
+        assert report["runs_per_s"] == pytest.approx(1e3 / mean_ms), way
+        assert report["rows_per_s"] == pytest.approx(8e3 / mean_ms), way
+
+
+@pytest.mark.parametrize(
+    ("feeds", "outputs", "rows"),
+    [
+        ({"x": (20, 4)}, [(20, 3)], 20),
+        ({"x": (20, 4), "mask": (20, 1)}, [(20,)], 20),
+        ({"x": (20, 4)}, [(4, 20)], None),
+        ({"x": (20, 4), "past": (2, 8)}, [(20, 3)], None),
+        ({"x": (20,)}, [(20,)], None),
+        ({"x": (20, 4)}, [()], None),
+    ],
+)
+def test_rows_are_the_first_dimension_that_all_arrays_share(
+    feeds: Mapping[str, tuple[int, ...]], outputs: list[tuple[int, ...]], rows: int | None
+) -> None:
+    given: Feeds = {name: np.zeros(shape) for name, shape in feeds.items()}
+    assert rows_a_run(given, [np.zeros(shape) for shape in outputs]) == rows

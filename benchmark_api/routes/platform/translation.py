@@ -267,7 +267,7 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
         "FLOPs": None,
         "inference_latency": _latency(views.table(own, "inference_latency"), latencies),
         "load_time": _seconds(views.number(load, "cold_ms")),
-        "throughput": own.get("throughput_per_s"),
+        "throughput": own.get("runs_per_s"),
         "model_size": views.table(own, "model").get("size_bytes"),
         "nb_parameters_model": None,
         "accuracy": views.number(views.table(own, "accuracy"), "top1"),
