@@ -42,6 +42,9 @@ def inputs(values: Sequence[str]) -> dict[str, object]:
                 f"cannot read {value!r}",
                 "NAME=1x128:LOW..HIGH:int; all but NAME= is optional",
             )
+        name = match["name"].strip()
+        if name in found:
+            raise InvalidInput.at("--input", f"{name!r} is given twice", "each input once")
         spec: dict[str, object] = {}
         if match["shape"]:
             spec["shape"] = [int(size) for size in match["shape"].split("x")]
@@ -49,7 +52,7 @@ def inputs(values: Sequence[str]) -> dict[str, object]:
             spec["low"], spec["high"] = _number(match["low"]), _number(match["high"])
         if match["kind"]:
             spec["integers"] = match["kind"] == "int"
-        found[match["name"].strip()] = spec
+        found[name] = spec
     return found
 
 
@@ -60,6 +63,10 @@ def parameters(values: Sequence[str]) -> dict[str, object]:
         name, sign, text = value.partition("=")
         if not sign or not name.strip():
             raise InvalidInput.at("--parameter", f"cannot read {value!r}", "NAME=VALUE")
+        if name.strip() in found:
+            raise InvalidInput.at(
+                "--parameter", f"{name.strip()!r} is given twice", "each parameter once"
+            )
         found[name.strip()] = _json_or_text(value, text)
     return found
 
@@ -166,6 +173,8 @@ def quotas(given: Sequence[str] | None) -> dict[str, object]:
         name, _, value = each.partition("=")
         if name not in QUOTA_NAMES:
             raise InvalidInput.at("--quota", f"{name!r} is not a quota", ", ".join(QUOTA_NAMES))
+        if name in found:
+            raise InvalidInput.at("--quota", f"{name!r} is given twice", "each quota once")
         try:
             found[name] = None if value == "default" else parse_size(value)
         except ValueError:

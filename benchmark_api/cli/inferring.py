@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +23,15 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.watching import Timeout
+from edgeyard.benchmark_api.cli.watching import CancelOnTimeout, Timeout, cancel_all
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from edgeyard.benchmark_api.sdk import Inference
+    from rich.console import RenderableType
+
+    from edgeyard.benchmark_api.sdk import Benchmark, Inference
+    from edgeyard.benchmark_api.sdk.benchmark import Benchmarks
 
 
 def infer(
@@ -73,6 +76,7 @@ def infer(
     ] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Label to find it by.")] = None,
     timeout: Timeout = None,
+    cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
     """Run a model on your own inputs on a board and bring its outputs back.
 
@@ -80,6 +84,9 @@ def infer(
     latency of each set is shown. Inputs that do not fit the model are refused before a board is
     used. With --compare-local the same model is run on this machine, and the errors of the board's
     outputs are shown.
+
+    The exit status is 0 if the outputs were written, 3 if the run failed or expired, 4 if the time
+    was up, 5 if it was cancelled. Ctrl-C ends only the waiting.
     """
     if out.exists() and not force:
         raise InvalidInput.at("--out", f"{out} exists", "another file, or --force")
@@ -93,27 +100,98 @@ def infer(
         "user_priority": user_priority,
         "tags": tags,
     }
-    found = session.client.infer(
-        model,
-        _inputs(inputs),
-        target,
-        runtime=runtime,
-        batch_size=batch_size,
-        compare_local=compare_local,
-        timeout=asking.seconds(timeout, "--timeout"),
-        **{name: value for name, value in fields.items() if value},
+    run = _Run(session, cancel_on_timeout)
+    found = run.outputs_of(
+        lambda: session.client.infer(
+            model,
+            _inputs(inputs),
+            target,
+            runtime=runtime,
+            batch_size=batch_size,
+            compare_local=compare_local,
+            timeout=asking.seconds(timeout, "--timeout"),
+            on_submit=run.submitted,
+            **{name: value for name, value in fields.items() if value is not None},
+        )
     )
-    found.save(out)
+    try:
+        found.save(out)
+    except InvalidInput:
+        session.report(f"the outputs are kept; fetch them with: {run.fetch_command()}")
+        raise
     rows = rows_of(found)
     if session.output is Output.JSON:
-        emit_json({"benchmark_id": found.benchmark_id, "out": str(out), "sets": rows})
+        emit_json({**run.as_json("completed"), "out": str(out), "sets": rows})
     elif session.output is Output.CSV:
-        emit_csv([line for row in rows for line in _lines(row)])
+        emit_csv([line for row in rows for line in _csv_lines(found.benchmark_id, row)])
     else:
         width = console().width
-        show(table(rows, _SETS, width))
-        show("", table([line for row in rows for line in _lines(row)], _OUTPUTS, width))
+        lines = [line for row in rows for line in _lines(row)]
+        show(set_table(rows), "", table(lines, _OUTPUTS, width))
     session.report(f"wrote {out}; all of the result: edgeyard results {found.benchmark_id}")
+
+
+class _Run:
+    """One benchmark from its submission to its outputs, and what is said if they do not come."""
+
+    def __init__(self, session: Session, cancel_on_timeout: bool) -> None:
+        self._session, self._cancel_on_timeout = session, cancel_on_timeout
+        self._benchmark_id: str | None = None
+
+    def submitted(self, benchmark: Benchmark) -> None:
+        """Remember the benchmark."""
+        self._benchmark_id = benchmark.benchmark_id
+
+    def outputs_of(self, infer: Callable[[], Inference]) -> Inference:
+        """Return the outputs, or exit with the status of what happened instead.
+
+        Raises:
+            typer.Exit: The benchmark has no outputs, or not yet.
+        """
+        from edgeyard.benchmark_api.cli.exits import Exit, exit_of
+        from edgeyard.benchmark_api.sdk import BenchmarkEnded, WaitTimeout
+
+        report = self._session.report
+        try:
+            return infer()
+        except BenchmarkEnded as error:
+            states: Benchmarks = list(error.benchmarks)  # type: ignore[arg-type]
+            self._answer(states[0].status if states else "failed", str(error))
+            raise typer.Exit(exit_of(states) or Exit.FAILED) from None
+        except WaitTimeout as error:
+            states = list(error.benchmarks)  # type: ignore[arg-type]
+            self._answer(states[0].status if states else "pending", str(error))
+            if self._cancel_on_timeout:
+                cancel_all(self._session, error.benchmark_ids)
+            else:
+                report(f"the benchmark goes on; fetch its outputs with: {self.fetch_command()}")
+            raise typer.Exit(Exit.TIMED_OUT) from None
+        except KeyboardInterrupt:
+            if self._benchmark_id is None:
+                report("\ninterrupted; nothing was submitted")
+            else:
+                report(
+                    f"\nstopped waiting; the benchmark goes on; fetch its outputs with: "
+                    f"{self.fetch_command()}\nor end it with: {self._command('cancel')}"
+                )
+            raise typer.Exit(Exit.INTERRUPTED) from None
+
+    def fetch_command(self) -> str:
+        """Return the command that waits for the outputs and writes them to a file."""
+        return f"{self._command('wait')} && {self._command('results')} --download ."
+
+    def as_json(self, status: str) -> dict[str, Any]:
+        """Return what identifies the benchmark."""
+        return {"benchmark_id": self._benchmark_id, "status": status}
+
+    def _command(self, verb_name: str) -> str:
+        profile = f" --profile {self._session.profile}" if self._session.profile else ""
+        return f"edgeyard {verb_name}{profile} {self._benchmark_id}"
+
+    def _answer(self, status: str, problem: str) -> None:
+        if self._session.output is Output.JSON:
+            emit_json({**self.as_json(status), "out": None, "sets": []})
+        self._session.report(f"edgeyard: {problem}")
 
 
 def _inputs(given: Sequence[str]) -> Any:
@@ -175,6 +253,42 @@ def _lines(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+_MEASURED = (
+    "p50_ms",
+    "p50_low_ms",
+    "p50_high_ms",
+    "p90_ms",
+    "mean_ms",
+    "first_inference_ms",
+    "runs_per_s",
+    "rows_per_s",
+    "nb_inference",
+    "verdict",
+)
+
+
+def _csv_lines(benchmark_id: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a line for each output of a set, with what was measured of the set."""
+    measured = {name: row[name] for name in ("batches", "batch_size", "rows", *_MEASURED)}
+    lines = _lines(row) or [{"set": row["name"]}]
+    return [
+        {
+            "benchmark_id": benchmark_id,
+            "set": line["set"],
+            "inputs": _feeds(row),
+            **measured,
+            **{key: value for key, value in line.items() if key != "set"},
+            "shape": _shape(line.get("shape")),
+        }
+        for line in lines
+    ]
+
+
+def set_table(rows: Sequence[Row]) -> RenderableType:
+    """Return a table of what was measured with each set of inputs."""
+    return table(rows, _SETS, console().width)
+
+
 def _shape(value: object) -> str:
     return "×".join(map(str, value)) or "scalar" if isinstance(value, list) else ""
 
@@ -213,8 +327,8 @@ def _error(name: str) -> Any:
 
 _SETS = (
     Column(title="SET", of=field("name")),
-    Column(title="A RUN TAKES", of=_feeds),
-    Column(title="RUNS", of=field("batches"), right=True),
+    Column(title="INPUTS", of=_feeds),
+    Column(title="BATCHES", of=field("batches"), right=True),
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True),
     Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True),
     Column(
@@ -222,6 +336,15 @@ _SETS = (
         of=lambda row: three_digits(row.get("first_inference_ms")),
         right=True,
         whole=True,
+    ),
+    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
+    Column(
+        title="ROWS/s",
+        of=marked("rows_per_s"),
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
     ),
     Column(title="VERDICT", of=lambda row: plain(row.get("verdict"))),
 )

@@ -278,13 +278,39 @@ def _show_one(session: Session, found: Results) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
     elif session.output is Output.CSV:
-        emit_csv([as_json(found.summary)] if found.summary else [])
+        emit_csv(_csv_rows(found))
     else:
         show(*_one(found, benchmark))
     if not found.report:
         yet = " yet" if benchmark is not None and not benchmark.ended else ""
         status = benchmark.status if benchmark is not None else found.status
         session.report(f"{found.benchmark_id} is {status} and has no result{yet}")
+
+
+def _csv_rows(found: Results) -> list[Row]:
+    """Return the summary; with the user's own inputs, once for each of their sets."""
+    if found.summary is None:
+        return []
+    row = as_json(found.summary)
+    rows: list[Row] = []
+    for position, each in enumerate(map(as_json, found.answer.inference)):
+        of_set = {name: value for name, value in each.items() if name in row}
+        others = dict.fromkeys(_OF_FIRST_SET) if position else {}
+        inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
+        workload = {**row["workload"], "inputs": inputs}
+        rows.append({**row, **others, **of_set, "workload": workload, "set": each["name"]})
+    return rows or [row]
+
+
+_OF_FIRST_SET = (
+    "p50_degrees",
+    "p50_repeat_low_ms",
+    "p50_repeat_high_ms",
+    "between_runs",
+    "p99_ms",
+    "reasons",
+)
+"""Fields of a summary that are known of the first set of inputs only."""
 
 
 def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
@@ -317,6 +343,11 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     facts = _facts(found)
     if facts:
         parts.append(facts_table(facts))
+    if found.answer.inference:
+        from edgeyard.benchmark_api.cli.inferring import set_table
+
+        rows = [as_json(each) for each in found.answer.inference]
+        parts += [Text("\nSets of inputs", style="bold"), set_table(rows)]
     if found.answer.layers is not None:
         from edgeyard.benchmark_api.cli.layers import layer_tables
 
@@ -324,11 +355,11 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     if plain(found.report.get("layers_skipped")):
         parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:
-        rows = [
+        files = [
             {"attempt": one.attempt, "name": one.name, "size": one.size_bytes}
             for one in found.files
         ]
-        parts += [Text("\nFiles", style="bold"), table(rows, _FILES, console().width)]
+        parts += [Text("\nFiles", style="bold"), table(files, _FILES, console().width)]
     return parts
 
 
@@ -344,6 +375,9 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts: dict[str, str] = {}
     latency = found.latency
     trained = bool(found.report.get("training"))
+    sets = found.answer.inference
+    if len(sets) > 1:
+        facts["numbers of"] = f"set {sets[0].name}, the first of {len(sets)}; all are below"
     if latency is not None:
         low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
         interval = f" (95 %: {low} to {high})" if low and high else ""

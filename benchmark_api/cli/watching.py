@@ -176,7 +176,7 @@ def finish(
         _show_ends(session, list(error.benchmarks))  # type: ignore[arg-type]
         session.report(f"edgeyard: {error}")
         if cancel_on_timeout:
-            _cancel_all(session, error.benchmark_ids)
+            cancel_all(session, error.benchmark_ids)
         else:
             session.report(f"resume with: {_resume_command(session, error.benchmark_ids)}")
         raise typer.Exit(Exit.TIMED_OUT) from None
@@ -191,7 +191,8 @@ def _resume_command(session: Session, ids: Sequence[str]) -> str:
     return f"edgeyard wait{profile} {' '.join(ids)}"
 
 
-def _cancel_all(session: Session, ids: Sequence[str]) -> None:
+def cancel_all(session: Session, ids: Sequence[str]) -> None:
+    """Cancel benchmarks that have not ended, and report it of each."""
     from edgeyard.benchmark_api.sdk import StateConflict
 
     for benchmark_id in ids:

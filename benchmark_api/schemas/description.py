@@ -307,6 +307,14 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
         )
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
+    if asked.input and asked.benchmark_type != "TYPE1":
+        found.append(
+            FieldError(
+                "/input",
+                f"describes random data, and {asked.benchmark_type} runs on its dataset",
+                "no input, or TYPE1",
+            )
+        )
     found += _about_outputs(asked, has_data)
     if asked.profile_layers and asked.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "false, or TYPE1"))

@@ -48,7 +48,6 @@ from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
-from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
@@ -356,7 +355,7 @@ class Client:
 
     def infer(
         self,
-        model: File,
+        model: Model,
         inputs: str
         | Path
         | ArrayLike
@@ -369,12 +368,13 @@ class Client:
         compare_local: bool = False,
         timeout: float | None = None,
         progress: bool = True,
+        on_submit: Callable[[Benchmark], object] | None = None,
         **fields: Unpack[JobFields],
     ) -> Inference:
         """Run a model on own inputs on a board and bring its outputs back.
 
         Args:
-            model: A local file is uploaded first.
+            model: One model: as for `submit`.
             inputs: Arrays by input name, an array for the only input, or an ``.npz``. A mapping
                 of mappings holds several sets, for example of different shapes, with a result
                 each. Rows beyond the model's batch are run batch by batch.
@@ -384,32 +384,33 @@ class Client:
             compare_local: Run the same here and compare the outputs; ``model`` is a local file.
             timeout: Of the wait, seconds.
             progress: Of the wait.
+            on_submit: Called with the benchmark before the wait for it.
             fields: Other fields of the job description (see `JobFields`).
 
         Raises:
-            InvalidInput: The inputs hold NaN or no numbers, or the local run failed.
+            InvalidInput: The inputs hold values that are no finite numbers, there are several
+                models or targets, or the local run failed.
             ValidationFailed: The server names what does not fit the model.
             BenchmarkEnded: It ended without a result.
         """
         from edgeyard.benchmark_api.sdk import inference
 
+        inference.check_single({"model": model, "target": target, "runtime": runtime})
         parameters = dict(fields.pop("parameters", {}))
         if batch_size is not None:
             parameters["batch_size"] = batch_size
-        with inference.inputs_file(inputs) as file, tempfile.TemporaryDirectory() as folder:
+        with (
+            as_files({"model": model}) as files,
+            inference.inputs_file(inputs) as file,
+            tempfile.TemporaryDirectory() as folder,
+        ):
             local = None
             if compare_local:
-                path = Path(model).expanduser()
-                if path.is_dir():
-                    path = packed(path)
-                if not path.is_file():
-                    raise InvalidInput.at(
-                        "/compare_local", f"{model} is no file on this machine", "a local model"
-                    )
+                path = inference.local_model(files["model"])
                 local = inference.LocalModel(path, runtime, parameters).run(file)
             description: dict[str, object] = {
                 **fields,
-                "model": model,
+                "model": files["model"],
                 "runtime": runtime,
                 "target": target,
                 "benchmark_type": "TYPE1",
@@ -418,10 +419,12 @@ class Client:
                 "parameters": parameters,
             }
             try:
-                submitted = self.submit_description(description)
+                (submitted,) = self.submit_description(description)
             except ValidationFailed as error:
                 raise inference.about_inputs(error) from error
-            benchmark = self.wait(submitted[0], timeout, progress=progress)
+            if on_submit is not None:
+                on_submit(submitted)
+            benchmark = self.wait(submitted, timeout, progress=progress)
             found = inference.inference_of(self.results(benchmark), Path(folder))
         return found if local is None else inference.with_comparison(found, local)
 
@@ -434,7 +437,7 @@ class Client:
 
     def evaluate(
         self,
-        model: File,
+        model: Model,
         data: str | Path | Mapping[str, ArrayLike],
         metric: Callable[[Mapping[str, Any], Any], Any],
         target: str | None = None,
@@ -448,7 +451,7 @@ class Client:
         """Run a dataset on a board and a metric of your own on the outputs, here.
 
         Args:
-            model: A local file is uploaded first.
+            model: One model: as for `submit`.
             data: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
             metric: ``metric(outputs, y)``, with the outputs of all rows by name.
             target: As for `infer`, as are the others.

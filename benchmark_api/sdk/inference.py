@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,7 +241,8 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise InvalidInput.at("/out", f"can't write {path}: {error.strerror}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
     return path
 
 
@@ -323,6 +324,39 @@ def compare_outputs(board: ArrayLike, local: ArrayLike) -> OutputComparison:
         top1_agreement=top1,
         equal=equal,
     )
+
+
+def check_single(given: Mapping[str, object]) -> None:
+    """Refuse a list where one value is needed.
+
+    Raises:
+        InvalidInput: Naming the argument.
+    """
+    for name, value in given.items():
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            raise InvalidInput.at(
+                f"/{name}",
+                f"is a list of {len(value)}, and one run has one {name}",
+                f"one {name}; a call for each, or submit(keep_outputs=True) with the list",
+            )
+
+
+def local_model(model: object) -> Path:
+    """Return the file of a model that is on this machine.
+
+    Raises:
+        InvalidInput: It is not.
+    """
+    path = Path(str(model)).expanduser()
+    if path.is_dir():
+        from edgeyard.benchmark_api.sdk.model_folder import packed
+
+        path = packed(path)
+    if not path.is_file():
+        raise InvalidInput.at(
+            "/compare_local", f"{model} is no file on this machine", "a local model"
+        )
+    return path
 
 
 class LocalModel:

@@ -2,18 +2,67 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from tests.builders.answers import ID, results, row
-from tests.fakes.api_server import FakeServer
+from edgeyard.benchmark_api.sdk import Client
+from edgeyard.errors import InvalidInput
+from tests.builders.answers import ID, accepted, benchmark, results, row, user_file
+from tests.fakes.api_server import Answer, FakeServer
 
 ONE = f"/v1/benchmarks/{ID}"
+INFER = ["infer", "-m", "net.onnx", "-i", "in.npz", "--target", "rpi4b"]
+FETCH = f"edgeyard wait {ID} && edgeyard results {ID} --download ."
+
+
+def inference_set(name: str, **changes: object) -> dict[str, Any]:
+    """What was measured with a set of inputs."""
+    return {
+        "name": name,
+        "rows": 20,
+        "batch_size": 8,
+        "batches": 3,
+        "feeds": {"x": {"shape": [8, 4], "dtype": "float32"}},
+        "outputs": {"scores": {"shape": [20, 3], "dtype": "float32"}},
+        "left_out": {},
+        "first_inference_ms": 9.5,
+        "p50_ms": 2.0,
+        "p50_low_ms": 1.9,
+        "p50_high_ms": 2.1,
+        "p90_ms": 2.5,
+        "mean_ms": 2.0,
+        "runs_per_s": 500.0,
+        "rows_per_s": 4000.0,
+        "nb_inference": 100,
+        "verdict": "comparable",
+    } | changes
+
+
+def inferred(server: FakeServer, *sets: dict[str, Any]) -> None:
+    """Have a server run own inputs and keep the outputs."""
+    outputs = io.BytesIO()
+    np.savez(outputs, **{f"{each['name']}/scores": np.ones((20, 3), "f4") for each in sets})  # type: ignore[arg-type]
+    answer = results() | {"inference": list(sets)}
+    answer["files"][0] |= {"name": "outputs.npz"}
+    server.on("POST", "/v1/files", user_file())
+    server.on("POST", "/v1/benchmarks", accepted())
+    server.on("GET", ONE, benchmark())
+    server.on("GET", f"{ONE}/results", answer)
+    server.on("GET", f"{ONE}/results/1/outputs.npz", Answer(outputs.getvalue()))
 
 
 @pytest.fixture
@@ -22,6 +71,8 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServ
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setattr(time, "sleep", lambda _: None)
+    Path("net.onnx").write_bytes(b"model")
+    np.savez("in.npz", x=np.zeros((20, 4), np.float32))
     with FakeServer() as running:
         monkeypatch.setenv("EDGEYARD_URL", running.url)
         yield running
@@ -41,3 +92,147 @@ def test_throughput_is_shown_in_runs_and_in_rows(server: FakeServer) -> None:
     shown = run("results", "a", "b").stdout
     assert "RUNS/s  ROWS/s" in shown
     assert "640" in shown
+
+
+def test_no_form_of_the_output_lacks_the_latency(server: FakeServer) -> None:
+    inferred(server, inference_set("prefill"), inference_set("decode", p50_ms=0.5))
+    shown = run(*INFER)
+    assert shown.exit_code == 0, shown.stderr
+    assert "SET      INPUTS  BATCHES  P50 ms  P90 ms  FIRST ms  RUNS/s  ROWS/s" in shown.stdout
+    assert "wrote outputs.npz" in shown.stderr
+    lines = list(csv.DictReader(io.StringIO(run(*INFER, "--force", "-o", "csv").stdout)))
+    assert [(one["set"], one["output"], one["p50_ms"]) for one in lines] == [
+        ("prefill", "scores", "2.0"),
+        ("decode", "scores", "0.5"),
+    ]
+    assert (lines[0]["shape"], lines[0]["inputs"]) == ("20×3", "x 8×4")
+    assert (lines[0]["rows_per_s"], lines[0]["verdict"]) == ("4000.0", "comparable")
+    found = json.loads(run(*INFER, "--force", "--json").stdout)
+    assert (found["benchmark_id"], found["status"]) == (ID, "completed")
+    assert [one["p50_ms"] for one in found["sets"]] == [2.0, 0.5]
+
+
+def test_results_show_all_sets_of_inputs(server: FakeServer) -> None:
+    inferred(server, inference_set("prefill"), inference_set("decode", p50_ms=0.5))
+    shown = " ".join(run("results", ID).stdout.split())
+    assert "numbers of set prefill, the first of 2" in shown
+    assert "prefill x 8×4 3 2 2.5 9.5 500 4000 comparable" in shown
+    assert "decode x 8×4 3 0.5 2.5" in shown
+    lines = list(csv.DictReader(io.StringIO(run("results", ID, "-o", "csv").stdout)))
+    assert [(one["set"], one["p50_ms"], one["p99_ms"]) for one in lines] == [
+        ("prefill", "2.0", "14.9"),
+        ("decode", "0.5", ""),
+    ]
+    found = json.loads(run("results", ID, "--json").stdout)
+    assert [one["name"] for one in found["inference"]] == ["prefill", "decode"]
+
+
+@pytest.mark.parametrize(("status", "code"), [("failed", 3), ("expired", 3), ("cancelled", 5)])
+def test_infer_exits_as_the_benchmark_ended(server: FakeServer, status: str, code: int) -> None:
+    inferred(server, inference_set("inputs"))
+    server.on("GET", ONE, benchmark(status=status))
+    done = run(*INFER, "--json")
+    assert done.exit_code == code
+    assert f"edgeyard: {ID} {'was ' if code == 5 else ''}{status}" in done.stderr
+    assert json.loads(done.stdout) == {
+        "benchmark_id": ID, "status": status, "out": None, "sets": []
+    }  # fmt: skip
+    assert not Path("outputs.npz").exists()
+
+
+def test_infer_that_times_out_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    server.on("GET", ONE, benchmark(status="running"))
+    server.on("POST", f"{ONE}/cancel", benchmark(status="cancelled"))
+    done = run(*INFER, "--timeout", "0")
+    assert done.exit_code == 4
+    assert FETCH in done.stderr
+    assert server.of("POST", f"{ONE}/cancel") == []
+    assert run(*INFER, "--timeout", "0", "--cancel-on-timeout").exit_code == 4
+    assert len(server.of("POST", f"{ONE}/cancel")) == 1
+
+
+def test_ctrl_c_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    server.on("GET", ONE, benchmark(status="running"))
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "edgeyard", *INFER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs ignore it, and tests may run in one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert waiting.stderr is not None
+    assert "RUNNING" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+    _, talk = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130
+    assert FETCH in talk
+    assert f"or end it with: edgeyard cancel {ID}" in talk
+    assert server.of("POST", f"{ONE}/cancel") == []
+
+
+def test_outputs_that_can_not_be_written_are_kept(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    Path("full").mkdir()
+    Path("full/.out.npz.part").mkdir()
+    done = run(*INFER, "--out", "full/out.npz")
+    assert done.exit_code == 1
+    assert f"the outputs are kept; fetch them with: {FETCH}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--nb-inference", "0"], {"nb_inference": 0}),
+        (["--priority", "0"], {"user_priority": 0}),
+        (["--user-time", ""], {"user_time": ""}),
+    ],
+)
+def test_no_option_of_infer_is_dropped(
+    server: FakeServer, words: list[str], problem: dict[str, object]
+) -> None:
+    inferred(server, inference_set("inputs"))
+    run(*INFER, *words)
+    (sent,) = server.of("POST", "/v1/benchmarks")
+    assert isinstance(sent.json, dict)
+    assert sent.json.items() >= problem.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["submit", "--input", "x=1x64", "--input", "x=32x64"], "--input: 'x' is given twice"),
+        (
+            ["submit", "--parameter", "threads=2", "--parameter", "threads=1"],
+            "--parameter: 'threads' is given twice",
+        ),
+        ([*INFER, "--parameter", "a=1", "--parameter", "a=1"], "--parameter: 'a' is given twice"),
+        (
+            ["check", "--baseline", "x", "--parameter", "a=1", "--parameter", "a=2"],
+            "--parameter: 'a' is given twice",
+        ),
+        ([*INFER[:3], "-i", "x=x.npy", "-i", "x=x.npy"], "--inputs: 'x' is given twice"),
+    ],
+)
+def test_what_is_given_twice_is_refused(server: FakeServer, words: list[str], problem: str) -> None:
+    np.save("x.npy", np.zeros(2))
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert problem in refused.stderr
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["target", "model", "runtime"])
+def test_own_inputs_run_on_one_model_and_one_target(server: FakeServer, name: str) -> None:
+    given: dict[str, Any] = {"model": "net.onnx", "target": "rpi4b", "runtime": "ort"}
+    given[name] = [given[name], "other"]
+    with Client(server.url) as client:
+        with pytest.raises(InvalidInput, match=f"/{name}: is a list of 2"):
+            client.infer(inputs=np.zeros((1, 4)), **given)
+        data = {"x": np.zeros((1, 4)), "y": np.zeros(1)}
+        with pytest.raises(InvalidInput, match=f"/{name}: is a list of 2"):
+            client.evaluate(data=data, metric=lambda outputs, y: 0, **given)
+    assert server.asked == []

@@ -181,6 +181,10 @@ def test_all_required_fields_are_reported_at_once() -> None:
         ({"input": {"x": {"shape": [0]}}}, "/input/x/shape/0"),
         ({"input": {"x": {"low": 2, "high": 1}}}, "/input/x"),
         ({"input": {"x": {"shape": [2**20, 2**20]}}}, "/input/x"),
+        (
+            {"benchmark_type": "TYPE2", "dataset": "d.npz", "input": {"x": {"shape": [1]}}},
+            "/input",
+        ),
         ({"extra": {"x": "y" * 70_000}}, "/extra"),
         ({"version": 2}, "/version"),
         ({"benchmark_id": "../x"}, "/benchmark_id"),
