@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
@@ -939,13 +940,9 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
         return
     token = new_token()
     # The file first: an admin without a token would lock everybody out.
-    temporary = path.with_suffix(".part")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(token + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    failpoint("admin:written")
-    temporary.replace(path)
+    with open_atomically(path, mode=0o600, sync=True) as file:
+        file.write(f"{token}\n".encode())
+        failpoint("admin:written")
     failpoint("admin:named")
 
     def add(uow: UnitOfWork) -> None:
@@ -976,9 +973,8 @@ def server_id(data_dir: Path) -> str:
     """
     path = data_dir / SERVER_ID_FILE
     if not path.exists():
-        temporary = path.with_suffix(".part")
-        temporary.write_text(secrets.token_hex(4) + "\n")
-        temporary.replace(path)
+        with open_atomically(path, sync=True) as file:
+            file.write(f"{secrets.token_hex(4)}\n".encode())
     return f"{socket.gethostname()}-{path.read_text().strip()}"
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import secrets
 import ssl
 import time
@@ -22,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.bounded_http import never
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
 from edgeyard.scheduler.model.webhooks import Webhook
@@ -45,14 +45,8 @@ class WebhookKeys:
         """With the key of a data folder; made at the first start."""
         path = data_dir / KEY_FILE
         if not path.exists():
-            temporary = path.with_suffix(".tmp")
-            with os.fdopen(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
-            ) as file:
+            with open_atomically(path, mode=0o600, sync=True) as file:
                 file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
         return cls(path.read_bytes())
 
     def secret(self, webhook: Webhook) -> str:

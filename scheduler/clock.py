@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.scheduler.ports import Clock
 
 _K = TypeVar("_K", bound=Hashable)
@@ -388,10 +389,9 @@ class ClockFile:
             "monotonic_s": found.monotonic_s,
             "correction_s": correction_s,
         }
-        new = self._path.with_suffix(".new")
         try:
-            new.write_text(json.dumps(written))
-            new.replace(self._path)
+            with open_atomically(self._path) as file:
+                file.write(json.dumps(written).encode())
         except OSError as error:
             logger.warning(
                 "the time could not be kept", extra={"event": "clock.unkept", "reason": str(error)}

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from edgeyard.atomic_files import sync_folder
 from edgeyard.errors import NotFound, OutOfSpace, TooLarge, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.files import StoredFile
@@ -166,14 +167,14 @@ class ContentFiles(FileStore):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
             # whoever made it may not have come to this yet
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
         failpoint("file:rename")
         # Also where it is there already: renaming is atomic, makes its time new, which keeps it
         # from those who look for old content, and heals a file that the disk has damaged.
         with self._locked(fcntl.LOCK_SH):
             temporary.replace(place)
         failpoint("file:sync-folder")
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
         failpoint("file:kept")
 
 
@@ -255,12 +256,3 @@ def _translated(doing: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfSpace(doing) from error
         raise Unavailable(f"{doing}: the file system refused", retry_after_s=60.0) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder, so that a rename in it is on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import StartFailed
 from edgeyard.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
 from edgeyard.testbed.tls import FOLDER, Certificates
@@ -65,10 +66,8 @@ class LoopbackNomad:
 
     def boards(self, client: int, boards: Mapping[str, Sequence[object]]) -> None:
         """Change the boards of a client's host; its plugin sees it within a probe."""
-        path = self.clients[client].folder / BOARDS_FILE
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(boards))
-        temporary.replace(path)
+        with open_atomically(self.clients[client].folder / BOARDS_FILE) as file:
+            file.write(json.dumps(boards).encode())
 
     def start(self, report: Callable[[str], None] = lambda sentence: None) -> None:
         """Start what does not run, and wait until all boards are there.

@@ -17,13 +17,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.testbed.agent import Agent
@@ -159,8 +159,6 @@ def _agent(
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for its owner alone."""
-    part = path.with_name(f".{path.name}.part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)
+    """Write a file that only its owner may read."""
+    with open_atomically(path, mode=0o600) as file:
+        file.write(text.encode())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import (
     AsJson,
@@ -151,8 +152,11 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 
-    partial, count, page = path.with_suffix(".partial"), 0, []
-    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+    count, page = 0, []
+    with (
+        open_atomically(path) as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         for row in rows:
             page.append(row)
             count += 1
@@ -160,7 +164,6 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
                 writer.write_table(pa.Table.from_pylist(page, schema=schema))
                 page = []
         writer.write_table(pa.Table.from_pylist(page, schema=schema))
-    partial.replace(path)
     return count
 
 

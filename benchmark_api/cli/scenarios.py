@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     table,
 )
+from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.scenario_db import Db, ScenarioDb, scenario_db
 from edgeyard.benchmark_api.cli.sim_reports import progress
@@ -217,7 +216,7 @@ def scenarios_generate(
     if lasts_s == 0:
         raise InvalidInput.at("--duration", "is 0", "a time above 0, as 8 h")
     if out is not None:
-        check_folder(out)
+        check_output(out, "--out")
     chosen = name or f"{kind.value}-{seed}"
     if kind in _PAPER:
         if kind is Kind.PAPER and rate is not None and rate > 1:
@@ -303,7 +302,7 @@ def scenarios_import(
     reported, everything else that is wrong is an error with line and field, and stores nothing.
     """
     if out is not None:
-        check_folder(out)
+        check_output(out, "--out")
     from edgeyard.scheduler.sim.importers.machines import Selection
 
     chosen = trace_format or detect_format(file)
@@ -422,7 +421,7 @@ def finish(
     import msgspec
 
     tagged = msgspec.structs.replace(scenario, tags=tuple(sorted({*scenario.tags, *tags})))
-    write_text(out, text_of(tagged, as_json=out.suffix == ".json"))
+    write_output(out, "--out", text_of(tagged, as_json=out.suffix == ".json"))
     session.report(f"{scenario.name} is in {out}")
 
 
@@ -525,7 +524,7 @@ def scenarios_export(
 ) -> None:
     """Write the content of a scenario, as it is simulated and imported."""
     if out is not None:
-        check_folder(out)
+        check_output(out, "--out")
     with scenario_db(session, db) as scenarios:
         content = scenarios.content(scenario)
     as_json = session.output is Output.JSON if form is None else form is Form.JSON
@@ -535,7 +534,7 @@ def scenarios_export(
     if out is None:
         sys.stdout.write(text)
     else:
-        write_text(out, text)
+        write_output(out, "--out", text)
         session.report(f"{content.name} is in {out}")
 
 
@@ -546,36 +545,6 @@ def text_of(scenario: Scenario, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(scenario_to_json(scenario), indent=1) + "\n"
     return scenario_to_toml(scenario)
-
-
-def check_folder(out: Path) -> None:
-    """Check that the folder of ``--out`` is there, before work is done for it.
-
-    Raises:
-        InvalidInput: It is missing.
-    """
-    if not out.absolute().parent.is_dir():
-        raise InvalidInput.at("--out", f"there is no folder {out.absolute().parent}")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    if path.exists() and not path.is_file():  # a device or a pipe
-        path.write_text(text, encoding="utf-8")
-        return
-    path = path.resolve()
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
 
 
 def scenarios_tag(

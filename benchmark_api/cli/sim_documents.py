@@ -5,18 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgeyard import __version__
+from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.comparison import (
@@ -351,53 +350,14 @@ def job_columns(report: Report) -> dict[str, Any]:
     return {name: np.concatenate(each) for name, each in columns.items()}
 
 
-def write_whole(path: Path, flag: str, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under another name that then replaces the target.
-
-    Args:
-        path: The target.
-        flag: Named by errors.
-        write: Writes the content.
-
-    Raises:
-        InvalidInput: The folder is missing, or nothing can be written there.
-    """
-    path = path.absolute()
-    if not path.parent.is_dir():
-        raise InvalidInput.at(flag, f"there is no folder {path.parent}")
-    if path.is_dir():
-        raise InvalidInput.at(flag, f"{path} is a folder", "a file")
-    partial = ""
-    try:
-        handle, partial = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".partial"
-        )
-        with open(handle, "wb") as file:
-            write(file)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)
-        os.replace(partial, path)
-    except BaseException as error:
-        if partial and os.path.exists(partial):
-            os.unlink(partial)
-        if isinstance(error, OSError):
-            raise InvalidInput.at(flag, f"{path} can't be written: {error}") from error
-        raise
-
-
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows as CSV; cells are empty where nothing is known."""
-
-    def write(file: IO[bytes]) -> None:
+    with open_output(path, "--csv") as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
-        text.flush()
         text.detach()
-
-    write_whole(path, "--csv", write)
 
 
 def _cell(value: object) -> object:
@@ -426,9 +386,8 @@ def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
             for name, values in columns.items()
         }
     )
-    write_whole(
-        path, "--parquet", lambda file: parquet.write_table(table, file, compression="zstd")
-    )
+    with open_output(path, "--parquet") as file:
+        parquet.write_table(table, file, compression="zstd")
 
 
 def rows_as_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, Any]:

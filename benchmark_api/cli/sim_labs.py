@@ -15,6 +15,7 @@ import typer
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
+from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, StopRule
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
@@ -142,8 +143,8 @@ def from_history(
 
     if export is not None and (since or until or data_dir or config):
         raise InvalidInput.at("--export", "goes without --since, --until, --data-dir and --config")
-    if save is not None and not save.absolute().parent.is_dir():
-        raise InvalidInput.at("--save", f"there is no folder {save.absolute().parent}")
+    if save is not None:
+        check_output(save, "--save")
     with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
         if export is None:
             export_tables(Path(folder), ("benchmarks", "outcomes"), since, until, data_dir, config)
@@ -152,7 +153,7 @@ def from_history(
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)
     if save is not None:
-        save.write_text(scenario_to_toml(scenario), encoding="utf-8")
+        write_output(save, "--save", scenario_to_toml(scenario))
     storing = (
         Storing(db, "sim from-history") if (is_named(db) if store is None else store) else None
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.cli.plot import COLOURS
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 
@@ -155,10 +156,8 @@ def plots(runs: Sequence[PlottedRun], scenario: str = "") -> list[Plot]:
 def save(plot: Plot, folder: Path, prefix: str, form: str) -> Path:
     """Draw a plot into a file of the folder; return its path."""
     path = folder / f"{prefix}{plot.name}.{form}"
-    with _figure(plot, form, title=True) as figure:
-        partial = path.with_suffix(f".{form}.partial")
-        figure.savefig(partial, format=form)
-        partial.replace(path)
+    with _figure(plot, form, title=True) as figure, open_output(path, "--plot") as file:
+        figure.savefig(file, format=form)
     return path
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.output_files import write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb
 from edgeyard.benchmark_api.scenario_db import run_file
@@ -214,8 +215,7 @@ def write(
     if plot is not None:
         written.extend(_write_plots(made, plot, form))
     if html is not None:
-        page = documents.html(made, title).encode()
-        documents.write_whole(html, "--html", lambda file: file.write(page))
+        write_output(html, "--html", documents.html(made, title))
         written.append(html)
     return written
 

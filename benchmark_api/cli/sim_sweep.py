@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, show
+from edgeyard.benchmark_api.cli.output_files import write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED, swept_policy
@@ -142,7 +142,7 @@ def sweep(
     interruption. A run that fails is reported at the end; the others are still made.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
-    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json, write_whole
+    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.sim.scenario import scenario_to_toml
     from edgeyard.scheduler.sim.sweep import sweep_cells
@@ -161,8 +161,8 @@ def sweep(
     except OSError as error:
         raise InvalidInput.at("--out", f"{out} can't be created: {error}") from error
     for cell in {cell.digest: cell for cell in cells}.values():
-        text = scenario_to_toml(cell.scenario).encode()
-        write_whole(out / f"{cell.scenario.name}.toml", "--out", partial(_write_to, text))
+        text = scenario_to_toml(cell.scenario)
+        write_output(out / f"{cell.scenario.name}.toml", "--out", text)
     runs = {cell.key: run for cell in cells if (run := cell.finished(out)) is not None}
     missing = [cell for cell in cells if cell.key not in runs]
     if runs:
@@ -227,10 +227,6 @@ def sweep(
             echo(f"written: {path}", err=True)
     if failures:
         raise typer.Exit(1)
-
-
-def _write_to(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -477,7 +473,8 @@ def _on_nomad(
                     failure = Failure(cell, f"{status.reason}: {text}" if text else status.reason)
                 else:
                     try:
-                        _keep(folder / cell.file_name, batches.result(status.run_id, _RESULT))
+                        result = batches.result(status.run_id, _RESULT)
+                        write_output(folder / cell.file_name, "--out", result)
                         load_run(folder / cell.file_name)
                     except (ClusterUnreachable, EdgeyardError) as error:
                         failure = Failure(cell, f"its result can't be read: {error}")
@@ -510,12 +507,6 @@ def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:
         cpu_mhz=options.cpu_mhz,
         memory_mib=options.memory_mib,
     )
-
-
-def _keep(path: Path, data: bytes) -> None:
-    from edgeyard.benchmark_api.cli.sim_documents import write_whole
-
-    write_whole(path, "--out", partial(_write_to, data))
 
 
 def run_cell(

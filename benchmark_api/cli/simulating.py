@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -17,6 +14,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import sim_labs, sim_reports, sim_stored, sim_sweep
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import ConfigError, InvalidInput
 
@@ -243,29 +241,11 @@ def _show_rules(log: Log) -> None:
 
 
 def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:
-    """Write to a temporary file that then replaces the target; write directly to a device."""
     columns = (log.submit, schedule.start, schedule.end)
     rows = zip(log.job.tolist(), *map(_seconds, columns), log.procs.tolist(), strict=True)
-    text = (f"{job},{submit},{start},{end},{procs}\n" for job, submit, start, end, procs in rows)
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            with path.open("w", encoding="ascii") as file:
-                file.write("job,submit,start,end,procs\n")
-                file.writelines(text)
-            return
-    path = path.resolve()
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    try:
-        with open(handle, "w", encoding="ascii") as file:
-            file.write("job,submit,start,end,procs\n")
-            file.writelines(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
+    with open_output(path, "--starts") as file:
+        file.write(b"job,submit,start,end,procs\n")
+        file.writelines(f"{','.join(map(str, row))}\n".encode() for row in rows)
 
 
 def _seconds(times: NDArray[np.float64]) -> list[int | float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 import time
 import uuid
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, overload
 
 import httpx
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.schemas.answers import (
     AcceptedCampaign,
     BenchmarkPage,
@@ -659,15 +659,9 @@ class Client:
 
     def download(self, where: str, target: Path) -> Path:
         """Stream what a path of the API gives into a file; whole or not at all."""
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as sink, self.api.stream(where) as response:
-                for chunk in response.iter_bytes():
-                    sink.write(chunk)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with open_atomically(target) as sink, self.api.stream(where) as response:
+            for chunk in response.iter_bytes():
+                sink.write(chunk)
         return target
 
     def result_rows(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.errors import ValidationFailed
 from edgeyard.benchmark_api.sdk.results import Results
@@ -230,19 +231,17 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
 
     import numpy as np
 
-    part = path.with_name(f".{path.name}.part")
     try:
         # not numpy.savez: it takes no array that is called "file"
-        with zipfile.ZipFile(part, "w", allowZip64=True) as archive:
+        with (
+            open_atomically(path) as target,
+            zipfile.ZipFile(target, "w", allowZip64=True) as archive,
+        ):
             for name, value in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
-        part.replace(path)
     except OSError as error:
         raise InvalidInput.at("/out", f"can't write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
     return path
 
 

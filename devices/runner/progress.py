@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Optional, Tuple
 
+from edgeyard.atomic_files import open_atomically
+
 logger = logging.getLogger(__name__)
 
 _TELL_EVERY_S = 0.5
@@ -48,10 +50,9 @@ class ProgressFile:
         """Replace the number; a reader sees the old one or the new one, never a half."""
         if self._path is None:
             return
-        part = self._path.with_name(f".{self._path.name}.part")
         try:
-            part.write_text(f"{min(100.0, max(0.0, percent)):.1f}\n")
-            part.replace(self._path)
+            with open_atomically(self._path) as file:
+                file.write(b"%.1f\n" % min(100.0, max(0.0, percent)))
         except OSError:
             logger.debug("The progress file could not be written.", exc_info=True)
 

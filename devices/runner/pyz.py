@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 from pathlib import Path
 from typing import Iterator, Tuple
 
 import edgeyard
+from edgeyard.atomic_files import open_atomically
 
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -32,8 +34,8 @@ main()
 def build(out: Path) -> Path:
     """Write the zipapp; it is executable, and there whole or not at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.part")
-    with part.open("wb") as file:
+    with open_atomically(out) as file:
+        os.fchmod(file.fileno(), 0o755)
         file.write(_SHEBANG)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in _members():
@@ -41,15 +43,13 @@ def build(out: Path) -> Path:
                 info.external_attr = 0o644 << 16
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, content)
-    part.chmod(0o755)
-    part.replace(out)
     return out
 
 
 def _members() -> Iterator[Tuple[str, str]]:
     package = Path(edgeyard.__file__).parent
     yield "__main__.py", _START
-    for name in ("__init__.py", "errors.py", *_DEVICES):
+    for name in ("__init__.py", "atomic_files.py", "errors.py", *_DEVICES):
         yield f"edgeyard/{name}", (package / name).read_text("utf-8")
     runner = package / "devices/runner"
     for path in sorted(runner.rglob("*.py")):

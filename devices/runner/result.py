@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
 
 import edgeyard
+from edgeyard.atomic_files import open_atomically
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.errors import RunFailed
@@ -137,12 +137,8 @@ def file_entries(folder: Path, names: Sequence[str]) -> List[Dict[str, object]]:
 def write_report(folder: Path, report: Report) -> Path:
     """Write ``report.json`` so that it is there whole or not at all."""
     path = folder / REPORT
-    part = folder / f".{REPORT}.part"
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(_finite(report), file, allow_nan=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    with open_atomically(path, sync=True) as file:
+        file.write(json.dumps(_finite(report), allow_nan=False, indent=1).encode())
     return path
 
 

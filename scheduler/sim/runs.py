@@ -7,9 +7,7 @@ replaces the target.
 from __future__ import annotations
 
 import json
-import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass, field, fields
@@ -19,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.metrics import Schedule
 
@@ -203,23 +202,11 @@ def save_run(run: SimulatedRun, path: Path) -> None:
         value = getattr(run, part)
         for each in fields(value):
             columns[f"{part}.{each.name}"] = getattr(value, each.name)
-    partial = ""
     try:
-        handle, partial = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".partial"
-        )
-        with open(handle, "wb") as file:
+        with open_atomically(path) as file:
             np.savez_compressed(file, allow_pickle=False, **columns)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)
-        os.replace(partial, path)
     except OSError as error:
-        _remove(partial)
         raise InvalidInput.at(str(path), f"can't be written: {error}") from error
-    except BaseException:
-        _remove(partial)
-        raise
 
 
 def load_run(path: Path) -> SimulatedRun:
@@ -260,8 +247,3 @@ def _part(kind: type[_T], part: str, columns: dict[str, NDArray[Any]]) -> _T:
     if len({each.shape for each in found.values()}) > 1:
         raise ValueError(f"columns of {part} differ in length")
     return kind(**found)
-
-
-def _remove(path: str) -> None:
-    if path and os.path.exists(path):
-        os.unlink(path)

@@ -7,6 +7,8 @@ import logging
 import os
 from pathlib import Path
 
+from edgeyard.atomic_files import open_atomically
+
 logger = logging.getLogger(__name__)
 
 MIN_ROOM_BYTES = 2 * 2**20
@@ -54,14 +56,8 @@ class Ballast:
         """Restore it if twice its size is free."""
         if not self.is_released() or self._free_bytes() < 2 * self._size_bytes:
             return
-        part = self._path.with_suffix(".part")
-        with contextlib.suppress(OSError):
-            try:
-                with part.open("wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, self._size_bytes)
-                part.replace(self._path)
-            finally:
-                part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), open_atomically(self._path) as file:
+            os.posix_fallocate(file.fileno(), 0, self._size_bytes)
 
     def _free_bytes(self) -> int:
         try:

@@ -21,6 +21,7 @@ PACKAGE = Path(edgeyard.__file__).parent
 FILES = sorted(
     [
         PACKAGE / "__init__.py",
+        PACKAGE / "atomic_files.py",
         PACKAGE / "errors.py",
         PACKAGE / "devices/__init__.py",
         PACKAGE / "devices/model.py",
@@ -33,7 +34,7 @@ ENGINES = {
     "devices/runner/dataset.py": {"PIL"},
 }
 TFLITE = {"ai_edge_litert", "flatbuffers"}
-OURS = ("edgeyard.devices.", "edgeyard.errors", "edgeyard")
+OURS = ("edgeyard.devices.", "edgeyard.atomic_files", "edgeyard.errors", "edgeyard")
 
 
 def imported(tree: ast.AST) -> set[str]:

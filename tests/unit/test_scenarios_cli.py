@@ -89,7 +89,7 @@ def test_what_is_exported_is_the_same_scenario(paper: Path, tmp_path: Path, form
     assert done("export", "paper", "--form", form).stdout == out.read_text()
     done("import", out)
     assert len(listed()) == 1
-    assert sorted(tmp_path.glob(".*partial")) == []
+    assert sorted(tmp_path.glob(".*.part")) == []
 
 
 @pytest.mark.usefixtures("db")

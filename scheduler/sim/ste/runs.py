@@ -9,10 +9,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.sim.ste.controller import Episode
 from edgeyard.scheduler.sim.ste.lab import EpisodeFigures
-from edgeyard.scheduler.sim.ste.training import write_whole
 
 RUN_FILE = "run.json"
 CHECKPOINT_FILE = "checkpoint.npz"
@@ -41,7 +41,8 @@ class RunFolder:
         folder = self.path(str(run["run_id"]))
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(run, indent=2, allow_nan=False)
-        write_whole(folder / RUN_FILE, text.encode())
+        with open_atomically(folder / RUN_FILE, sync=True) as file:
+            file.write(text.encode())
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Return a run.

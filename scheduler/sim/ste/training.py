@@ -17,9 +17,6 @@ other.
 from __future__ import annotations
 
 import hashlib
-import io
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
@@ -321,28 +319,12 @@ def write_model(path: Path, manifest: Manifest, network: Network) -> Path:
     name = f"{manifest.name}-{digest[:12]}.onnx"
     text = manifest_text(replace(manifest, onnx=name, sha256=digest))
     old = read_manifest(path).onnx if path.exists() else name
-    write_whole(path.with_name(name), data)
-    write_whole(path, text.encode())
+    for target, content in ((path.with_name(name), data), (path, text.encode())):
+        with open_atomically(target, sync=True) as file:
+            file.write(content)
     if old != name:
         path.with_name(old).unlink(missing_ok=True)
     return path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place, then rename it: nobody sees a part of it."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)  # a server of another user reads models
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
 
 
 def write_checkpoint(path: Path, state: TrainingState) -> None:
@@ -353,9 +335,8 @@ def write_checkpoint(path: Path, state: TrainingState) -> None:
         **{f"square.{name}": value for name, value in state.squares.items()},
         "counts": np.array([state.steps, state.episodes], dtype=np.int64),
     }
-    file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
-    write_whole(path, file.getvalue())
+    with open_atomically(path, sync=True) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
 
 
 def read_checkpoint(path: Path) -> TrainingState:

@@ -1,0 +1,45 @@
+"""Files that commands write where a flag says."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from edgeyard.atomic_files import open_atomically
+from edgeyard.errors import InvalidInput
+
+
+def check_output(path: Path, flag: str) -> None:
+    """Check where a file is to be written, before work is done for it.
+
+    Raises:
+        InvalidInput: The folder is missing, or the path is a folder; names the flag.
+    """
+    path = path.absolute()
+    if not path.parent.is_dir():
+        raise InvalidInput.at(flag, f"there is no folder {path.parent}")
+    if path.is_dir():
+        raise InvalidInput.at(flag, f"{path} is a folder", "a file")
+
+
+@contextmanager
+def open_output(path: Path, flag: str) -> Iterator[IO[bytes]]:
+    """Open a file that is written whole or not at all, or a device.
+
+    Raises:
+        InvalidInput: Nothing can be written there; names the flag.
+    """
+    check_output(path, flag)
+    try:
+        with open_atomically(path) as file:
+            yield file
+    except BrokenPipeError:  # the reader has seen enough
+        raise
+    except OSError as error:
+        raise InvalidInput.at(flag, f"{path} can't be written: {error}") from error
+
+
+def write_output(path: Path, flag: str, content: str | bytes) -> None:
+    """Write a file whole or not at all; see `open_output`."""
+    with open_output(path, flag) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
