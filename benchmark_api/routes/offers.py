@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.constraints import compare
+from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError
@@ -226,6 +226,9 @@ class Offer:
         """Constraints that none of the boards meets, nor may meet once its host reports it."""
         found = []
         for number, each in enumerate(asked.constraints):
+            if invalid := constraint_problem(each.attribute, each.operator, each.value):
+                found.append(FieldError(f"/constraints/{number}", f"{_told(each)}: {invalid}"))
+                continue
             if each.attribute == _UID or each.attribute in _OF_KIND:
                 met = self._some_meets(
                     asked.family, asked.target_uid, each.attribute, each.operator, each.value

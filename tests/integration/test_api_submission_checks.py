@@ -82,6 +82,15 @@ def test_a_size_in_a_constraint_that_is_none_is_refused(api: Api, value: object)
     assert "'4 GiB'" in error["accepted"]
 
 
+def test_an_invalid_regular_expression_is_named_as_such(api: Api) -> None:
+    condition = {"attribute": "cpu.model", "operator": "regexp", "value": "(Cortex"}
+    answer = api.as_().post("/v1/benchmarks", json=description(constraints=[condition]))
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == "/constraints/0"
+    assert error["reason"].endswith("invalid regular expression: missing ): (Cortex")
+
+
 def test_the_attributes_of_the_lab_are_listed_with_their_values(api: Api) -> None:
     items = {item["name"]: item for item in api.as_().get("/v1/attributes").json()["items"]}
     assert items["memory.ram"]["values"] == [4 * 2**30, 8 * 2**30]

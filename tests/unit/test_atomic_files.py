@@ -38,9 +38,14 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(error), open_atomically(path) as file:
-        file.write(b"half")
-        raise error
+
+    def fail() -> None:
+        with open_atomically(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
 
