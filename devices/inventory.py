@@ -77,14 +77,9 @@ class Inventory:
         return next((board for board in self.boards if board.target_uid == target_uid), None)
 
     def max_ram_bytes(self, family: Optional[str] = None) -> int:
-        """The most that any board has, of the family where one is named; 0 without boards."""
+        """Return the largest memory of a board, or of a board of the family; 0 without boards."""
         boards = self.boards if family is None else self.of_family(family)
         return max((board.ram_bytes for board in boards), default=0)
-
-    def max_storage_bytes(self, family: Optional[str] = None) -> int:
-        """As `max_ram_bytes`, of storage."""
-        boards = self.boards if family is None else self.of_family(family)
-        return max((board.storage_bytes for board in boards), default=0)
 
     @classmethod
     def from_file(cls, path: Path) -> "Inventory":

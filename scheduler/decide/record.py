@@ -245,12 +245,6 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     )
 
 
-def proposals_of(record: CycleRecord) -> tuple[Proposal, ...]:
-    """Return the scorers' answers in a recorded cycle."""
-    found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
-    return _proposals(found, pairs_of(found.codes == FITS))
-
-
 def _proposals(found: _Outcome, pairs: Pairs) -> tuple[Proposal, ...]:
     return tuple(
         Proposal(

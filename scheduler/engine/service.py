@@ -400,10 +400,6 @@ class Engine:
         """As `Claims.waiting`. Any thread."""
         return self._parts.claims.waiting()
 
-    def check_job(self, job_id: str) -> None:
-        """Compare one job with the cluster soon. Any thread."""
-        self._hints.put(job_id)
-
     def stop(self) -> None:
         """End all threads; the cluster's tasks are not touched."""
         self._stop.set()

@@ -174,11 +174,6 @@ class Boards:
         """Note that boards joined or left."""
         self._columns = None
 
-    @property
-    def in_order(self) -> Sequence[LabBoard]:
-        """The boards that belong to the lab now, in the snapshot's order."""
-        return self._of_now.boards
-
     def count_online(self) -> int:
         """Return how many boards really work now."""
         return sum(1 for each in self._of_now.boards if self.usable(each))

@@ -78,7 +78,6 @@ class Invariants:
         self.checks = 0
         self._credits = credits
         self._ended: dict[str, tuple[str, datetime | None]] = {}
-        self._versions: dict[str, int] = {}
         self._descriptions: dict[str, JobDescription] = {}
         self._known: set[tuple[str, int]] = set()
         self._leases: list[Lease] = []
