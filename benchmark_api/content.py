@@ -90,6 +90,15 @@ class ContentChecks:
         if found:
             raise InvalidInput(found)
 
+    def input_names(
+        self, asked: JobDescription, files: Sequence[BenchmarkFile]
+    ) -> frozenset[str] | None:
+        """Return the names of the model's inputs; None if they are not known before a run."""
+        model = _first(files, FileRole.MODEL)
+        if asked.runtime != "ort" or model is None or model.sha256 is None:
+            return None
+        return frozenset(spec.name for spec in self._inputs(model.sha256)) or None
+
     def known(self, asked: JobDescription, files: Sequence[BenchmarkFile]) -> Mapping[str, object]:
         """Return the parts of a report that the files show before a run.
 

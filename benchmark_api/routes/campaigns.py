@@ -5,25 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
 
-from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
-from edgeyard.benchmark_api.routes.context import Body, Ctx, url
-from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, url
+from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.submitting import (
     IdempotencyGuard,
     IdempotencyKey,
     accepted_answer,
+    would_happen,
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.fields import is_url
-from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
+from edgeyard.benchmark_api.schemas.requests import CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
@@ -36,38 +38,41 @@ router = Router(prefix="/v1/campaigns", tags=["campaigns"])
 _PAGE = 1000
 MAX_CAMPAIGN_BYTES = 16 * 2**20
 """Of all its members' descriptions: a body of 200 KB could ask for 1,000 of 200 KB each."""
+MAX_PROBLEMS = 50
+"""Mistakes of one matrix that are listed."""
 _NOT_SHARED = ("benchmark_id", "cron")
 
 
 @router.post(
     "",
     status_code=202,
+    responses=documented(200, shapes.CampaignDryRun),
     openapi_extra=accepts_document("CampaignIn"),
 )
 def submit(
-    body: Body, caller: Submitter, context: Ctx, idempotency_key: IdempotencyKey = None
-) -> Answer[shapes.AcceptedCampaign]:
-    """Submit every combination of a matrix: all of them, or none if one is wrong."""
+    body: Body,
+    caller: Submitter,
+    context: Ctx,
+    dry_run: Flag = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Answer[shapes.AcceptedCampaign] | Answer[shapes.CampaignDryRun]:
+    """Submit every combination of a matrix: all of them, or none if one is wrong.
+
+    With ``dry_run`` nothing is submitted, and the answer is what would happen to each.
+    """
     services = context.services
     idempotency = IdempotencyGuard(
         shapes.AcceptedCampaign, idempotency_key, caller.user_id, body, "/v1/campaigns"
     )
-    if (earlier := idempotency.earlier(services)) is not None:
+    if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
     asked = parse(CampaignIn, body.document())
-    trees = list(_members(asked, services.settings.campaign_limit))
+    members = _checked(asked, caller, context, now, with_files=True)
+    if dry_run:
+        items = [would_happen(member, caller, services) for member in members]
+        return Answer(shapes.CampaignDryRun(items=items))
     own_name = asked.description.get("name")
-    offer = context.offers.now()
-    members: list[CheckedRequest] = []
-    wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
-    for tree in trees:
-        try:
-            members.append(check(tree, caller, services, offer, now))
-        except InvalidInput as error:
-            wrong |= {each: None for each in _problems_of_member(error, tree, asked.matrix)}
-    if wrong:
-        raise InvalidInput(list(wrong)[:50])
     campaign = Campaign(
         campaign_id=f"campaign-{secrets.token_hex(8)}",
         user_id=caller.user_id,
@@ -119,6 +124,16 @@ def submit(
         context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
     services.engine.wake()
     return accepted_answer(accepted)
+
+
+@router.post("/check", openapi_extra=accepts_document("CampaignIn"))
+def check_matrix(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.CheckedDescription]:
+    """Check a matrix before its files are uploaded: all that needs no file."""
+    asked = parse(CampaignIn, body.document())
+    now = context.services.clock.now()
+    members = _checked(asked, caller, context, now, with_files=False)
+    warnings = dict.fromkeys(each for member in members for each in member.warnings)
+    return Answer(shapes.CheckedDescription(warnings=list(warnings)))
 
 
 @router.get("")
@@ -215,17 +230,90 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
         yield {**named, **asked.description, **dict(zip(axes, values, strict=True))}
 
 
-def _problems_of_member(
-    error: InvalidInput, tree: Mapping[str, object], matrix: Matrix
-) -> Iterator[FieldError]:
-    """Mistakes of one member, with the value of the matrix that made them."""
-    for each in error.errors:
-        name = each.pointer.removeprefix("/").split("/")[0]
-        if getattr(matrix, name, None) is not None:
-            value = str(tree[name])
-            shown = "" if is_url(value) else f"{value}: "
-            yield FieldError(f"/matrix/{name}", f"{shown}{each.reason}", each.accepted)
-        elif name == "model_url" and matrix.model is not None:
-            yield FieldError("/matrix/model", each.reason, each.accepted)
-        else:
-            yield FieldError(f"/description{each.pointer}", each.reason, each.accepted)
+def _checked(
+    asked: CampaignIn, caller: Caller, context: Context, now: datetime, *, with_files: bool
+) -> list[CheckedRequest]:
+    """Check all combinations of a matrix.
+
+    Args:
+        asked: The matrix and what its members share.
+        caller: Whose it is.
+        context: Of the app.
+        now: The time of submission.
+        with_files: Also check the files, which are uploaded already.
+
+    Raises:
+        InvalidInput: With all mistakes of all members, each with the values that lead to it.
+    """
+    services = context.services
+    trees = list(_members(asked, services.settings.campaign_limit))
+    offer = context.offers.now()
+    axes = {name: values for name, values in asked.matrix if values is not None}
+    members: list[CheckedRequest] = []
+    correct: list[dict[str, str]] = []
+    with services.store.read() as uow:
+        checks = StoreChecks(uow, services)
+        shown = {
+            value: checks.shown(str(value), caller) for values in axes.values() for value in values
+        }
+        combinations = [{name: shown[tree[name]] for name in axes} for tree in trees]
+        problems = _Problems(axes, combinations)
+        for tree, values in zip(trees, combinations, strict=True):
+            with problems.of(values):
+                members.append(check(tree, caller, services, offer, now))
+                correct.append(values)
+        if with_files:
+            members = checks.with_own_inputs(members, caller)
+            for member, values in zip(members, correct, strict=True):
+                with problems.of(values):
+                    checks.files_of(member, caller)
+    problems.refuse()
+    return members
+
+
+class _Problems:
+    """The mistakes of the members of a matrix, each with the values that lead to it."""
+
+    def __init__(self, axes: Iterable[str], members: Sequence[Mapping[str, str]]) -> None:
+        self._axes = tuple(axes)
+        self._members = members
+        self._found: dict[FieldError, list[Mapping[str, str]]] = {}
+
+    @contextmanager
+    def of(self, values: Mapping[str, str]) -> Iterator[None]:
+        """Collect what is wrong with the member that has these values."""
+        try:
+            yield
+        except InvalidInput as error:
+            for each in error.errors:
+                self._found.setdefault(each, []).append(values)
+
+    def refuse(self) -> None:
+        """Refuse the matrix if something is wrong with one of its members.
+
+        Raises:
+            InvalidInput: With at most `MAX_PROBLEMS` mistakes, and the number of the others.
+        """
+        found = [self._shown(each, values) for each, values in self._found.items()]
+        if len(found) > MAX_PROBLEMS:
+            more = FieldError("/matrix", f"has {len(found) - MAX_PROBLEMS} more problems")
+            found = [*found[:MAX_PROBLEMS], more]
+        if found:
+            raise InvalidInput(found)
+
+    def _shown(self, error: FieldError, failing: Sequence[Mapping[str, str]]) -> FieldError:
+        name = error.pointer.removeprefix("/").split("/")[0].removesuffix("_url")
+        if name in self._axes:
+            values = ", ".join(dict.fromkeys(each[name] for each in failing))
+            shown = error.reason if repr(values) in error.reason else f"{values}: {error.reason}"
+            return FieldError(f"/matrix/{name}", shown, error.accepted)
+        values = next(filter(None, (self._separating(axis, failing) for axis in self._axes)), "")
+        reason = f"{values}: {error.reason}" if values else error.reason
+        return FieldError(f"/description{error.pointer}", reason, error.accepted)
+
+    def _separating(self, axis: str, failing: Sequence[Mapping[str, str]]) -> str:
+        """Return the values of an axis whose members have a mistake and no others do, if any."""
+        values = list(dict.fromkeys(each[axis] for each in failing))
+        of_values = [each for each in self._members if each[axis] in values]
+        others = len(of_values) < len(self._members)
+        return ", ".join(values) if others and len(of_values) == len(failing) else ""

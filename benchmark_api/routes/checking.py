@@ -241,6 +241,12 @@ class FileFinder:
             size_bytes=stored.size_bytes,
         )
 
+    def name_at(self, url: str) -> str:
+        """Return the name of the file that a URL leads to."""
+        own = own_path(url, self.services.public_url)
+        stored = None if own is None else self._at(own)
+        return stored.name if isinstance(stored, UserFile) else name_from_url(url, url)
+
     def _stored(self, name: str) -> UserFile | StoredFile | None:
         if name not in self._known:
             try:
@@ -311,6 +317,41 @@ class StoreChecks:
         description, files = finder.files_of(asked, kept)
         self._services.content.check(description, files, asked.max_ram_bytes)
         return description, files
+
+    def shown(self, value: str, caller: Caller) -> str:
+        """Return how people know a value of a matrix: a URL by the name of its file."""
+        if not is_url(value):
+            return value
+        return FileFinder(self.uow, caller, self._services).name_at(value)
+
+    def with_own_inputs(
+        self, members: Sequence[CheckedRequest], caller: Caller
+    ) -> list[CheckedRequest]:
+        """Give each member of a matrix the ``input`` of its own model.
+
+        The members share one description, whose ``input`` may name inputs of all their models. What
+        no model has stays everywhere, so that it is refused.
+        """
+        content = self._services.content
+        own: list[frozenset[str] | None] = []
+        finder = FileFinder(self.uow, caller, self._services)
+        for each in members:
+            try:
+                names = content.input_names(*finder.files_of(each))
+            except InvalidInput:
+                names = None
+            own.append(names)
+        known = frozenset().union(*(names for names in own if names is not None))
+        return [
+            each if names is None else _with_inputs(each, known - names)
+            for each, names in zip(members, own, strict=True)
+        ]
+
+
+def _with_inputs(asked: CheckedRequest, foreign: frozenset[str]) -> CheckedRequest:
+    """Return a request without the inputs that only other models of its matrix have."""
+    kept = {name: spec for name, spec in asked.description.input.items() if name not in foreign}
+    return replace(asked, description=replace(asked.description, input=kept))
 
 
 def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:

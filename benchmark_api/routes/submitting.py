@@ -75,7 +75,7 @@ def submit(
     now = services.clock.now()
     asked = check(body.document(), caller, services, context.offers.now(), now)
     if dry_run:
-        return Answer(_would(asked, caller, services))
+        return Answer(would_happen(asked, caller, services))
     return _stored(asked, caller, context, idempotency, now)
 
 
@@ -126,7 +126,7 @@ def clone(
         services = context.services
         now = services.clock.now()
         asked, kept = _repeated(benchmark_id, body.document(), caller, context, now, retry=False)
-        return Answer(_would(asked, caller, services, kept))
+        return Answer(would_happen(asked, caller, services, kept))
     idempotency = IdempotencyGuard(
         shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
     )
@@ -422,7 +422,7 @@ def _forecast(
     return views.forecast(services, services.engine.forecast_submission(candidate, caller.user_id))
 
 
-def _would(
+def would_happen(
     asked: CheckedRequest,
     caller: Caller,
     services: Services,

@@ -329,6 +329,12 @@ class DryRun(Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
+class CampaignDryRun(Struct, frozen=True, kw_only=True):
+    """What would happen to each combination of a matrix."""
+
+    items: list[DryRun]
+
+
 class CheckedDescription(Struct, frozen=True, kw_only=True):
     """A description that would be accepted with the right files."""
 

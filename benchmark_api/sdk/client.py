@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Board,
     Boards,
     Campaign,
+    CampaignDryRun,
     CampaignSummary,
     DryRun,
     Event,
@@ -55,7 +56,6 @@ from edgeyard.benchmark_api.sdk.submission import (
     JobChanges,
     JobFields,
     UploadedFile,
-    combinations,
     explicit_fields,
     is_matrix,
     split_matrix,
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
 
 HASH_FROM_BYTES = 2**20
 """Smaller files are sent at once: to ask first whether the server has them takes as long."""
-MAX_CHECKED = 50
-"""Combinations of a matrix that are checked before its files are uploaded."""
 
 PAGE = 100
 """Benchmarks a page when listing."""
@@ -214,9 +212,12 @@ class Client:
             ValidationFailed: As for `submit`.
         """
         named, largest = with_names(description, base)
-        if largest >= HASH_FROM_BYTES:
-            for one in combinations(named)[:MAX_CHECKED]:
-                self.api.post("/v1/benchmarks/check", one, key=uuid.uuid4().hex)
+        if largest < HASH_FROM_BYTES:
+            return
+        path, body = ("/v1/benchmarks", named)
+        if is_matrix(named):
+            path, body = ("/v1/campaigns", _campaign_of(named))
+        self.api.post(f"{path}/check", body, key=uuid.uuid4().hex)
 
     @overload
     def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
@@ -312,9 +313,8 @@ class Client:
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
             return [benchmark_of(read_answer(answer, SubmissionAnswer), self)]
-        matrix, common = split_matrix(ready)
-        body: dict[str, object] = {"matrix": matrix, "description": common}
-        campaign = read_answer(self.api.post("/v1/campaigns", body, key=key), AcceptedCampaign)
+        answer = self.api.post("/v1/campaigns", _campaign_of(ready), key=key)
+        campaign = read_answer(answer, AcceptedCampaign)
         return [
             benchmark_of(each, self, campaign.campaign_id, campaign.warnings)
             for each in campaign.benchmarks
@@ -340,11 +340,13 @@ class Client:
         with as_files(description) as files:
             self._check_before_upload(files, folder)
             ready = with_uploads(files, folder, upload or self.upload)
-        answers = [
-            self.api.post("/v1/benchmarks", one, params={"dry_run": "true"}, key=uuid.uuid4().hex)
-            for one in combinations(ready)
-        ]
-        return [read_answer(answer, DryRun) for answer in answers]
+        key, params = uuid.uuid4().hex, {"dry_run": "true"}
+        if not is_matrix(ready):
+            return [
+                read_answer(self.api.post("/v1/benchmarks", ready, params=params, key=key), DryRun)
+            ]
+        answer = self.api.post("/v1/campaigns", _campaign_of(ready), params=params, key=key)
+        return read_answer(answer, CampaignDryRun).items
 
     def preview_clone(self, benchmark: Named, changes: Mapping[str, object]) -> DryRun:
         """Return what would happen to a clone with these changes; nothing is submitted."""
@@ -933,6 +935,11 @@ def uploaded_file(file: UserFile) -> UploadedFile:
         size_bytes=file.size,
         url=file.url,
     )
+
+
+def _campaign_of(description: Mapping[str, object]) -> dict[str, object]:
+    matrix, common = split_matrix(description)
+    return {"matrix": matrix, "description": common}
 
 
 def _listed(value: object) -> object:

@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from onnx import helper
 
 from edgeyard.scheduler.engine.intake import fire_due
 from tests.builders.api import Api, description, running
+from tests.builders.runner import model_of
 
 
 @pytest.fixture
@@ -93,3 +96,74 @@ def test_benchmarks_of_a_schedule_are_found_by_it(api: Api) -> None:
     (found,) = listed(api, f"/v1/benchmarks?schedule_id={schedule}")
     assert found["schedule_id"] == schedule
     assert listed(api, "/v1/benchmarks?schedule_id=absent") == []
+
+
+def network(*inputs: str) -> bytes:
+    """Return a model that adds inputs whose sizes are all open."""
+    return model_of(
+        [helper.make_node("Sum", list(inputs), ["out"])],
+        {name: ["rows", "columns"] for name in inputs},
+        {"out": [None, None]},
+    )
+
+
+def matrix(api: Api, path: str, models: list[str], **shared: object) -> httpx.Response:
+    common = {"runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b", **shared}
+    return api.as_().post(path, json={"matrix": {"model": models}, "description": common})
+
+
+@pytest.mark.parametrize("by_url", [False, True])
+@pytest.mark.parametrize("path", ["/v1/campaigns", "/v1/campaigns?dry_run=true"])
+def test_a_matrix_lists_the_mistakes_of_all_files_with_their_names(
+    api: Api, path: str, by_url: bool
+) -> None:
+    contents = {
+        "open.onnx": network("p"),
+        "page.onnx": b"<!DOCTYPE html><html></html>",
+        "good.onnx": network("p", "q"),
+        "other.onnx": b"<html></html>",
+    }
+    urls = {name: put(api, name, data) for name, data in contents.items()}
+    models = [urls[name] if by_url else name for name in contents]
+    answer = matrix(api, path, [*models, *([] if by_url else ["gone.onnx"])])
+    assert answer.status_code == 422, answer.text
+    errors = {
+        (each["pointer"], each["reason"].split(": check")[0]) for each in answer.json()["errors"]
+    }
+    assert ("/matrix/model", "page.onnx, other.onnx: is a web page, not an ONNX file") in errors
+    open_p = "the model leaves dimension 1 of [rows, columns] open"
+    assert ("/description/input/p", f"open.onnx, good.onnx: {open_p}") in errors
+    assert ("/description/input/q", f"good.onnx: {open_p}") in errors
+    if not by_url:
+        assert ("/matrix/model", "you have no file 'gone.onnx'") in errors
+
+
+def test_each_model_of_a_matrix_gets_the_inputs_that_it_has(api: Api) -> None:
+    for name, inputs in {"one.onnx": "p", "two.onnx": "pq"}.items():
+        put(api, name, network(*inputs))
+    shapes = {name: {"shape": [1, 4]} for name in "pq"}
+    dry = matrix(api, "/v1/campaigns?dry_run=true", ["one.onnx", "two.onnx"], input=shapes)
+    assert dry.status_code == 200, dry.text
+    found = [item["description"]["input"] for item in dry.json()["items"]]
+    assert [sorted(each) for each in found] == [["p"], ["p", "q"]]
+    made = matrix(api, "/v1/campaigns", ["one.onnx", "two.onnx"], input=shapes)
+    assert made.status_code == 202, made.text
+    foreign = matrix(
+        api, "/v1/campaigns", ["one.onnx", "two.onnx"], input={**shapes, "z": {"shape": [1]}}
+    )
+    reasons = [each["reason"] for each in foreign.json()["errors"]]
+    assert reasons == [f"{name}.onnx: the model has no input 'z'" for name in ("one", "two")]
+
+
+def test_a_matrix_is_checked_before_its_files_are_there(api: Api) -> None:
+    answer = matrix(api, "/v1/campaigns/check", ["later.onnx", "too.onnx"])
+    assert answer.status_code == 200, answer.text
+    refused = matrix(api, "/v1/campaigns/check", ["later.onnx"], target="nosuch")
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/description/target"
+
+
+def put(api: Api, name: str, content: bytes) -> str:
+    answer = api.as_().post("/v1/files", files={"file": (name, content)})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["url"])

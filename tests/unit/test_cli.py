@@ -439,6 +439,7 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
         "priority_parts": {"type": 70.0, "user": 10.0},
         "hcl": 'job "benchmark" {\n}\n',
         "description": {"model": "net.onnx", "runtime": "ort", "target": "rpi4b"},
+        "workload": workload(),
         "warnings": ["its board is busy"],
         "forecast": None,
     }  # fmt: skip

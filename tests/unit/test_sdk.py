@@ -311,12 +311,14 @@ def test_submit_and_wait_gives_the_end() -> None:
     assert done.status == "completed"
 
 
-def test_a_preview_asks_once_for_each_combination() -> None:
-    server = Server(dry_run())
+def test_a_preview_of_a_matrix_is_one_request() -> None:
+    server = Server({"items": [dry_run(), dry_run()]})
     answers = client_of(server).preview({"model": "m", "target": ["a", "b"], "runtime": ["ort"]})
     assert [one.would for one in answers] == ["run", "run"]
-    assert [one["target"] for one in server.bodies] == ["a", "b"]  # type: ignore[index]
-    assert all(one.url.params["dry_run"] == "true" for one in server.requests)
+    assert server.bodies == [
+        {"matrix": {"target": ["a", "b"], "runtime": ["ort"]}, "description": {"model": "m"}}
+    ]
+    assert server.requests[0].url.params["dry_run"] == "true"
 
 
 # --- looking --------------------------------------------------------------------------------------
