@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
+    console,
     emit,
     field,
     local_time,
     marked,
     not_shown_to_differ,
+    note,
     plain,
     ratio_text,
+    show,
+    table,
     when,
 )
 from edgeyard.benchmark_api.cli.plot import COLOURS
-from edgeyard.benchmark_api.cli.program import Session
+from edgeyard.benchmark_api.cli.program import Output, Session
+from edgeyard.benchmark_api.cli.work import difference_columns, shared_work
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, ratio_of, workload_text
+from edgeyard.benchmark_api.sdk.comparison import (
+    WORKLOAD,
+    differences,
+    ratio_of,
+    workload_key,
+    workload_text,
+)
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
-from edgeyard.benchmark_api.sdk.fields import number, record
+from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
 
-_COLUMNS = (
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from edgeyard.benchmark_api.sdk import Benchmark
+
+_VERSIONS = ("model_sha256", "engine_version")
+"""Parts of the workload that ``--across-versions`` does not tell apart."""
+
+_BEFORE = (
     Column(title="ENDED", of=lambda row: local_time(row.get("ended_at")), whole=True),
-    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=100),
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
     Column(title="BOARD", of=field("target_uid"), whole=True),
-    Column(title="CONTENT", of=lambda row: workload_text(row, "model_sha256"), whole=True),
-    Column(title="ENGINE", of=lambda row: workload_text(row, "engine_version"), from_width=110),
+)
+_AFTER = (
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True),
     Column(
         title="TO PREVIOUS (95 %)",
@@ -52,6 +71,7 @@ def show_history(
     board: str | None,
     since: str | None,
     benchmark_type: str | None,
+    across_versions: bool,
     plot: Path | None,
 ) -> None:
     """Show a model's results in the order of time, each against the one before it.
@@ -59,52 +79,92 @@ def show_history(
     Raises:
         InvalidInput: The model has no results there.
     """
-    found = session.client.list(
-        model=model,
-        target_uid=board,
-        status="completed",
-        benchmark_type=benchmark_type,
-        submitted_from=asking.past(since, "--since"),
+    from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
+
+    found = list(
+        session.client.list(
+            model=model,
+            target_uid=board,
+            status="completed",
+            benchmark_type=benchmark_type,
+            submitted_from=asking.past(since, "--since"),
+        )
     )
-    ids = [one.benchmark_id for one in found]
-    rows = over_time([as_json(row) for row in session.client.result_rows(reversed(ids))])
+    own = [one for one in found if CHECK_TAG not in _tags(one)]
+    ids = [one.benchmark_id for one in reversed(own)]
+    rows = over_time(
+        [as_json(row) for row in session.client.result_rows(ids)], across_versions=across_versions
+    )
+    checks = len(found) - len(own)
+    left_out = f"; {checks} of `edgeyard check` do not count" if checks else ""
     if not rows:
         where = f" on {board}" if board else ""
         raise InvalidInput.at(
-            "--history", f"no completed benchmark of {model!r}{where} has a latency"
+            "--history",
+            f"no completed benchmark of {model!r}{where} has a latency{left_out}",
         )
-    emit(session.output, rows, _COLUMNS, "")
+    if session.output is Output.TABLE:
+        show(*_table(rows, across_versions))
+    else:
+        emit(session.output, rows, (), "")
+    if left_out:
+        session.report(f"{len(rows)} results{left_out}")
     if plot is not None:
         draw_history(rows, plot)
         session.report(f"wrote {plot}")
 
 
-def over_time(rows: Sequence[Row]) -> list[dict[str, object]]:
+def _tags(benchmark: Benchmark) -> list[object]:
+    tags = benchmark.description.get("tags")
+    return tags if isinstance(tags, list) else []
+
+
+def over_time(rows: Sequence[Row], *, across_versions: bool = False) -> list[dict[str, object]]:
     """Return the rows with a latency by time, with the ratio to the one before.
 
-    The one before is the last valid one of the same board that did the same work, except that the
-    content of the model and the version of the engine may differ: their effect is what a history
-    shows.
+    The one before is the last valid one on the same board that did the same work.
+
+    Args:
+        rows: Rows of results.
+        across_versions: The content of the model and the version of the engine may differ.
+
+    Returns:
+        The rows, each with ``group`` (rows of the same work have the same number, from 1 on),
+        ``ratio``, ``ratio_low`` and ``ratio_high``.
     """
     ordered = sorted(
         (row for row in rows if row.get("p50_ms")), key=lambda row: plain(row.get("ended_at"))
     )
-    last: dict[tuple[str, ...], Row] = {}
+    groups: dict[str, int] = {}
+    last: dict[tuple[str, int], Row] = {}
     shown = []
     for row in ordered:
-        key = (plain(row.get("target_uid")), *_work(row))
+        work = workload_key(row, _VERSIONS if across_versions else ())
+        group = groups.setdefault(work, len(groups) + 1)
+        key = (plain(row.get("target_uid")), group)
         before = last.get(key)
         ratio, low, high = (None, None, None) if before is None else ratio_of(row, before)
-        shown.append({**row, "ratio": ratio, "ratio_low": low, "ratio_high": high})
+        shown.append({**row, "group": group, "ratio": ratio, "ratio_low": low, "ratio_high": high})
         if row.get("verdict") != "invalid":
             last[key] = row
     return shown
 
 
-def _work(row: Row) -> list[str]:
-    workload = record(row, "workload")
-    changing = ("model_sha256", "engine_version")
-    return [plain(workload.get(name)) for name in WORKLOAD if name not in changing]
+def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
+    """Return a table with a column for each part of the work that differs, and what it means."""
+    differing = differences(rows)
+    columns = [*_BEFORE, *difference_columns(differing), *_AFTER]
+    several = len({row.get("group") for row in rows}) > 1
+    if several:
+        columns.insert(0, Column(title="GROUP", of=field("group"), right=True))
+    parts = [*shared_work(rows, differing), table(rows, columns, console().width)]
+    if several:
+        names = ", ".join(WORKLOAD[name] for name in differing)
+        text = f"did different work ({names}); ratios are to the result before it in its group"
+        if not across_versions and set(_VERSIONS) & set(differing):
+            text += "; --across-versions compares contents and engine versions"
+        parts.append(note("groups", text))
+    return parts
 
 
 def draw_history(rows: Sequence[Row], path: Path) -> None:
@@ -121,11 +181,15 @@ def draw_history(rows: Sequence[Row], path: Path) -> None:
     figure = Figure(figsize=(8.0, 4.8), layout="constrained", dpi=150)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    lines: dict[tuple[str, ...], list[Row]] = {}
+    lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        lines.setdefault((plain(row.get("target_uid")), *_work(row)), []).append(row)
+        key = (plain(row.get("target_uid")), plain(row.get("group")))
+        lines.setdefault(key, []).append(row)
+    apart = [name for name in differences(rows) if _is_constant(name, lines.values())]
     for position, line in enumerate(lines.values()):
-        _draw_line(axes, line, COLOURS[position % len(COLOURS)])
+        work = ", ".join(filter(None, (workload_text(line[0], name) for name in apart)))
+        label = f"{plain(line[0].get('target_uid'))} · {work or plain(line[0].get('runtime'))}"
+        _draw_line(axes, line, COLOURS[position % len(COLOURS)], label)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("latency of one inference, ms")
     axes.grid(axis="y", color="#dddddd", lw=0.7)
@@ -137,7 +201,11 @@ def draw_history(rows: Sequence[Row], path: Path) -> None:
     figure.savefig(path)
 
 
-def _draw_line(axes: Any, line: Sequence[Row], colour: str) -> None:
+def _is_constant(name: str, lines: Iterable[Sequence[Row]]) -> bool:
+    return all(name not in differences(line) for line in lines)
+
+
+def _draw_line(axes: Any, line: Sequence[Row], colour: str, label: str) -> None:
     points: list[tuple[datetime, float, float, float]] = []
     for row in line:
         at, p50 = when(row.get("ended_at")), number(row, "p50_ms")
@@ -156,5 +224,5 @@ def _draw_line(axes: Any, line: Sequence[Row], colour: str) -> None:
         ms=4,
         lw=1.2,
         capsize=3,
-        label=f"{plain(line[0].get('target_uid'))} · {plain(line[0].get('runtime'))}",
+        label=label,
     )

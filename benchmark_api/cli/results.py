@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_csv,
     emit_json,
     field,
+    local_time,
     marked,
     not_shown_to_differ,
     note,
@@ -30,6 +30,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
+from edgeyard.benchmark_api.cli.work import difference_columns, shared_work
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -72,6 +73,13 @@ def results(
         str | None,
         typer.Option(metavar="TIME", help="With --history: a date, RFC 3339, or e.g. '30 d'."),
     ] = None,
+    across_versions: Annotated[
+        bool,
+        typer.Option(
+            "--across-versions",
+            help="With --history: compare different contents of the model and engine versions.",
+        ),
+    ] = False,
     download: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Download the uploaded files into this folder."),
@@ -83,7 +91,8 @@ def results(
     campaign, give a comparison. Its ratios are relative to the fastest benchmark that did the same
     work (content of the model, inputs, engine and version, parameters, type) and have a 95 %
     interval; a ratio is dim if its interval contains 1. With --history, each result is compared
-    with the one before it on the same board, whatever the content of the model.
+    with the one before it on the same board that did the same work; runs of `edgeyard check` are
+    left out.
     """
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
@@ -94,11 +103,17 @@ def results(
 
         if benchmark_ids or campaign or tag or html or download:
             raise InvalidInput.at(
-                "--history", "takes only --board, --since, --type and --plot with it"
+                "--history",
+                "takes only --board, --since, --type, --across-versions and --plot with it",
             )
-        show_history(session, history, board, since, benchmark_type, plot)
+        show_history(session, history, board, since, benchmark_type, across_versions, plot)
         return
-    for flag, value in (("--board", board), ("--since", since)):
+    only_there = (
+        ("--board", board),
+        ("--since", since),
+        ("--across-versions", across_versions or None),
+    )
+    for flag, value in only_there:
         if value is not None:
             raise InvalidInput.at(flag, "has an effect with --history MODEL only")
     from edgeyard.benchmark_api.sdk.comparison import compare
@@ -155,31 +170,18 @@ def _one_axis(rows: Sequence[Row]) -> None:
 
 def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     """Return a table of what differs between the rows, below what all have in common."""
-    from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+    from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences
 
     differing = differences(rows)
     columns = [
         *_MODEL_AND_BOARD,
-        *(
-            Column(
-                title=_HEADINGS[name],
-                of=partial(workload_text, name=name),
-                whole=name == "model_sha256",
-            )
-            for name in differing
-        ),
+        *difference_columns(differing),
+        *(_WHEN if _look_alike(rows, differing) else ()),
         *_MEASURED,
     ]
     if len({row.get("group") for row in rows}) > 1:
         columns.insert(0, Column(title="GROUP", of=field("group"), right=True))
-    parts: list[RenderableType] = []
-    same = [
-        workload_text(rows[0], name)
-        for name in WORKLOAD
-        if rows and name not in differing and name != "model_sha256"
-    ]
-    if len(rows) > 1 and any(same):
-        parts.append(note("all", " · ".join(filter(None, same))))
+    parts = shared_work(rows, differing)
     parts.append(table(rows, columns, console().width))
     if len({row.get("group") for row in rows}) > 1:
         names = ", ".join(WORKLOAD[name] for name in differing)
@@ -199,6 +201,21 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
             )
             parts.append(note(f"{which} is {plain(row.get('verdict'))}", reasons))
     return parts
+
+
+def _look_alike(rows: Sequence[Row], differing: Sequence[str]) -> bool:
+    """Whether two rows are of the same model, board and work, so that only the time differs."""
+    from edgeyard.benchmark_api.sdk.comparison import workload_text
+
+    seen = {
+        (
+            plain(row.get("model")),
+            plain(row.get("target_uid") or row.get("target")),
+            *(workload_text(row, name) for name in differing),
+        )
+        for row in rows
+    }
+    return len(seen) < len(rows)
 
 
 def _between_runs_of_boards(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -226,22 +243,16 @@ def _state(benchmark: Benchmark) -> str:
     return f"{benchmark.status}: {why}" if why else benchmark.status
 
 
-_HEADINGS = {
-    "model_sha256": "CONTENT",
-    "dataset_sha256": "DATASET",
-    "benchmark_type": "TYPE",
-    "engine": "ENGINE",
-    "engine_version": "VERSION",
-    "parameters": "PARAMETERS",
-    "inputs": "INPUTS",
-    "batch_size": "BATCH",
-    "training": "TRAINING",
-}
-
 _MODEL_AND_BOARD = (
     Column(title="MODEL", of=field("model")),
     Column(title="BOARD", of=lambda row: plain(row.get("target_uid") or row.get("target"))),
 )
+
+_WHEN = (
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
+    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at"))),
+)
+"""What tells apart runs of the same work on the same board."""
 
 _MEASURED = (
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),

@@ -61,11 +61,16 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
     return compared
 
 
-def workload_key(row: Record) -> str:
-    """Return a text that is equal for rows whose numbers may be compared."""
+def workload_key(row: Record, without: Sequence[str] = ()) -> str:
+    """Return a text that is equal for rows whose numbers may be compared.
+
+    Args:
+        row: A row of results.
+        without: Parts of `WORKLOAD` that may differ.
+    """
     workload = record(row, "workload")
-    key = {name: workload.get(name) for name in WORKLOAD}
-    if key["model_sha256"] is None:
+    key = {name: workload.get(name) for name in WORKLOAD if name not in without}
+    if key.get("model_sha256") is None and "model_sha256" not in without:
         key["model_sha256"] = row.get("model")
     return json.dumps(key, sort_keys=True, default=str)
 

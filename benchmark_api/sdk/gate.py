@@ -35,6 +35,8 @@ MIN_PAIRS = 3
 MAX_PAIRS = 100
 DEFAULT_PAIRS = 10
 DEFAULT_BUDGET_S = 1800.0
+CHECK_TAG = "edgeyard-check"
+"""Tag of the runs of a check, instead of the tags of its baseline."""
 _MAY_DIFFER = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
 """Parts of the workload in which the two versions may differ."""
 
@@ -428,7 +430,9 @@ class _Sides:
 
     def _request(self, fields: Mapping[str, object]) -> tuple[str, dict[str, object]]:
         """Return path and body of a submission of these fields."""
-        body = {"tags": [], "name": "", **fields}  # a tag stands for what users submit
+        tags = fields.get("tags")
+        own = tags if isinstance(tags, list) else []
+        body: dict[str, object] = {"name": "", **fields, "tags": [*own, CHECK_TAG]}
         if self.target_uid is not None:
             body.pop("target", None)
             body["target_uid"] = self.target_uid

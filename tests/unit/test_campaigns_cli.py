@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
 from tests.builders.answers import benchmark, campaign, row, user_file, workload
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -113,6 +114,7 @@ def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) 
     new = row("new", p50_ms=12.0, ended_at="2026-11-02T00:00:00Z", workload=newer)
     server.on("GET", "/v1/results", {"items": [new, old]})
     words = ["results", "--history", "net.onnx", "--board", "rpi4b-0001-0001", "--since", "30 d"]
+    words.append("--across-versions")
     shown = run(*words)
     assert shown.exit_code == 0, shown.stderr
     assert server.asked[0].query["model"] == ["net.onnx"]
@@ -124,6 +126,66 @@ def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) 
     assert listed[0]["ratio"] is None
     assert run(*words, "--plot", "history.svg").exit_code == 0
     assert "<svg" in Path("history.svg").read_text()
+
+
+def test_a_history_compares_only_the_same_work(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    batches = [{"name": "x", "shape": [32, 64], "dtype": "float32"}]
+    rows = [
+        row("a", p50_ms=10.0),
+        row("b", p50_ms=40.0, workload=workload(model_sha256="f" * 64)),
+        row("c", p50_ms=90.0, workload=workload(inputs=batches)),
+        row("d", p50_ms=12.0),
+        row("e", p50_ms=70.0, workload=workload(parameters={"threads": 1})),
+        row("f", p50_ms=80.0, workload=workload(benchmark_type="TYPE2")),
+    ]
+    for day, each in enumerate(rows, start=1):
+        each["ended_at"] = f"2026-11-{day:02}T00:00:00Z"
+    server.on("GET", "/v1/benchmarks", page(*(benchmark(each) for each in "fedcba")))
+    server.on("GET", "/v1/results", {"items": rows})
+    words = ["results", "--history", "net.onnx"]
+    listed = json.loads(run(*words, "--json").stdout)
+    assert [each["group"] for each in listed] == [1, 2, 3, 1, 4, 5]
+    assert [each["ratio"] for each in listed] == [None, None, None, 1.2, None, None]
+    shown = " ".join(run(*words).stdout.split())
+    for part in ("CONTENT", "INPUTS", "TYPE", "PARAMETERS", "ffffffff", "x 32×64", "threads=1"):
+        assert part in shown
+    assert "all: ort · version 1.31.1" in shown
+    assert "--across-versions compares contents and engine versions" in shown
+    listed = json.loads(run(*words, "--across-versions", "--json").stdout)
+    assert [each["group"] for each in listed] == [1, 1, 2, 1, 3, 4]
+    assert [each["ratio"] for each in listed] == [None, 4.0, None, 0.3, None, None]
+    assert run(*words, "--plot", "history.svg").exit_code == 0
+
+
+def test_a_history_is_without_the_runs_of_checks(server: FakeServer) -> None:
+    of_check = benchmark("b")
+    of_check["description"] = {**of_check["description"], "tags": [CHECK_TAG]}
+    server.on("GET", "/v1/benchmarks", page(of_check, benchmark("a")))
+    server.on("GET", "/v1/results", {"items": [row("a")]})
+    shown = run("results", "--history", "net.onnx")
+    assert "1 results; 1 of `edgeyard check` do not count" in shown.stderr
+    assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a"]
+    server.on("GET", "/v1/benchmarks", page(of_check))
+    refused = run("results", "--history", "net.onnx")
+    assert refused.exit_code == 1
+    assert "has a latency; 1 of `edgeyard check` do not count" in refused.stderr
+
+
+def test_runs_of_the_same_work_can_be_told_apart(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row("a"), row("b", p50_ms=13.0, ended_at="2026-11-22T00:00:00Z")]
+    server.on("GET", "/v1/results", {"items": rows})
+    assert "ENDED" in run("results", "a", "b").stdout
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("results", "a", "b").stdout
+    assert "BENCHMARK" in shown
+    assert "ENDED" in shown
+    server.on("GET", "/v1/results", {"items": [row("a"), row("b", target_uid="rpi4b-0001-0002")]})
+    assert "ENDED" not in run("results", "a", "b").stdout
 
 
 def test_files_are_listed_by_content(server: FakeServer) -> None:
@@ -145,6 +207,7 @@ def test_files_are_listed_by_content(server: FakeServer) -> None:
     [
         (["results", "--history", "absent.onnx"], "no completed benchmark of 'absent.onnx'"),
         (["results", "x", "--board", "y"], "--board: has an effect with --history"),
+        (["results", "x", "--across-versions"], "--across-versions: has an effect with --history"),
         (["results", "x", "--history", "y"], "--history: takes only"),
         (["list", "--since", "yesterday"], "--since: cannot read 'yesterday'"),
     ],

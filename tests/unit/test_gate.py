@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import Client
-from edgeyard.benchmark_api.sdk.gate import interval_of, student_quantile
+from edgeyard.benchmark_api.sdk.gate import CHECK_TAG, interval_of, student_quantile
 from tests.builders.answers import (
     accepted,
     benchmark,
@@ -86,6 +86,7 @@ def test_a_candidate_that_is_not_slower_passes_and_runs_alternate(server: FakeSe
     assert all(isinstance(body, dict) and body["target_uid"] == BOARD for body in bodies)
     changed = ["parameters" in body for body in bodies if isinstance(body, dict)]
     assert changed[:4] == [False, True, True, False]
+    assert all(isinstance(body, dict) and body["tags"] == [CHECK_TAG] for body in bodies)
 
 
 def test_a_slower_candidate_fails_with_the_files_that_ci_reads(server: FakeServer) -> None:
