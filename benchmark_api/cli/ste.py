@@ -53,13 +53,18 @@ _STEPS = (
     Column(title="STEP", of=field("step"), right=True, whole=True),
     Column(title="WHAT", of=field("title"), whole=True),
     Column(title="RESULT", of=field("summary")),
+    Column(title="MS", of=lambda row: f"{_seconds(row) * 1e3:.1f}", right=True, whole=True),
     Column(title="BY", of=field("service"), whole=True, from_width=110),
 )
 _EPISODES = (
     Column(title="EPISODE", of=field("episode"), right=True, whole=True),
     Column(title="SEED", of=field("seed"), right=True, whole=True),
     Column(title="ROUNDS", of=field("rounds"), right=True, whole=True),
+    Column(title="JOBS", of=lambda row: _figure(row, "jobs"), right=True, whole=True),
     Column(title="COMPLETED", of=lambda row: _figure(row, "completed"), right=True, whole=True),
+    Column(title="FAILED", of=lambda row: _figure(row, "failed"), right=True, whole=True),
+    Column(title="EXPIRED", of=lambda row: _figure(row, "expired"), right=True, whole=True),
+    Column(title="WAITING", of=lambda row: _figure(row, "waiting"), right=True, whole=True),
     Column(title="WAIT S", of=lambda row: _figure(row, "mean_wait_s"), right=True, whole=True),
     Column(title="TURNAROUND S", of=lambda row: _figure(row, "mean_turnaround_s"), right=True),
     Column(title="REWARD", of=lambda row: _reward(row), right=True),
@@ -495,6 +500,11 @@ def _figure(row: Row, name: str) -> str:
     figures: Any = row["figures"]
     value = figures[name]
     return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _seconds(row: Row) -> float:
+    found: Any = row["seconds"]
+    return float(found)
 
 
 def _reward(row: Row) -> str:

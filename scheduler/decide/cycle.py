@@ -31,7 +31,7 @@ from edgeyard.scheduler.framework.batch import NOBODY, Batch, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.framework.runner import Fault, PluginRunner
+from edgeyard.scheduler.framework.runner import Fault, PluginCall, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitReason
 from edgeyard.scheduler.model.decision import (
     CycleInput,
@@ -56,6 +56,7 @@ class CycleResult:
         faults: Plugins that failed.
         overruns: Scorers that answered too late; empty without a clock.
         seconds: Time by plugin; empty without a clock.
+        calls: Calls of plugins in the order of their ends; empty without a clock.
         rewards: By scorer.
         fallback: No scorer of the policy answered.
         decided: The arrays that all this comes from.
@@ -71,6 +72,7 @@ class CycleResult:
         self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
         self.overruns: tuple[Fault, ...] = tuple(decided.runner.overruns)
         self.seconds: Mapping[str, float] = dict(decided.runner.seconds)
+        self.calls: tuple[PluginCall, ...] = tuple(decided.runner.calls)
         self.rewards: Mapping[str, float] = decided.scores.rewards
         self.fallback: bool = decided.scores.fallback
 
@@ -127,6 +129,7 @@ def decide(
     plugins: Plugins,
     *,
     monotonic_s: Callable[[], float] | None = None,
+    rewarded: Callable[[Mapping[str, float]], None] | None = None,
 ) -> CycleResult:
     """Decide who runs where, now.
 
@@ -136,6 +139,7 @@ def decide(
         policy: Constants of the decision.
         plugins: What the policy names, from `Registry.resolve`.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
+        rewarded: Called with the evaluator's rewards, before the aggregator decides by them.
     """
     pending, now = given.pending, given.now
     snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
@@ -174,7 +178,7 @@ def decide(
     )
     batch = replace(batch, queue=order[ready[order]])
     found = feasibility(batch, plugins.filters, runner)
-    scores = score(batch, pairs_of(found.fits), plugins, runner)
+    scores = score(batch, pairs_of(found.fits), plugins, runner, rewarded)
     ledgers = open_ledgers(batch, plugins.filters, runner)
 
     def fits(cleared: Batch) -> NDArray[np.bool_]:

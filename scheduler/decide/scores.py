@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,11 +38,24 @@ class Scores:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) -> Scores:
+def score(
+    batch: Batch,
+    pairs: Pairs,
+    plugins: Plugins,
+    runner: PluginRunner,
+    rewarded: Callable[[Mapping[str, float]], None] | None = None,
+) -> Scores:
     """Ask all scorers that are not benched, then the evaluator, then the aggregator.
 
     The fallback answers where no scorer does, for single pairs too; if it fails as well, boards of
     which nobody says anything are equal.
+
+    Args:
+        batch: The decision's.
+        pairs: To be scored.
+        plugins: Who answers.
+        runner: Calls them.
+        rewarded: Called with the evaluator's rewards, before the aggregator is.
     """
     learned, benched = batch.knowledge.weights, batch.knowledge.benched
     absent: dict[str, str] = {}
@@ -62,6 +75,8 @@ def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) ->
     if plugins.evaluator is not None:
         last = _fallback(proposals, plugins, batch, pairs, runner)
     rewards = _rewards(proposals or _alone(last), last, plugins, batch, pairs, runner)
+    if rewarded is not None:
+        rewarded(rewards)
     combined = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
     if last is None and (combined is None or bool(np.isnan(combined).any())):
         last = _fallback(proposals, plugins, batch, pairs, runner)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +52,34 @@ class Fault:
         return f"{self.plugin} {verb}: {self.detail}"
 
 
+class CallKind(StrEnum):
+    """What a plugin is called for."""
+
+    ORDER = "order"
+    ADMIT = "admit"
+    LEDGER = "ledger"
+    SCORE = "score"
+    EVALUATE = "evaluate"
+    COMBINE = "combine"
+    LEARN = "learn"
+    WORDS = "words"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCall:
+    """A call of a plugin.
+
+    Attributes:
+        began_s: By the runner's clock.
+        ended_s: By the runner's clock.
+    """
+
+    plugin: str
+    kind: CallKind
+    began_s: float
+    ended_s: float
+
+
 class RecordedFaultError(Exception):
     """Raised in place of a plugin that failed when the cycle was recorded: it fails alike."""
 
@@ -86,6 +115,7 @@ class PluginRunner:
         overruns: Scorers that answered, but not in time; what they said counts all the same, so
             that no result depends on the clock.
         seconds: Time by plugin; empty without a clock.
+        calls: All calls in the order of their ends; empty without a clock.
     """
 
     def __init__(
@@ -104,6 +134,7 @@ class PluginRunner:
         self.faults: list[Fault] = []
         self.overruns: list[Fault] = []
         self.seconds: dict[str, float] = {}
+        self.calls: list[PluginCall] = []
 
     def order(self, policy: QueuePolicy, queue: Queue) -> NDArray[np.intp] | None:
         """Ranks; None when the policy failed."""
@@ -113,7 +144,7 @@ class PluginRunner:
             if not np.array_equal(np.sort(ranks), np.arange(len(queue.ids))):
                 raise _NonsenseError("ranks that are no permutation")
 
-        return self._run(policy.name, lambda: policy.order(queue), check)
+        return self._run(CallKind.ORDER, policy.name, lambda: policy.order(queue), check)
 
     def admit(self, plugin: Filter, batch: Batch) -> NDArray[np.uint8] | None:
         """Codes, broadcastable to (classes, boards); None when the filter failed."""
@@ -127,12 +158,14 @@ class PluginRunner:
             if codes.size and codes.max() > len(plugin.refusals):
                 raise _NonsenseError(f"code {codes.max()} of {len(plugin.refusals)} refusals")
 
-        return self._run(plugin.name, lambda: plugin.admit(batch), check)
+        return self._run(CallKind.ADMIT, plugin.name, lambda: plugin.admit(batch), check)
 
     def ledger(self, plugin: UserFilter, batch: Batch) -> Ledger | None:
         """The filter's ledger of this cycle; one that stops everybody when it failed."""
         failed = len(self.faults)
-        ledger = self._run(plugin.name, lambda: plugin.ledger(batch), lambda _: None)
+        ledger = self._run(
+            CallKind.LEDGER, plugin.name, lambda: plugin.ledger(batch), lambda _: None
+        )
         if len(self.faults) > failed:
             return DenyAllLedger(str(self.faults[-1]))
         return ledger
@@ -156,7 +189,7 @@ class PluginRunner:
             facts.update(diagnostics)
             return scores
 
-        scores = self._run(scorer.name, ask, check)
+        scores = self._run(CallKind.SCORE, scorer.name, ask, check)
         if scores is None:
             return None
         took_s = self.seconds.get(scorer.name, 0.0) - before
@@ -184,7 +217,10 @@ class PluginRunner:
             _in_range(scores)
 
         scores = self._run(
-            aggregator.name, lambda: aggregator.combine(batch, pairs, proposals), check
+            CallKind.COMBINE,
+            aggregator.name,
+            lambda: aggregator.combine(batch, pairs, proposals),
+            check,
         )
         return None if scores is None else scores.astype(np.float32, copy=False)
 
@@ -200,7 +236,12 @@ class PluginRunner:
                     raise _NonsenseError(f"reward {reward!r} for {name!r}")
 
         return (
-            self._run(evaluator.name, lambda: evaluator.evaluate(batch, pairs, proposals), check)
+            self._run(
+                CallKind.EVALUATE,
+                evaluator.name,
+                lambda: evaluator.evaluate(batch, pairs, proposals),
+                check,
+            )
             or {}
         )
 
@@ -223,7 +264,7 @@ class PluginRunner:
         def call() -> Mapping[str, float]:
             return aggregator.learn(prior, weights, rewards)
 
-        found = self._run(aggregator.name, call, check)
+        found = self._run(CallKind.LEARN, aggregator.name, call, check)
         return {**prior, **weights} if found is None else found
 
     def words(self, name: str, call: Callable[[], str], otherwise: str) -> str:
@@ -233,14 +274,16 @@ class PluginRunner:
             if not isinstance(text, str):
                 raise _NonsenseError(f"{type(text).__name__} instead of words")
 
-        return self._run(name, call, check) or otherwise
+        return self._run(CallKind.WORDS, name, call, check) or otherwise
 
-    def _run(self, name: str, call: Callable[[], _T], check: Callable[[_T], None]) -> _T | None:
+    def _run(
+        self, kind: CallKind, name: str, call: Callable[[], _T], check: Callable[[_T], None]
+    ) -> _T | None:
         with self._lock:
-            return self._run_alone(name, call, check)
+            return self._run_alone(kind, name, call, check)
 
     def _run_alone(
-        self, name: str, call: Callable[[], _T], check: Callable[[_T], None]
+        self, kind: CallKind, name: str, call: Callable[[], _T], check: Callable[[_T], None]
     ) -> _T | None:
         began = self._monotonic_s() if self._monotonic_s else 0.0
         try:
@@ -261,7 +304,9 @@ class PluginRunner:
             return None
         finally:
             if self._monotonic_s:
-                self.seconds[name] = self.seconds.get(name, 0.0) + self._monotonic_s() - began
+                ended = self._monotonic_s()
+                self.seconds[name] = self.seconds.get(name, 0.0) + ended - began
+                self.calls.append(PluginCall(plugin=name, kind=kind, began_s=began, ended_s=ended))
         return answer
 
 

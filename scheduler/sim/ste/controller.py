@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
 from edgeyard.scheduler.sim.ste.documents import TwinData, write_twin_data
 from edgeyard.scheduler.sim.ste.lab import EpisodeFigures, EpisodeLab, episode_figures
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
-from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, step
+from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, StepLog, utc_now
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
 
@@ -139,8 +140,26 @@ class Episode:
 class Controller:
     """See the module."""
 
-    def __init__(self, scenarios: ScenarioSource, twin: TwinSink, scheduler: Scheduling) -> None:
+    def __init__(
+        self,
+        scenarios: ScenarioSource,
+        twin: TwinSink,
+        scheduler: Scheduling,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Take the services.
+
+        Args:
+            scenarios: The ScenarioDB.
+            twin: The digital twin.
+            scheduler: The scheduler controller.
+            monotonic_s: Clock to time steps by.
+            wall: Clock of when they began.
+        """
         self._scenarios, self._twin, self._scheduler = scenarios, twin, scheduler
+        self._monotonic_s, self._wall = monotonic_s, wall
 
     def episode(
         self,
@@ -209,66 +228,70 @@ class Controller:
         self, name: str, run: str, episode: int, seed: int, train: str, max_rounds: int | None
     ) -> Iterator[tuple[RoundReport, EpisodeLab]]:
         """Do rounds until the scenario is over; the last one reports the last ends alone."""
-        version = self._twin.refresh()
-        scenario = self._scenarios.scenario(name)
-        lab = EpisodeLab(scenario, self._scheduler.policy(), seed=seed)
+        lab: EpisodeLab | None = None
         ended = False
         while not ended:
-            due = lab.run_to_cycle()
-            ended = not due or (max_rounds is not None and lab.rounds + 1 >= max_rounds)
-            called = step(
-                1,
-                f"run {run}, episode {episode}, round {lab.rounds}",
-                run=run,
-                episode=episode,
-                round=lab.rounds,
-                train=train,
-            )
-            if lab.rounds:
+            log = StepLog(self._monotonic_s, self._wall)
+            number = 0 if lab is None else lab.rounds
+            with log.observe(1) as called:
+                called.report(
+                    f"run {run}, episode {episode}, round {number}",
+                    run=run,
+                    episode=episode,
+                    round=number,
+                    train=train,
+                )
+            with log.observe(2) as refreshed:
                 version = self._twin.refresh()
-            refreshed = step(2, f"version {version} is replaced", version=version)
-            fetched = step(
-                3,
-                f"{scenario.name} at {lab.now_s:.3f} s",
-                scenario=scenario.name,
-                sha256=scenario_hash(scenario),
-                time_s=lab.now_s,
-                requested=lab.rounds == 0,
-            )
-            state = lab.state(run=run, episode=episode)
-            body = write_twin_data(state)
-            version = self._twin.send(body)
-            sent = step(
-                4,
-                f"{len(body)} bytes: {len(state.nodes)} nodes, {len(state.jobs)} jobs",
-                bytes=len(body),
-                version=version,
-                nodes=len(state.nodes),
-                jobs=len(state.jobs),
-                links=len(state.links),
-            )
+                refreshed.report(f"version {version} is replaced", version=version)
+            with log.observe(3) as fetched:
+                requested = lab is None
+                if lab is None:
+                    scenario = self._scenarios.scenario(name)
+                    lab = EpisodeLab(scenario, self._scheduler.policy(), seed=seed)
+                due = lab.run_to_cycle()
+                fetched.report(
+                    f"{lab.scenario.name} at {lab.now_s:.3f} s",
+                    scenario=lab.scenario.name,
+                    sha256=scenario_hash(lab.scenario),
+                    time_s=lab.now_s,
+                    requested=requested,
+                )
+            ended = not due or (max_rounds is not None and number + 1 >= max_rounds)
+            with log.observe(4) as sent:
+                state = lab.state(run=run, episode=episode)
+                body = write_twin_data(state)
+                version = self._twin.send(body)
+                sent.report(
+                    f"{len(body)} bytes: {len(state.nodes)} nodes, {len(state.jobs)} jobs",
+                    bytes=len(body),
+                    version=version,
+                    nodes=len(state.nodes),
+                    jobs=len(state.jobs),
+                    links=len(state.links),
+                )
             notice = Notice(
                 run=run,
                 episode=episode,
-                round=lab.rounds,
+                round=number,
                 version=version,
                 train=train,
                 ended=ended,
             )
-            answer = self._scheduler.notify(notice)
-            notified = step(
-                5,
-                f"version {version} to the scheduler controller",
-                **msgspec.structs.asdict(notice),
-            )
+            with log.observe(5) as notified:
+                answer = self._scheduler.notify(notice)
+                notified.report(
+                    f"version {version} to the scheduler controller",
+                    **msgspec.structs.asdict(notice),
+                )
             time_s = lab.now_s
             never = {each: answer.waiting.get(each, "") for each in answer.never}
             lab.carry_out(answer.decisions, answer.stopped, never)
             report = RoundReport(
                 episode=episode,
-                round=notice.round,
+                round=number,
                 time_s=time_s,
-                steps=[called, refreshed, fetched, sent, notified, *answer.steps],
+                steps=[*log.steps(), *answer.steps],
                 answer=answer,
             )
             yield report, lab

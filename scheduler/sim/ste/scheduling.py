@@ -9,10 +9,12 @@ registered for it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -24,6 +26,7 @@ from edgeyard.scheduler.engine.rewards import Scorekeeper, outcome_rewards, poli
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.runner import CallKind, PluginCall
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
@@ -36,7 +39,15 @@ from edgeyard.scheduler.sim.ste.documents import (
     past_runs,
 )
 from edgeyard.scheduler.sim.ste.scoring import MemoryWork
-from edgeyard.scheduler.sim.ste.steps import Decision, Notice, Round, Step, StoppedJob, step
+from edgeyard.scheduler.sim.ste.steps import (
+    Decision,
+    Notice,
+    Round,
+    StepEntry,
+    StepLog,
+    StoppedJob,
+    utc_now,
+)
 
 MAX_ROUNDS = 64
 """Answers that are kept for notifications that are repeated."""
@@ -76,8 +87,12 @@ class Trainer(Protocol):
         """Return the plugins with the explored model in its place."""
         ...
 
-    def decided(self, result: CycleResult, rewards: Mapping[str, float]) -> None:
-        """Take in what a round placed, and the evaluator's reward."""
+    def rewarded(self, rewards: Mapping[str, float]) -> None:
+        """Take in the evaluator's rewards of the scores that were just given."""
+        ...
+
+    def decided(self, result: CycleResult) -> None:
+        """Take in what a round placed."""
         ...
 
     def ended(self, job_id: str, reward: float) -> None:
@@ -111,6 +126,7 @@ class SchedulerController:
         plugins: Plugins,
         *,
         monotonic_s: Callable[[], float],
+        wall: Callable[[], datetime] = utc_now,
         trainer: Trainer | None = None,
     ) -> None:
         """Take the registered schedulers.
@@ -119,11 +135,12 @@ class SchedulerController:
             twin: Where states are pulled from.
             policy: Its scorers are the schedulers.
             plugins: What the policy names.
-            monotonic_s: Clock to time schedulers by.
+            monotonic_s: Clock to time schedulers and steps by.
+            wall: Clock of when steps began.
             trainer: Of the model that notifications may ask to train.
         """
         self._twin, self._policy, self._plugins = twin, policy, plugins
-        self._monotonic_s = monotonic_s
+        self._monotonic_s, self._wall = monotonic_s, wall
         self._trainer = trainer
         self._lock = threading.Lock()
         self._answers: OrderedDict[tuple[str, int, int], tuple[Notice, Round]] = OrderedDict()
@@ -186,14 +203,15 @@ class SchedulerController:
 
     def _round(self, notice: Notice, run: _Run, trainer: Trainer | None) -> Round:
         policy, plugins = self._policy, self._plugins
-        data = self._twin.pull(notice.version)
-        pulled = step(
-            6,
-            f"version {notice.version}: {len(data.nodes)} nodes, {len(data.jobs)} jobs, "
-            f"{len(data.links)} links",
-            version=notice.version,
-            source=data.source,
-        )
+        log = StepLog(self._monotonic_s, self._wall)
+        with log.observe(6) as pulled:
+            data = self._twin.pull(notice.version)
+            pulled.report(
+                f"version {notice.version}: {len(data.nodes)} nodes, {len(data.jobs)} jobs, "
+                f"{len(data.links)} links",
+                version=notice.version,
+                source=data.source,
+            )
         if notice.episode != run.episode:
             run.episode, run.seen, run.ended, run.history = notice.episode, set(), set(), History()
             run.work.scoring = type(run.work.scoring)()  # jobs of another episode have their names
@@ -207,12 +225,22 @@ class SchedulerController:
         )
         if trainer is not None:
             plugins = trainer.trained(plugins)
-        result = decide(given, policy, plugins, monotonic_s=self._monotonic_s)
+        rewarded = StepEntry(12, math.nan)
+
+        def reward(rewards: Mapping[str, float]) -> None:
+            nonlocal rewarded
+            with log.observe(12) as rewarded:
+                if trainer is not None:
+                    trainer.rewarded(rewards)
+
+        began_s = self._monotonic_s()
+        result = decide(given, policy, plugins, monotonic_s=self._monotonic_s, rewarded=reward)
+        _add_decision_steps(log, result, began_s, rewarded, self._monotonic_s())
         placed = {each.benchmark_id: 1 for each in result.placements}
         run.scorekeeper.keep(unit, policy, plugins, result, placed, given.now)
         learned: Mapping[str, float] = {}
         if trainer is not None:
-            trainer.decided(result, result.rewards)
+            trainer.decided(result)
             if notice.ended:
                 learned = trainer.finish_episode()
         states = run.work.scoring.states(policy_key(policy))
@@ -223,8 +251,7 @@ class SchedulerController:
             for seat in plugins.scorers
         }
         run.work.scoring.last_rounds.clear()
-        rewarded = step(
-            12,
+        rewarded.report(
             _named(result.rewards) or "nothing was compared",
             rewards=dict(result.rewards),
             outcomes=outcomes,
@@ -236,7 +263,7 @@ class SchedulerController:
             episode=notice.episode,
             round=notice.round,
             version=notice.version,
-            steps=[pulled, *_decision_steps(result, rewarded)],
+            steps=log.steps(),
             decisions=_decisions(result),
             stopped=[
                 StoppedJob(
@@ -299,7 +326,19 @@ class SchedulerController:
         return found
 
 
-def _decision_steps(result: CycleResult, rewarded: Step) -> list[Step]:
+def _add_decision_steps(
+    log: StepLog, result: CycleResult, began_s: float, rewarded: StepEntry, ended_s: float
+) -> None:
+    """Add what the decision core did, with the times at which it called its plugins.
+
+    Args:
+        log: Gets steps 7 to 11 and 13.
+        result: With the calls.
+        began_s: When the decision began.
+        rewarded: Step 12, which was observed within the decision.
+        ended_s: When the decision had been made.
+    """
+    times = _Times(result.calls, began_s, rewarded)
     decided = result.decided
     batch, scores, plugins = decided.batch, decided.scores, decided.plugins
     order = decided.order.tolist()
@@ -337,42 +376,63 @@ def _decision_steps(result: CycleResult, rewarded: Step) -> list[Step]:
     converted = [_converted(each) for each in scores.proposals]
     answered = sum(bool(each["answered"]) for each in sent)
     placed = len(result.placements)
-    return [
-        step(
-            7,
-            f"{len(order)} jobs by {plugins.queue_policy.name}",
-            policy=plugins.queue_policy.name,
-            jobs=len(order),
-            queue=queue,
-        ),
-        step(
-            8,
-            f"{int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())} jobs have an "
-            f"eligible node, by {len(plugins.filters)} filters",
-            filters=[each.name for each in plugins.filters],
-            pools=pools,
-        ),
-        step(
-            9,
-            f"{len(scores.pairs)} pairs of job class and node to {len(sent)} schedulers, "
-            f"{answered} answered",
-            schedulers=sent,
-        ),
-        step(10, _wrapped(scores.proposals), answers=converted, fallback=result.fallback),
-        step(
-            11,
-            f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
-            evaluator=plugins.evaluator.name if plugins.evaluator else None,
-            fallback=plugins.fallback.name if plugins.fallback else None,
-        ),
-        rewarded,
-        step(
-            13,
-            f"by {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
-            aggregator=plugins.aggregator.name,
-            placed=placed,
-        ),
-    ]
+    log.add(7, began_s, times.ordered_s).report(
+        f"{len(order)} jobs by {plugins.queue_policy.name}",
+        policy=plugins.queue_policy.name,
+        jobs=len(order),
+        queue=queue,
+    )
+    log.add(8, times.ordered_s, times.filtered_s).report(
+        f"{int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())} jobs have an "
+        f"eligible node, by {len(plugins.filters)} filters",
+        filters=[each.name for each in plugins.filters],
+        pools=pools,
+    )
+    log.add(9, times.filtered_s, times.asked_s).report(
+        f"{len(scores.pairs)} pairs of job class and node to {len(sent)} schedulers, "
+        f"{answered} answered",
+        schedulers=sent,
+    )
+    log.add(10, times.asked_s, times.answered_s).report(
+        _wrapped(scores.proposals), answers=converted, fallback=result.fallback
+    )
+    log.add(11, times.answered_s, times.compared_s).report(
+        f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
+        evaluator=plugins.evaluator.name if plugins.evaluator else None,
+        fallback=plugins.fallback.name if plugins.fallback else None,
+    )
+    log.add(13, rewarded.ended_s, ended_s).report(
+        f"by {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
+        aggregator=plugins.aggregator.name,
+        placed=placed,
+    )
+
+
+class _Times:
+    """When the decision core had done what belongs to each step.
+
+    Each step ends with the last call of its plugins, and the next one begins then.
+
+    Attributes:
+        ordered_s: The queue policy had answered.
+        filtered_s: The last filter had answered.
+        asked_s: The first scheduler was called.
+        answered_s: The last scheduler had answered.
+        compared_s: The evaluator had compared the answers.
+    """
+
+    def __init__(self, calls: Sequence[PluginCall], began_s: float, rewarded: StepEntry) -> None:
+        before = [each for each in calls if each.ended_s <= rewarded.began_s]
+        self.ordered_s = _last_end(before, CallKind.ORDER, began_s)
+        self.filtered_s = _last_end(before, CallKind.ADMIT, self.ordered_s)
+        scored = [each for each in before if each.kind is CallKind.SCORE]
+        self.asked_s = min((each.began_s for each in scored), default=self.filtered_s)
+        self.answered_s = _last_end(before, CallKind.SCORE, self.asked_s)
+        self.compared_s = rewarded.began_s
+
+
+def _last_end(calls: Sequence[PluginCall], kind: CallKind, otherwise_s: float) -> float:
+    return max((each.ended_s for each in calls if each.kind is kind), default=otherwise_s)
 
 
 def _converted(each: Proposal) -> dict[str, object]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -47,10 +50,12 @@ STEPS: Mapping[int, StepKind] = {
 
 
 class Step(msgspec.Struct, kw_only=True, frozen=True):
-    """One step of one round.
+    """One step of one round, as it was observed.
 
     Attributes:
         step: 1-13.
+        at: When it began, by the clock of its service.
+        seconds: How long it took; of step 5 until the answer of the scheduler controller.
         summary: In words.
         detail: Plain JSON.
     """
@@ -59,21 +64,81 @@ class Step(msgspec.Struct, kw_only=True, frozen=True):
     title: str
     service: str
     module: str
+    at: datetime
+    seconds: float
     summary: str
     detail: dict[str, Any] = {}
 
 
-def step(number: int, summary: str, **detail: Any) -> Step:
-    """Return the record of a step."""
-    kind = STEPS[number]
-    return Step(
-        step=number,
-        title=kind.title,
-        service=kind.service,
-        module=kind.module,
-        summary=summary,
-        detail=detail,
-    )
+@dataclass(slots=True, eq=False)
+class StepEntry:
+    """A step that was observed; its results are added as they come."""
+
+    step: int
+    began_s: float
+    ended_s: float = math.nan
+    summary: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    def report(self, summary: str, **detail: Any) -> None:
+        """State the result in words, and its details."""
+        self.summary = summary
+        self.detail.update(detail)
+
+
+def utc_now() -> datetime:
+    """Return the present time."""
+    return datetime.now(UTC)
+
+
+class StepLog:
+    """Observes the steps that a service does in one round."""
+
+    def __init__(
+        self, monotonic_s: Callable[[], float], wall: Callable[[], datetime] = utc_now
+    ) -> None:
+        """Begin to observe.
+
+        Args:
+            monotonic_s: Clock of the times between steps.
+            wall: Clock that is read once, now.
+        """
+        self.monotonic_s = monotonic_s
+        self._wall, self._zero_s = wall(), monotonic_s()
+        self._entries: list[StepEntry] = []
+
+    @contextmanager
+    def observe(self, number: int) -> Iterator[StepEntry]:
+        """Observe a step that happens within the block; one that raises is not reported."""
+        entry = StepEntry(number, self.monotonic_s())
+        yield entry
+        entry.ended_s = self.monotonic_s()
+        self._entries.append(entry)
+
+    def add(self, number: int, began_s: float, ended_s: float) -> StepEntry:
+        """Add a step that was observed elsewhere, with times of the same clock."""
+        entry = StepEntry(number, began_s, ended_s)
+        self._entries.append(entry)
+        return entry
+
+    def steps(self) -> list[Step]:
+        """Return what was observed, by the number of the step."""
+        found = []
+        for each in sorted(self._entries, key=lambda entry: entry.step):
+            kind = STEPS[each.step]
+            found.append(
+                Step(
+                    step=each.step,
+                    title=kind.title,
+                    service=kind.service,
+                    module=kind.module,
+                    at=self._wall + timedelta(seconds=each.began_s - self._zero_s),
+                    seconds=each.ended_s - each.began_s,
+                    summary=each.summary,
+                    detail=each.detail,
+                )
+            )
+        return found
 
 
 class Notice(msgspec.Struct, kw_only=True, frozen=True):

@@ -130,22 +130,27 @@ class PolicyGradient:
             scorers=(Seat(scorer=self._scorer), *(replace(seat, weight=0.0) for seat in others)),
         )
 
-    def decided(self, result: CycleResult, rewards: Mapping[str, float]) -> None:
+    def rewarded(self, rewards: Mapping[str, float]) -> None:
+        """See `Trainer.rewarded`."""
+        asked = self._scorer.last
+        if asked is None or self.name not in rewards:
+            return
+        jobs, pairs = asked.jobs, asked.pairs
+        counted = [row for row in pairs.filled.tolist() if jobs[row]]
+        total = max(sum(int(jobs[row]) for row in counted), 1)
+        for row in counted:
+            its = pairs.of(row)
+            choice = _Choice(
+                asked.x[its], int(np.argmax(asked.scores[its])), float(jobs[row]) / total
+            )
+            self._take("evaluator", choice, rewards[self.name])
+
+    def decided(self, result: CycleResult) -> None:
         """See `Trainer.decided`."""
         decided, asked = result.decided, self._scorer.last
         if asked is None:
             return
         batch, pairs = decided.batch, decided.scores.pairs
-        if self.name in rewards:
-            jobs = np.bincount(batch.class_of_job, minlength=batch.shape[0])
-            counted = [row for row in pairs.filled.tolist() if jobs[row]]
-            total = max(sum(int(jobs[row]) for row in counted), 1)
-            for row in counted:
-                its = pairs.of(row)
-                choice = _Choice(
-                    asked.x[its], int(np.argmax(asked.scores[its])), float(jobs[row]) / total
-                )
-                self._take("evaluator", choice, rewards[self.name])
         for each in result.placements:
             job = decided.row_of_id[each.benchmark_id]
             row = int(batch.class_of_job[job])
@@ -216,8 +221,18 @@ class PolicyGradient:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Answer:
+    """What the model was asked, and its answer.
+
+    Attributes:
+        x: Shape (pairs, inputs).
+        scores: Shape (pairs,).
+        jobs: How many jobs each class has.
+    """
+
     x: Array
     scores: NDArray[np.float32]
+    pairs: Pairs
+    jobs: NDArray[np.intp]
 
 
 class _Exploring:
@@ -245,7 +260,8 @@ class _Exploring:
         span = by_class(pairs, z, np.fmax, 1.0)[pairs.rows] - low
         scores = np.where(span > 0, (z - low) / np.where(span > 0, span, 1.0), 0.5)
         found = np.clip(scores, 0.0, 1.0).astype(np.float32)
-        self.last = _Answer(x.astype(np.float64), found)
+        jobs = np.bincount(batch.class_of_job, minlength=batch.shape[0])
+        self.last = _Answer(x.astype(np.float64), found, pairs, jobs)
         return found
 
 
