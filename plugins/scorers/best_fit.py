@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.batch import Batch, Pairs, rounded_scores
 from edgeyard.scheduler.framework.protocols import ScorerKind
 
 
@@ -15,6 +15,7 @@ class BestFit:
     """The least RAM and storage left over first.
 
     The mean over RAM and storage of ``1 - (has - asked) / max``, with the maximum of all boards.
+    On nodes: 1 less the share of the node that is left over.
     """
 
     name = "best_fit"
@@ -23,6 +24,8 @@ class BestFit:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
+        if batch.resources is not None:
+            return rounded_scores(1.0 - batch.resources.left(pairs))
         snapshot = batch.snapshot
         score = np.zeros(len(pairs), dtype=np.float32)
         for has, asked in (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.batch import Batch, Pairs, rounded_scores
 from edgeyard.scheduler.framework.protocols import ScorerKind
 
 
@@ -17,6 +17,7 @@ class Spread:
     The k-th idle board of a host (from 0, in the batch's seeded order) scores
     ``1 / (1 + busy + k)``, with the host's number of busy boards: benchmarks of one cycle spread
     too. A host that fails, or whose network is slow, then takes few with it.
+    On nodes: the share of the node that is left over.
     """
 
     name = "spread"
@@ -25,6 +26,8 @@ class Spread:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`; the same for all classes."""
+        if batch.resources is not None:
+            return rounded_scores(batch.resources.left(pairs))
         snapshot = batch.snapshot
         if not len(pairs):
             return np.zeros(0, dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
+from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class, rounded_scores
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.prediction.estimates import run_times
 
@@ -18,7 +18,8 @@ class Tetris:
     ``a - (mean a / mean p) p`` (Grandl et al., "Multi-Resource Packing for Cluster Schedulers",
     SIGCOMM 2014, sections 3.2 and 3.3), with the alignment a: the sum over RAM and storage of
     what is asked over what the board has; and p: the expected run time (median), the mean of the
-    class where a board's is unknown. Then spread over 0 to 1, class by class.
+    class where a board's is unknown. Then spread over 0 to 1, class by class. On nodes: the
+    alignment with what is free of each resource, because a job takes the same time on all of them.
     """
 
     name = "tetris"
@@ -27,6 +28,8 @@ class Tetris:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
+        if batch.resources is not None:
+            return rounded_scores(batch.resources.alignment(pairs))
         snapshot = batch.snapshot
         packed = np.zeros(len(pairs), dtype=np.float64)
         for has, asked in (

@@ -36,6 +36,63 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Resources:
+    """Resources of which a job takes a part: those of nodes that run several jobs at a time.
+
+    Attributes:
+        names: Of the resources.
+        total: Shape (boards, resources): what jobs may use of each node.
+        free: Shape (boards, resources): what no job uses now.
+        needs: Shape (classes, resources): what a job takes of each of its nodes.
+    """
+
+    names: tuple[str, ...]
+    total: NDArray[np.float64]
+    free: NDArray[np.float64]
+    needs: NDArray[np.float64]
+
+    def left(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Return the share of each node that is left after a start, the mean over all resources.
+
+        A resource that a node does not have counts as 0.
+
+        Returns:
+            Shape (pairs,), 0-1.
+        """
+        total = self.total[pairs.boards]
+        whole = np.where(total > 0.0, total, 1.0)
+        left = (self.free[pairs.boards] - self.needs[pairs.rows]) / whole
+        return self._mean(np.where(total > 0.0, left, 0.0))
+
+    def alignment(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Return need times what is free, as shares of the node, the mean over all resources.
+
+        Returns:
+            Shape (pairs,), 0-1.
+        """
+        total = self.total[pairs.boards]
+        whole = np.where(total > 0.0, total, 1.0)
+        aligned = self.needs[pairs.rows] / whole * self.free[pairs.boards] / whole
+        return self._mean(np.where(total > 0.0, aligned, 0.0))
+
+    def _mean(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the means over the resources, added in order, as compiled code does it."""
+        mean = np.zeros(len(shares))
+        for column in shares.T:
+            mean += column
+        return mean / len(self.names)
+
+
+SCORE_STEP = 2.0**-20
+"""Scores by resources are rounded to it, so that rounding errors make no difference."""
+
+
+def rounded_scores(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return scores in steps of `SCORE_STEP`, all of them exact."""
+    return np.clip(np.rint(scores / SCORE_STEP) * SCORE_STEP, 0.0, 1.0).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """The classes of a cycle, and its boards. Nothing in it may be changed.
 
@@ -69,6 +126,7 @@ class Batch:
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed
             and the boards' names alone; who breaks ties by it doesn't depend on the order of
             the snapshot.
+        resources: In the simulator's world of nodes; None: each benchmark takes a whole board.
     """
 
     now: datetime
@@ -97,6 +155,7 @@ class Batch:
     board_order: NDArray[np.intp]
     twin_max_age_s: float = math.inf
     prediction_wait_s: float = math.inf
+    resources: Resources | None = None
 
     @property
     def stale(self) -> bool:

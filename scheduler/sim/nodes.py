@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.scheduler.framework.batch import SCORE_STEP
 from edgeyard.scheduler.framework.policy import Backfill
 from edgeyard.scheduler.sim.kernel.compiled import compiled
 from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
+from edgeyard.scheduler.sim.wording import count_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -129,6 +131,25 @@ class NodesSchedule:
     overloaded: Integers
 
 
+class NodeChooser(Protocol):
+    """Chooses the nodes of one job at a time, where no rule does."""
+
+    def choose(self, job: int, now: float, free: Floats, fits: NDArray[np.bool_]) -> Integers:
+        """Return the nodes on which a job starts, best first; fewer than it needs: it waits.
+
+        Args:
+            job: A row of the jobs.
+            now: Seconds.
+            free: Shape (nodes, 3): cores, memory and GPUs that no job uses.
+            fits: Shape (nodes,): where these suffice.
+        """
+        ...
+
+    def reason(self, job: int) -> str:
+        """Return why a job was refused last, in words."""
+        ...
+
+
 class _Jobs(NamedTuple):
     """As `NodeJobs`, for compiled functions; ``bound`` is the greater of run and request."""
 
@@ -194,20 +215,23 @@ def _score(
     total: Floats, free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float,
     rule: int, luck: float,
 ) -> float:  # fmt: skip
-    """Return how good a node is: the greatest is chosen, the first of equal ones."""
+    """Return how good a node is: the greatest is chosen, the first of equal ones.
+
+    The same operations in the same order as in `edgeyard.scheduler.framework.batch.Resources` and
+    in the service's scorers of these names, so that not a bit differs.
+    """
     if rule == 0:
         return 0.0
     if rule == 4:
         return luck
     score = 0.0
     for resource in range(2):
-        if total[node, resource] > 0.0:
-            left = (free[node, resource] - needs[resource]) / total[node, resource]
+        whole = total[node, resource]
+        if whole > 0.0:
             if rule == 3:
-                share = needs[resource] / total[node, resource]
-                score += share * free[node, resource] / total[node, resource]
+                score += needs[resource] / whole * free[node, resource] / whole
             else:
-                score += left if rule == 2 else -left
+                score += (free[node, resource] - needs[resource]) / whole
     count = 0
     idle = 0.0
     for gpu in range(gpus.shape[1]):
@@ -215,12 +239,12 @@ def _score(
             count += 1
             idle += gpus[node, gpu]
     if count:
-        if rule == 3:
-            score += gpu_need / count * idle / count
-        else:
-            left = (idle - gpu_need) / count
-            score += left if rule == 2 else -left
-    return score
+        score += gpu_need / count * idle / count if rule == 3 else (idle - gpu_need) / count
+    score /= 3.0
+    if rule == 1:
+        score = 1.0 - score
+    rounded: float = np.rint(score / SCORE_STEP) * SCORE_STEP
+    return min(max(rounded, 0.0), 1.0)
 
 
 @compiled
@@ -272,6 +296,15 @@ def _overloaded(cluster: _Cluster, node: int) -> bool:
         if used > OVERLOADED_SHARE * whole + _SLACK:
             return True
     return False
+
+
+@compiled
+def _fitting(jobs: _Jobs, cluster: _Cluster, job: int) -> NDArray[np.bool_]:
+    """Return which nodes have enough left for a job."""
+    fits = np.zeros(len(cluster.free), dtype=np.bool_)
+    for node in range(len(cluster.free)):
+        fits[node] = _fits(cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job])
+    return fits
 
 
 @compiled
@@ -438,6 +471,53 @@ def _schedule(
     return kept[:waiting]
 
 
+def _schedule_chosen(
+    jobs: _Jobs,
+    cluster: _Cluster,
+    events: Events,
+    queue: Integers,
+    now: float,
+    mode: int,
+    chooser: NodeChooser,
+) -> Integers:
+    """Do what `_schedule` does, with nodes that are chosen by Python code."""
+    kept: list[int] = []
+    first, when = -1, 0.0
+    free, gpus = cluster.free, cluster.gpus
+    for job in queue.tolist():
+        starts = False
+        if first < 0 or mode != 0:
+            fits = _fitting(jobs, cluster, job)
+            count = int(jobs.nodes[job])
+            if int(fits.sum()) >= count:
+                chosen = chooser.choose(job, now, _free(cluster), fits)
+                starts = len(chosen) >= count
+                if starts:
+                    cluster.node[jobs.first[job] : jobs.first[job + 1]] = chosen[:count]
+        if starts and first >= 0 and mode == 1 and now + jobs.bound[job] > when:
+            starts = _leaves_room(jobs, cluster, job, first, free, gpus)
+        if starts:
+            _start(jobs, cluster, events, job, now)
+            continue
+        kept.append(job)
+        if first < 0:
+            first = job
+            if mode == 1:
+                free, gpus = cluster.free.copy(), cluster.gpus.copy()
+                when = _reservation(jobs, cluster, job, now, free, gpus)
+                if np.isnan(cluster.promised[job]):
+                    cluster.promised[job] = when
+    return np.array(kept, dtype=np.int64)
+
+
+def _free(cluster: _Cluster) -> Floats:
+    """Return what is free of each node, shape (nodes, 3); shares of GPUs are added in order."""
+    idle = np.zeros(len(cluster.free))
+    for column in cluster.gpus.T:
+        idle += np.where(column >= 0.0, column, 0.0)
+    return np.column_stack((cluster.free, idle))
+
+
 def run_nodes(
     jobs: NodeJobs,
     nodes: NodeColumns,
@@ -446,6 +526,7 @@ def run_nodes(
     time_invariant: bool = False,
     backfill: Backfill = Backfill.NONE,
     rule: int = FIRST_FIT,
+    chooser: NodeChooser | None = None,
     seed: int = 0,
     ended: Callable[[int, float], None] = lambda job, now: None,
     advanced: Callable[[float], None] = lambda share: None,
@@ -460,12 +541,14 @@ def run_nodes(
         time_invariant: ``order`` is called once, for all jobs.
         backfill: See the module; not conservative.
         rule: How nodes are chosen.
+        chooser: Chooses nodes instead of the rule; None: the rule does.
         seed: Of the random choice of nodes.
         ended: Called with each job that has ended, and when.
         advanced: Called now and then with the share of the events that have happened.
 
     Raises:
         InvalidInput: A job fits on too few of the empty nodes.
+        ConfigError: The chooser never lets a job start.
     """
     refuse_large_jobs(jobs, nodes)
     state, cluster, events = _begin(jobs, nodes)
@@ -479,9 +562,13 @@ def run_nodes(
     time_s, busy = np.zeros(total), np.zeros(total)
     pending, running, overloaded = (np.zeros(total, dtype=np.int64) for _ in range(3))
     cores = float(cluster.total[:, 0].sum()) or 1.0
+    now, arrivals = 0.0, 0
     for count in range(total):
+        if chooser is not None and arrivals == len(jobs) and not cluster.counts[_RUNNING]:
+            raise ConfigError([_starved(jobs, queue, now, chooser)])
         now, job, arrived = _take_event(state, cluster, events)
         if arrived:
+            arrivals += 1
             place = len(queue)
             if time_invariant:
                 place = int(np.searchsorted(ranks[queue], ranks[job]))
@@ -492,7 +579,9 @@ def run_nodes(
             ordered = np.empty_like(queue)
             ordered[order(queue, now, _free_shares(cluster))] = queue
             queue = ordered
-        if len(queue):
+        if len(queue) and chooser is not None:
+            queue = _schedule_chosen(state, cluster, events, queue, now, mode, chooser)
+        elif len(queue):
             queue = _schedule(state, cluster, events, queue, now, mode, rule, luck)
         time_s[count], pending[count] = now, len(queue)
         running[count] = cluster.counts[_RUNNING]
@@ -515,15 +604,28 @@ def run_nodes(
     )
 
 
+def _starved(jobs: NodeJobs, queue: Integers, now: float, chooser: NodeChooser) -> str:
+    """Return that jobs wait although all nodes are idle and nothing is to come."""
+    first = int(queue[0])
+    more = f" and {len(queue) - 1:,} more" if len(queue) > 1 else ""
+    return (
+        f"job {jobs.names[first]}{more} can never start: at second {now:g} all nodes are idle, and "
+        f"{chooser.reason(first)}"
+    )
+
+
 def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
     """Check that each job fits the empty nodes.
 
     Raises:
         InvalidInput: One does not, or it needs more than one GPU and a part of another.
     """
-    _, cluster, _ = _begin(jobs, nodes)
     needs: Floats = np.column_stack(
         (jobs.cpus, jobs.memory_mb, jobs.gpus, jobs.nodes.astype(np.float64))
+    )
+    cpus, memory_mb = (
+        nodes.cpus * (1.0 - nodes.cpu_load),
+        nodes.memory_mb * (1.0 - nodes.memory_load),
     )
     _, kinds = np.unique(needs, axis=0, return_index=True)
     for row in sorted(kinds.tolist()):
@@ -532,15 +634,19 @@ def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
             raise InvalidInput.at(
                 f"job {jobs.names[row]}: gpus", f"is {gpus:g}", "a share below 1 or a whole number"
             )
-        fitting = sum(
-            bool(_fits(cluster.free, cluster.gpus, node, needs[row, :2], gpus))
-            for node in range(len(nodes))
+        fitting = int(
+            (
+                (cpus >= needs[row, 0] - _SLACK)
+                & (memory_mb >= needs[row, 1] - _SLACK)
+                & (nodes.gpus >= np.ceil(gpus))
+            ).sum()
         )
         if fitting < jobs.nodes[row]:
             raise InvalidInput.at(
                 f"job {jobs.names[row]}",
                 f"needs {needs[row, 0]:g} cores, {needs[row, 1]:g} MB and {gpus:g} GPUs on "
-                f"{int(needs[row, 3])} nodes at a time; {fitting} of {len(nodes)} have that much",
+                f"{count_of(int(needs[row, 3]), 'node')} at a time; {fitting} of {len(nodes)} "
+                f"{'has' if fitting == 1 else 'have'} that much",
                 "jobs that fit the empty nodes",
             )
 

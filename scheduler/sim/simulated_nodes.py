@@ -1,11 +1,12 @@
 """Scenarios of the world of nodes, under a policy of the service.
 
 The policy's queue policy orders the jobs, its ``backfill`` says who may start before the first, and
-its scorer of the greatest weight chooses nodes: ``best_fit`` the fullest ones, ``least_loaded`` and
-``spread`` the emptiest, ``tetris`` those whose free resources the job is aligned with best,
-``random`` any; without one of these it is the first that fits. Filters and mappings have no meaning
-here. An SWF log states processors, but no nodes: its jobs share the cores of all nodes
-(`edgeyard.scheduler.sim.replay`).
+its filters and scorers choose nodes: ``best_fit`` the fullest ones, ``least_loaded`` and ``spread``
+the emptiest, ``tetris`` those whose free resources the job is aligned with best, ``random`` any;
+without a scorer it is the first that fits. One of these alone is a compiled rule; for all else the
+service's own code asks the plugins for each job (`edgeyard.scheduler.sim.node_choice`), and gives
+the same starts where the rules know the answer. What can't act here is refused. An SWF log states
+processors, but no nodes: its jobs share the cores of all nodes (`edgeyard.scheduler.sim.replay`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 
@@ -24,13 +25,14 @@ from numpy.typing import NDArray
 from edgeyard import __version__
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.framework.batch import Queue
-from edgeyard.scheduler.framework.policy import Backfill, Policy
+from edgeyard.scheduler.framework.policy import Backfill, Policy, load_policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.sim import nodes as world
 from edgeyard.scheduler.sim.bounds import lower_bound
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.mixes import JobMix
+from edgeyard.scheduler.sim.node_choice import EPOCH, MAX_DATE_S, PluginChooser
 from edgeyard.scheduler.sim.replay import PRIORITY, USAGE_HALF_LIFE_S, Backfilling, replay
 from edgeyard.scheduler.sim.replay import simulated_run as replayed_run
 from edgeyard.scheduler.sim.runs import (
@@ -58,8 +60,8 @@ _RULES = {
     "tetris": world.ALIGNED,
     "random": world.RANDOM,
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_DATE_S = 250_000_000_000.0
+_LET_PASS = frozenset(load_policy("default").filters)
+"""Filters that let every node pass."""
 
 
 def simulate_nodes(
@@ -74,41 +76,40 @@ def simulate_nodes(
 
     Args:
         scenario: Its world must be ``nodes``.
-        policy: Its queue policy, backfill and heaviest scorer count.
+        policy: Its queue policy, backfill, filters, scorers, evaluator and aggregator count.
         plugins: What the policy names, from `Registry.resolve`.
         seed: Of the jobs that are drawn, and of random choices of nodes; None: the scenario's.
         progress: Called now and then with the share of the events that have happened, 0-1.
 
     Raises:
-        InvalidInput: The scenario has another world, a job fits on no node, or the log is wrong.
-        ConfigError: The queue policy raised an error, or its ranks are no permutation; or the
-            policy's backfilling is not for this scenario.
+        InvalidInput: The scenario has another world, a job fits on no node, the log is wrong, or
+            something of the policy can't act here.
+        ConfigError: A plugin failed, or lets a job never start.
     """
     began = time.perf_counter()
     described, drawn = scenario.nodes, scenario.seed if seed is None else seed
     if described is None:
         raise InvalidInput.at("nodes", f"is missing: the world is {scenario.world!r}")
     advanced = progress or (lambda share: None)
+    _refuse_settings(policy, log=bool(described.log))
     if described.log:
         return _replayed(scenario, described, policy, plugins, drawn, advanced, began)
-    if policy.backfill is Backfill.CONSERVATIVE:
-        raise ConfigError(
-            [
-                f"policy {policy.name}: backfill = 'conservative' is only for SWF logs "
-                "(nodes.log); here: none, easy or any"
-            ]
-        )
     nodes = node_columns(described)
     jobs = node_jobs(described, nodes, drawn)
+    world.refuse_large_jobs(jobs, nodes)
+    rule, chooser = compiled_rule(policy), None
+    if rule is None:
+        chooser = PluginChooser(jobs, nodes, policy, plugins, seed=drawn)
+        chooser.refuse_silent_scorers()
     asked = OrderAsker(jobs, nodes, plugins.queue_policy)
-    heaviest = max(policy.scorers, key=lambda each: each.weight, default=None)
     found = world.run_nodes(
         jobs,
         nodes,
         asked.order,
         time_invariant=is_time_invariant(plugins.queue_policy),
         backfill=policy.backfill,
-        rule=world.FIRST_FIT if heaviest is None else _RULES.get(heaviest.name, world.FIRST_FIT),
+        rule=world.FIRST_FIT if rule is None else rule,
+        chooser=chooser,
         seed=drawn,
         ended=asked.charge,
         advanced=advanced,
@@ -117,6 +118,67 @@ def simulate_nodes(
     wall_s = time.perf_counter() - began
     meta = _meta(scenario, policy, drawn, wall_s, 2 * len(jobs), found.end_s, figures)
     return _run(meta, jobs, nodes, found)
+
+
+def compiled_rule(policy: Policy) -> int | None:
+    """Return the compiled rule that chooses as a policy does; None: its plugins have to be asked.
+
+    With one scorer alone neither its weight nor an evaluator makes a difference.
+    """
+    if not _LET_PASS.issuperset(policy.filters) or policy.aggregator != "weighted_mean":
+        return None
+    if not policy.scorers:
+        if policy.fallback is None:
+            return world.FIRST_FIT
+        return _RULES.get(policy.fallback)
+    first = policy.scorers[0]
+    if len(policy.scorers) > 1 or first.weight <= 0.0 or first.file or first.url or first.options:
+        return None
+    return _RULES.get(first.name)
+
+
+def _refuse_settings(policy: Policy, *, log: bool) -> None:
+    """Check that all of a policy that could decide otherwise acts in this world.
+
+    Raises:
+        InvalidInput: Something can't.
+    """
+    where = f"--policy {policy.name}"
+    world_of = "an SWF log (nodes.log)" if log else "nodes"
+    if policy.mapping is not None:
+        raise InvalidInput.at(
+            where,
+            f"mapping = '{policy.mapping.value}' can't act on {world_of}: it chooses between "
+            "boards that each run one benchmark at a time",
+            "mapping = 'none', or a lab",
+        )
+    if policy.max_joint_jobs:
+        raise InvalidInput.at(
+            where,
+            f"max_joint_jobs = {policy.max_joint_jobs} can't act on {world_of}: jobs take parts of "
+            "nodes",
+            "max_joint_jobs = 0, or a lab",
+        )
+    if policy.cool_down_s:
+        raise InvalidInput.at(
+            where, f"cool_down_s can't act on {world_of}", "cool_down_s = 0, or a lab"
+        )
+    wrong = Backfill.ANY if log else Backfill.CONSERVATIVE
+    if policy.backfill is wrong:
+        others = "none, easy or conservative" if log else "none, easy or any"
+        raise InvalidInput.at(
+            where, f"backfill = '{policy.backfill.value}' can't act on {world_of}", others
+        )
+    if log and compiled_rule(policy) is None:
+        named = [*(each.name for each in policy.scorers), *policy.filters]
+        acting = next((each for each in named if each not in _LET_PASS | _RULES.keys()), "")
+        what = f"{acting!r}" if acting else "more than one scorer"
+        raise InvalidInput.at(
+            where,
+            f"{what} can't act on {world_of}: it states processors, but no nodes to choose between",
+            f"one of {', '.join(sorted(_RULES))}, which make no difference here; or nodes with "
+            "jobs of their own",
+        )
 
 
 def _bounds(jobs: world.NodeJobs, nodes: world.NodeColumns) -> dict[str, float]:
@@ -240,7 +302,7 @@ class OrderAsker:
         ages, count, listed = now - self._jobs.submit_s[rows], len(rows), rows.tolist()
         fading = 0.5 ** (max(now - self._used_at, 0.0) / USAGE_HALF_LIFE_S)
         queue = Queue(
-            now=_EPOCH + timedelta(seconds=min(now, _MAX_DATE_S)),
+            now=EPOCH + timedelta(seconds=min(now, MAX_DATE_S)),
             ids=tuple(self._ids[row] for row in listed),
             users=tuple(self._jobs.users[row] for row in listed),
             priorities=np.full(count, PRIORITY),
@@ -288,13 +350,6 @@ def _replayed(
     began: float,
 ) -> SimulatedRun:
     """Replay the scenario's log on the cores of all nodes."""
-    if policy.backfill is Backfill.ANY:
-        raise ConfigError(
-            [
-                f"policy {policy.name}: backfill = 'any' is not for SWF logs; "
-                "here: none, easy or conservative"
-            ]
-        )
     log = read_swf(Path(described.log))
     processors = sum(each.count * each.cpu_cores for each in described.nodes)
     found = replay(

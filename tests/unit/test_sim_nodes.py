@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
-from edgeyard.scheduler.framework.policy import Backfill, load_policy
+from edgeyard.scheduler.framework.policy import Backfill, ScorerChoice, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.sim import nodes as world
 from edgeyard.scheduler.sim.replay import Backfilling, replay
@@ -106,11 +106,13 @@ def test_backfilling_in_two_resources_never_delays_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "node"), [("fastest", "a-1"), ("fcfs", "b-1"), ("default", "b-1")]
+    ("policy", "node"), [("best_fit", "a-1"), ("fcfs", "b-1"), ("default", "b-1")]
 )
 def test_the_scorer_of_the_policy_chooses_the_node(policy: str, node: str) -> None:
     nodes = (NodeGroup(name="a", cpu_cores=4), NodeGroup(name="b", cpu_cores=8))
-    run = simulated(of(job("one", 0, 1), nodes=nodes), policy)
+    made = of(job("one", 0, 1), nodes=nodes)
+    best_fit = (ScorerChoice(name="best_fit", weight=1.0),)
+    run = simulated(made, scorers=best_fit) if policy == "best_fit" else simulated(made, policy)
     assert run.boards[run.jobs.board[0]] == node
 
 
@@ -118,7 +120,8 @@ def test_overloaded_nodes_are_counted_with_what_others_use() -> None:
     nodes = (NodeGroup(cpu_cores=10), NodeGroup(name="other", cpu_cores=10, cpu_load=0.5))
     run = simulated(
         of(job("nine", 0, 5, 9), job("ten", 10, 5, 10), job("five", 30, 5, 5), nodes=nodes),
-        "fastest",
+        scorers=(),
+        fallback=None,
     )
     series = run.series
     now = {
@@ -136,8 +139,8 @@ def test_overloaded_nodes_are_counted_with_what_others_use() -> None:
     ("wrong", "words"),
     [
         (job("large", 0, 1, 5), "job large: needs 5 cores"),
-        (job("wide", 0, 1, 1, nodes=2), "on 2 nodes at a time; 1 of 1 have that much"),
-        (job("gpu", 0, 1, gpus=1), "and 1 GPUs on 1 nodes at a time; 0 of 1"),
+        (job("wide", 0, 1, 1, nodes=2), "on 2 nodes at a time; 1 of 1 has that much"),
+        (job("gpu", 0, 1, gpus=1), "and 1 GPUs on 1 node at a time; 0 of 1"),
         (job("half", 0, 1, gpus=1.5), "job half: gpus: is 1.5"),
     ],
 )
@@ -146,9 +149,28 @@ def test_a_job_that_fits_nowhere_is_an_error(wrong: NodeJob, words: str) -> None
         simulated(of(job("good", 0, 1), wrong))
 
 
-def test_conservative_backfilling_is_for_logs() -> None:
-    with pytest.raises(ConfigError, match="is only for SWF logs"):
-        simulated(of(job("one", 0, 1)), "conservative")
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("conservative", r"backfill = 'conservative' can't act on nodes"),
+        ("met", r"mapping = 'met' can't act on nodes.*accepted: mapping = 'none', or a lab"),
+        ("fastest", r"scorer 'fastest' has no answer on nodes.*accepted: best_fit, host_load"),
+    ],
+)
+def test_what_cannot_act_on_nodes_is_refused_by_name(policy: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=f"--policy {policy}: {words}"):
+        simulated(of(job("one", 0, 1)), policy)
+
+
+def test_what_cannot_act_on_a_log_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    write_swf(path, [swf_line(1, 0, 10, 1)])
+    described = NodesScenario(nodes=(NodeGroup(cpu_cores=4),), log=str(path))
+    scenario = Scenario(name="log", world="nodes", duration_s=100.0, nodes=described)
+    with pytest.raises(InvalidInput, match=r"'fastest' can't act on an SWF log.*no nodes to choos"):
+        simulated(scenario, "fastest")
+    with pytest.raises(InvalidInput, match=r"mapping = 'mct' can't act on an SWF log"):
+        simulated(scenario, "mct")
 
 
 def test_the_paper_s_mix_is_drawn_from_the_seed() -> None:

@@ -1,0 +1,210 @@
+"""The service's own filters and scorers on nodes: one job at a time, on the nodes as they are then.
+
+A node is a board that several jobs may use: `edgeyard.scheduler.framework.batch.Resources` states
+what each has left, and the snapshot's RAM is the memory that is free. Nodes are online, healthy and
+never busy, jobs state no deadline and no constraint, and nobody knows past runs: nodes differ in
+size alone, not in speed. So the filters for these let all nodes pass, and a scorer that
+abstains without past runs cannot act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.scheduler.decide.feasibility import Feasibility, feasibility
+from edgeyard.scheduler.decide.ledgers import open_ledgers
+from edgeyard.scheduler.decide.scores import score
+from edgeyard.scheduler.framework.batch import Batch, Resources, pairs_of
+from edgeyard.scheduler.framework.batch_builder import build_batch
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.sim.nodes import NodeColumns, NodeJobs
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+RESOURCES = ("cpus", "memory", "gpus")
+FAMILY, ENGINE = "node", "none"
+MIB = 1 << 20
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_DATE_S = 250_000_000_000.0
+"""Later times are the same date for policies."""
+
+
+class PluginChooser:
+    """Chooses nodes by the filters, scorers, evaluator and aggregator of a policy.
+
+    Weights follow the evaluator's rewards as in the service, decision by decision. A filter that
+    bounds users is asked, too. A plugin that fails ends the simulation.
+    """
+
+    def __init__(
+        self, jobs: NodeJobs, nodes: NodeColumns, policy: Policy, plugins: Plugins, *, seed: int
+    ) -> None:
+        """Take the world and the policy; nothing is chosen yet."""
+        self._jobs, self._policy, self._plugins, self._seed = jobs, policy, plugins, seed
+        self._names = nodes.names
+        self._row_of = {name: row for row, name in enumerate(nodes.names)}
+        shares = 1.0 - np.column_stack((nodes.cpu_load, nodes.memory_load, np.zeros(len(nodes))))
+        self._whole = np.column_stack((nodes.cpus, nodes.memory_mb, nodes.gpus.astype(np.float64)))
+        self._total = self._whole * shares
+        self._needs = np.column_stack((jobs.cpus, jobs.memory_mb, jobs.gpus))
+        yes, no = np.ones(len(nodes), dtype=np.bool_), np.zeros(len(nodes), dtype=np.bool_)
+        self._snapshot = Snapshot(
+            taken_at=EPOCH,
+            age_s=0.0,
+            uids=nodes.names,
+            families=(FAMILY,) * len(nodes),
+            hosts=nodes.names,
+            ram_bytes=np.zeros(len(nodes), dtype=np.int64),
+            storage_bytes=np.zeros(len(nodes), dtype=np.int64),
+            expected=yes,
+            online=yes,
+            healthy=yes,
+            drained=no,
+            busy=no,
+            progress=np.full(len(nodes), np.nan),
+            supports={(ENGINE, BenchmarkType.TYPE1): yes},
+            engines={ENGINE: yes},
+            reasons=("",) * len(nodes),
+            attributes=tuple(
+                {"cpu_cores": cpus, "memory_mb": memory_mb, "gpus": gpus}
+                for cpus, memory_mb, gpus in self._whole.tolist()
+            ),
+        )
+        self._prior = {seat.scorer.name: seat.weight for seat in plugins.scorers}
+        self._weights: Mapping[str, float] = {}
+        self._refused: dict[int, str] = {}
+
+    def choose(self, job: int, now: float, free: Floats, fits: NDArray[np.bool_]) -> Integers:
+        """Choose nodes; see `edgeyard.scheduler.sim.nodes.NodeChooser`.
+
+        Raises:
+            ConfigError: A plugin failed.
+        """
+        batch = self._batch(job, now, free)
+        runner = PluginRunner(lock=self._plugins.lock)
+        found = feasibility(batch, self._plugins.filters, runner)
+        ledgers = open_ledgers(batch, self._plugins.filters, runner)
+        usable = found.fits[0] & fits
+        refusal = ledgers.refusal(0) if ledgers else None
+        self._raise(runner, now)
+        if refusal is not None:
+            self._refused[job] = refusal.sentence
+            return np.zeros(0, dtype=np.int64)
+        if int(usable.sum()) < int(self._jobs.nodes[job]):
+            self._refused[job] = self._phrase(batch, found)
+            return np.zeros(0, dtype=np.int64)
+        pairs = pairs_of(usable[None, :])
+        scores = score(batch, pairs, self._plugins, runner)
+        if scores.rewards and self._plugins.evaluator is not None:
+            aggregator = self._plugins.aggregator
+            self._weights = runner.learn(aggregator, self._prior, self._weights, scores.rewards)
+        self._raise(runner, now)
+        best = np.argsort(-scores.combined, kind="stable")
+        return pairs.boards[best].astype(np.int64)
+
+    def reason(self, job: int) -> str:
+        """Return why a job was refused last, in words."""
+        return self._refused.get(job, "nothing refuses it")
+
+    def refuse_silent_scorers(self) -> None:
+        """Check that each scorer has an answer for the first job on the idle nodes.
+
+        Raises:
+            ConfigError: A plugin failed.
+            InvalidInput: One abstains for all nodes.
+        """
+        fits = (self._total >= self._needs[0] - 1e-9).all(axis=1)
+        batch = self._batch(0, float(self._jobs.submit_s[0]), self._total)
+        runner, pairs = PluginRunner(lock=self._plugins.lock), pairs_of(fits[None, :])
+        for seat in (*self._plugins.scorers, *_last(self._plugins)):
+            answer = runner.score(seat, seat.weight, batch, pairs)
+            self._raise(runner, float(self._jobs.submit_s[0]))
+            if answer is not None and len(pairs) and np.isnan(answer.scores).all():
+                raise InvalidInput.at(
+                    f"--policy {self._policy.name}",
+                    f"scorer {seat.scorer.name!r} has no answer on nodes, of which no past runs "
+                    "are known and which differ in size alone",
+                    "best_fit, host_load, least_loaded, random, spread, tetris, or a scorer of "
+                    "yours that answers without past runs",
+                )
+
+    def _batch(self, job: int, now: float, free: Floats) -> Batch:
+        jobs = self._jobs
+        at = EPOCH + timedelta(seconds=min(now, MAX_DATE_S))
+        submitted = EPOCH + timedelta(seconds=min(float(jobs.submit_s[job]), MAX_DATE_S))
+        pending = PendingBenchmark(
+            benchmark_id=jobs.names[job],
+            user_id=jobs.users[job],
+            submit_time=submitted,
+            family=FAMILY,
+            engine=ENGINE,
+            benchmark_type=BenchmarkType.TYPE1,
+            ram_bytes=int(jobs.memory_mb[job] * MIB),
+        )
+        snapshot = replace(
+            self._snapshot,
+            taken_at=at,
+            # rounded up: what fits by its resources is not refused for a byte
+            ram_bytes=np.ceil(free[:, 1] * MIB + 1.0).astype(np.int64),
+        )
+        loads = _Loads(self._row_of, self._whole, free)
+        knowledge = Knowledge(weights=self._weights, host_loads=loads)
+        batch = build_batch(snapshot, [pending], at, self._seed + job, knowledge)
+        resources = Resources(
+            names=RESOURCES, total=self._total, free=free, needs=self._needs[job : job + 1]
+        )
+        return replace(batch, resources=resources)
+
+    def _phrase(self, batch: Batch, found: Feasibility) -> str:
+        """Return what the filters say of the first node that they refuse."""
+        refused = np.flatnonzero(~found.fits[0])
+        if not len(refused):
+            return "too few nodes have enough left"
+        board = int(refused[0])
+        code = int(found.codes[0, board])
+        reason = found.reason(code)
+        if reason.plugin is None:
+            return reason.fault
+        phrase = reason.plugin.phrase(batch, 0, board, reason.code)
+        return f"filter {reason.plugin.name!r} refuses {self._names[board]}, which {phrase}"
+
+    def _raise(self, runner: PluginRunner, now: float) -> None:
+        if runner.faults:
+            raise ConfigError(
+                [f"policy {self._policy.name}: {runner.faults[0]} (at second {now:g})"]
+            )
+
+
+def _last(plugins: Plugins) -> tuple[Seat, ...]:
+    """Return the fallback where no scorer of the policy is there to answer first."""
+    return () if plugins.fallback is None or plugins.scorers else (Seat(scorer=plugins.fallback),)
+
+
+class _Loads(Mapping[str, HostLoad]):
+    """How busy nodes are, with what others use; computed where it is asked for."""
+
+    def __init__(self, row_of: Mapping[str, int], whole: Floats, free: Floats) -> None:
+        self._row = row_of
+        self._used = np.clip((whole - free) / np.where(whole > 0.0, whole, 1.0), 0.0, 1.0)
+
+    def __getitem__(self, name: str) -> HostLoad:
+        cpu, memory, _ = self._used[self._row[name]].tolist()
+        return HostLoad(cpu=cpu, memory=memory)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
