@@ -1,11 +1,14 @@
-"""What the content of files shows at submission: runs that would fail on any board for certain."""
+"""What the content of files shows at submission: runs that would fail on any board for certain.
+
+Server and client check with the same code: the client before it sends anything.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -30,7 +33,9 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
 )
-from edgeyard.scheduler.ports import FileStore
+
+TFLITE_IDENTIFIER = b"TFL3"
+"""In the bytes 4 to 8 of a LiteRT model."""
 
 MAX_VALUES_BYTES = 64 * 2**20
 """Of arrays whose values are looked at, too; larger ones the board looks at."""
@@ -45,6 +50,19 @@ Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
 T = TypeVar("T")
 
 
+class Contents(Protocol):
+    """Finds contents, for example a `FileStore`."""
+
+    def path(self, sha256: str) -> Path:
+        """Return a local path from which the content can be read.
+
+        Raises:
+            NotFound: No such content is stored.
+            Unavailable: The place where it is stored does not answer.
+        """
+        ...
+
+
 class ContentChecks:
     """Looks into the files of submissions; what a content shows is remembered by its hash.
 
@@ -52,14 +70,14 @@ class ContentChecks:
     not known here: the board decides.
     """
 
-    def __init__(self, files: FileStore) -> None:
+    def __init__(self, files: Contents) -> None:
         """Look into the files of this store."""
         self._files = files
         self._head = lru_cache(_REMEMBERED)(self._read_head)
         self._inputs = lru_cache(_REMEMBERED)(self._read_inputs)
         self._headers = lru_cache(_REMEMBERED)(self._read_headers)
         self._archive = lru_cache(_REMEMBERED)(self._read_archive)
-        self._outside = lru_cache(_REMEMBERED)(self._find_outside)
+        self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._nan = lru_cache(_REMEMBERED)(self._find_nan)
 
     def check(
@@ -129,35 +147,39 @@ class ContentChecks:
         self, asked: JobDescription, model: BenchmarkFile, most: int | None
     ) -> list[FieldError]:
         assert model.sha256 is not None
-        size = model.size_bytes or 0
-        if most is not None and size > most:
-            return [
-                FieldError(
-                    "/model",
-                    f"has {size_text(size)}, more than the memory of any board that may run it",
-                    f"a model of less than {size_text(most)}, or another target",
-                )
-            ]
+        if (problem := size_problem(model.size_bytes or 0, most)) is not None:
+            return [problem]
         head = self._head(model.sha256)
-        if asked.runtime not in ("ort", "tflite") or not head:
+        if not head:
             return []
-        is_tflite = foreign_kind(head) == TFLITE
-        if asked.runtime == "tflite" and is_tflite:
+        if asked.runtime == "tflite":
+            return self._tflite_problems(model.sha256, head)
+        return self._onnx_problems(model.sha256, head) if asked.runtime == "ort" else []
+
+    def _tflite_problems(self, model: str, head: bytes) -> list[FieldError]:
+        expected = "a TensorFlow Lite model"
+        if head[4:8] == TFLITE_IDENTIFIER:
             return []
-        if asked.runtime == "ort" and head.startswith(b"PK\x03\x04"):
-            problem = self._archive(model.sha256)
-            accepted = "an ONNX file, or an uncompressed zip of one with its data files"
-            return [FieldError("/model", problem, accepted)] if problem else []
-        if asked.runtime == "ort" and (problem := self._outside(model.sha256)):
-            return [FieldError("/model", problem, "a folder or zip with the data files")]
-        expected = "an ONNX file" if asked.runtime == "ort" else "a TensorFlow Lite model"
         if sentence := mismatch("the model", expected, head):
-            accepted = f"{expected}, or the runtime tflite" if is_tflite else expected
-            return [FieldError("/model", sentence.removeprefix("the model "), accepted)]
-        if asked.runtime == "tflite" and self._inputs(model.sha256):
+            return [FieldError("/model", sentence.removeprefix("the model "), expected)]
+        if self._inputs(model):
             accepted = f"{expected}, or the runtime ort"
             return [FieldError("/model", f"is an ONNX file, not {expected}", accepted)]
-        return []
+        reason = f"is not {expected}: its identifier {TFLITE_IDENTIFIER.decode()} is missing"
+        return [FieldError("/model", reason, expected)]
+
+    def _onnx_problems(self, model: str, head: bytes) -> list[FieldError]:
+        accepted = "an ONNX file"
+        if head.startswith(b"PK\x03\x04"):
+            reason = self._archive(model)
+            accepted = "an ONNX file, or an uncompressed zip of one with its data files"
+        else:
+            reason = self._not_onnx(model)
+            if "outside the ONNX file" in reason:
+                accepted = "a folder or zip with the data files"
+            elif foreign_kind(head) == TFLITE:
+                accepted = "an ONNX file, or the runtime tflite"
+        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
 
     def _input_problems(
         self, asked: JobDescription, model: str, files: Sequence[BenchmarkFile]
@@ -244,22 +266,24 @@ class ContentChecks:
             inspect(archive.model, archive.data, max_fields=_MAX_FIELDS)
             return ""
 
-        try:
-            return self._of(sha256, read, "")
-        except RunFailed as error:
-            return "" if f"{_MAX_FIELDS} fields" in error.sentence else error.sentence
+        return self._fault(sha256, read)
 
-    def _find_outside(self, sha256: str) -> str:
-        """Which weights of an ONNX file lie outside of it, in words; "" where none do."""
+    def _find_fault(self, sha256: str) -> str:
+        """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""
 
         def read(path: Path) -> str:
             inspect(path, max_fields=_MAX_FIELDS)
             return ""
 
+        return self._fault(sha256, read)
+
+    def _fault(self, sha256: str, read: Callable[[Path], str]) -> str:
         try:
             return self._of(sha256, read, "")
-        except RunFailed as error:  # what is no ONNX file may be of another kind
-            return error.sentence if "outside the ONNX file" in error.sentence else ""
+        except RunFailed as error:
+            left_to_the_board = f"{_MAX_FIELDS} fields" in error.sentence
+            unreadable_here = error.category != "user_model"
+            return "" if left_to_the_board or unreadable_here else error.sentence
 
     def _read_inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
         """Inputs of an ONNX file; none where it is no such file."""
@@ -297,6 +321,22 @@ class ContentChecks:
             return self._of(sha256, read, "")
         except RunFailed:  # too large, or damaged: the board says so
             return ""
+
+
+def size_problem(size_bytes: int, max_ram_bytes: int | None) -> FieldError | None:
+    """Return why a model of this size runs nowhere; None where it may.
+
+    Args:
+        size_bytes: Of the model.
+        max_ram_bytes: Of the boards that may run it; None: not known.
+    """
+    if max_ram_bytes is None or size_bytes <= max_ram_bytes:
+        return None
+    return FieldError(
+        "/model",
+        f"has {size_text(size_bytes)}, more than the memory of any board that may run it",
+        f"a model of less than {size_text(max_ram_bytes)}, or another target",
+    )
 
 
 _NPZ = "an .npz with an array for each input of the model"

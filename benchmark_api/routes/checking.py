@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.schemas.description import (
 )
 from edgeyard.benchmark_api.schemas.fields import file_name_problem, is_url
 from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
@@ -231,7 +232,7 @@ class FileFinder:
         if stored is None:
             shown = f"you have no file {name!r}" if own is None else "names no file of yours here"
             raise InvalidInput.at(pointer, shown, UPLOADED_OR_URL)
-        self._refuse_size(role, stored.size_bytes, pointer)
+        refuse_size(self.services.settings, role, stored.size_bytes, pointer)
         given = stored.name if isinstance(stored, UserFile) else name_from_url(own or "", "file")
         return BenchmarkFile(
             role=role,
@@ -273,19 +274,22 @@ class FileFinder:
             pass
         return None
 
-    def _refuse_size(self, role: FileRole, size_bytes: int, pointer: str) -> None:
-        settings = self.services.settings
-        limit = (
-            settings.model_limit_bytes if role is FileRole.MODEL else settings.dataset_limit_bytes
+
+def refuse_size(settings: Settings, role: FileRole, size_bytes: int, pointer: str) -> None:
+    """Refuse a file that is empty or over the limit of its role.
+
+    Raises:
+        InvalidInput: At ``pointer``, with the limit.
+    """
+    limit = settings.model_limit_bytes if role is FileRole.MODEL else settings.dataset_limit_bytes
+    if size_bytes == 0:
+        raise InvalidInput.at(pointer, "the file is empty", f"a {role.value} with content")
+    if size_bytes > limit:
+        raise InvalidInput.at(
+            pointer,
+            f"the file has {size_text(size_bytes)}",
+            f"at most {size_text(limit)} as a {role.value}",
         )
-        if size_bytes == 0:
-            raise InvalidInput.at(pointer, "the file is empty", f"a {role.value} with content")
-        if size_bytes > limit:
-            raise InvalidInput.at(
-                pointer,
-                f"the file has {size_text(size_bytes)}",
-                f"at most {size_text(limit)} as a {role.value}",
-            )
 
 
 class StoreChecks:

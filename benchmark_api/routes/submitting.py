@@ -9,11 +9,18 @@ from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
-from fastapi import Header
+from fastapi import Header, Query
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.content import size_problem
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import CheckedRequest, FileFinder, StoreChecks, check
+from edgeyard.benchmark_api.routes.checking import (
+    CheckedRequest,
+    FileFinder,
+    StoreChecks,
+    check,
+    refuse_size,
+)
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
@@ -81,11 +88,21 @@ def submit(
 
 @router.post("/check", openapi_extra=accepts_document("JobDescriptionIn"))
 def check_description(
-    body: Body, caller: Submitter, context: Ctx
+    body: Body,
+    caller: Submitter,
+    context: Ctx,
+    model_bytes: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
 ) -> Answer[shapes.CheckedDescription]:
-    """Check a description before its files are uploaded: all that needs no file."""
+    """Check a description before its files are uploaded: all that needs no file.
+
+    ``model_bytes`` is the size of the model that would be uploaded.
+    """
     services = context.services
     asked = check(body.document(), caller, services, context.offers.now(), services.clock.now())
+    if model_bytes is not None:
+        refuse_size(services.settings, FileRole.MODEL, model_bytes, "/model")
+        if (problem := size_problem(model_bytes, asked.max_ram_bytes)) is not None:
+            raise InvalidInput([problem])
     return Answer(shapes.CheckedDescription(warnings=list(asked.warnings)))
 
 

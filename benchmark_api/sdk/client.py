@@ -48,6 +48,7 @@ from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, Valid
 from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
+from edgeyard.benchmark_api.sdk.local_checks import check_locally
 from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
@@ -58,6 +59,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     UploadedFile,
     explicit_fields,
     is_matrix,
+    local_files,
     split_matrix,
     with_names,
     with_uploads,
@@ -206,18 +208,27 @@ class Client:
         return uploaded_file(read_answer(answer, UserFile))
 
     def _check_before_upload(self, description: Mapping[str, object], base: Path) -> None:
-        """Let the server check a description before large files are uploaded for it.
+        """Check a description before files are uploaded for it, here and by the server.
 
         Raises:
+            InvalidInput: As `check_locally`.
             ValidationFailed: As for `submit`.
         """
-        named, largest = with_names(description, base)
-        if largest < HASH_FROM_BYTES:
+        local = local_files(description, base)
+        paths = [path for found in local.values() for path in found if path]
+        if not paths:
             return
-        path, body = ("/v1/benchmarks", named)
+        check_locally(description, base)
+        if max(path.stat().st_size for path in paths) < HASH_FROM_BYTES:
+            return
+        named = with_names(description, base)
         if is_matrix(named):
-            path, body = ("/v1/campaigns", _campaign_of(named))
-        self.api.post(f"{path}/check", body, key=uuid.uuid4().hex)
+            body = _campaign_of(named)
+            self.api.post("/v1/campaigns/check", body, key=uuid.uuid4().hex)
+            return
+        size = local["model"][0].stat().st_size if local["model"] and local["model"][0] else None
+        params = {"model_bytes": size}
+        self.api.post("/v1/benchmarks/check", named, params=params, key=uuid.uuid4().hex)
 
     @overload
     def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
@@ -422,7 +433,7 @@ class Client:
             }
             try:
                 (submitted,) = self.submit_description(description)
-            except ValidationFailed as error:
+            except (ValidationFailed, InvalidInput) as error:
                 raise inference.about_inputs(error) from error
             if on_submit is not None:
                 on_submit(submitted)

@@ -278,13 +278,15 @@ def inference_of(results: Results, folder: Path) -> Inference:
     )
 
 
-def about_inputs(error: ValidationFailed) -> ValidationFailed:
-    """Return a refusal that names the inputs where the server names the dataset that holds them."""
+def about_inputs(error: ValidationFailed | InvalidInput) -> ValidationFailed | InvalidInput:
+    """Return a refusal that names the inputs where it names the dataset that holds them."""
     errors = [
         replace(one, pointer="/inputs") if one.pointer == "/dataset" else one
         for one in error.errors
     ]
-    return ValidationFailed(error.status, error.code, error.detail, errors)
+    if isinstance(error, ValidationFailed):
+        return ValidationFailed(error.status, error.code, error.detail, errors)
+    return InvalidInput(errors)
 
 
 def compare_outputs(board: ArrayLike, local: ArrayLike) -> OutputComparison:

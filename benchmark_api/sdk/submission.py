@@ -177,26 +177,33 @@ def combinations(description: Mapping[str, object]) -> list[JobDescription]:
     return [{**common, **dict(zip(matrix, values, strict=True))} for values in chosen]
 
 
-def with_names(description: Mapping[str, object], base: Path) -> tuple[JobDescription, int]:
-    """Return a description with the names of its local files, and their largest size in bytes.
+def local_files(description: Mapping[str, object], base: Path) -> dict[str, list[Path | None]]:
+    """Return the local files of each field that names files; None for what the server has to find.
 
     Raises:
         InvalidInput: A path without a file.
     """
-    named: JobDescription = {}
-    largest = 0
-    for name, value in description.items():
-        if value is None:
-            continue
-        named[name] = value
-        if name in ("model", "dataset", "odt_config"):
-            paths = [_local(name, item, base) for item in _items(value)]
-            largest = max([largest, *(path.stat().st_size for path in paths if path)])
-            items = [
-                path.name if path else item for path, item in zip(paths, _items(value), strict=True)
-            ]
-            named[name] = items if isinstance(value, list) else items[0]
-    return named, largest
+    return {
+        name: [_local(name, item, base) for item in _items(description.get(name))]
+        for name in ("model", "dataset", "odt_config")
+    }
+
+
+def with_names(description: Mapping[str, object], base: Path) -> JobDescription:
+    """Return a description with the names of its local files.
+
+    Raises:
+        InvalidInput: A path without a file.
+    """
+    named = {name: value for name, value in description.items() if value is not None}
+    for name, paths in local_files(named, base).items():
+        items = [
+            path.name if path else item
+            for path, item in zip(paths, _items(named.get(name)), strict=True)
+        ]
+        if name in named:
+            named[name] = items if isinstance(named[name], list) else items[0]
+    return named
 
 
 def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
@@ -209,10 +216,7 @@ def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) 
     Raises:
         InvalidInput: A path without a file.
     """
-    found = {
-        name: [_local(name, item, base) for item in _items(description.get(name))]
-        for name in ("model", "dataset", "odt_config")
-    }
+    found = local_files(description, base)
     sent: dict[Path, UploadedFile] = {}
 
     def uploaded(path: Path) -> UploadedFile:

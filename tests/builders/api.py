@@ -54,6 +54,7 @@ from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.builders.contract import check_answer
+from tests.builders.model_files import a_model_file
 from tests.databases import open_store
 from tests.fakes.cluster import FakeCluster, board
 
@@ -62,7 +63,7 @@ BOARDS = (
     board("rpi4b-0001-0002"),
     board("rpi5-0001-0001", ram_bytes=8 * 2**30),
 )
-MODEL = b"a model's bytes" * 100
+MODEL = a_model_file()
 
 
 ROOMY: dict[str, Any] = {

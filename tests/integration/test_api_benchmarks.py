@@ -15,6 +15,7 @@ from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders import records as make
 from tests.builders.api import BOARDS, MODEL, Api, description, running
+from tests.builders.model_files import a_model_file
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +399,7 @@ def test_a_foreign_url_is_fetched_later(api: Api) -> None:
 
 
 def test_a_url_of_our_own_is_the_stored_file(api: Api) -> None:
-    stored = api.upload("own.onnx", b"own" * 10)
+    stored = api.upload("own.onnx", a_model_file(fill=b"own"))
     for url in (stored["url"], f"{api.url}/download/own.onnx"):
         benchmark_id = api.submit(model=..., model_url=url)
         shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()

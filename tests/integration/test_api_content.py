@@ -219,3 +219,35 @@ def test_a_dry_run_states_the_inputs_that_would_be_measured(api: Api) -> None:
     assert answer.json()["workload"]["inputs"] == [
         {"name": name, "shape": [2, 4, 8], "dtype": "float32"} for name in ("ids", "mask")
     ]
+
+
+@pytest.mark.parametrize("content", [b"abc", bytes(range(256)), b"PK\x03\x04 no archive"])
+@pytest.mark.parametrize("runtime", ["ort", "tflite"])
+def test_random_bytes_are_no_model(tmp_path: Path, content: bytes, runtime: str) -> None:
+    files = ContentFiles(tmp_path)
+    writer = files.writer(10_000)
+    writer.write(content)
+    stored = writer.commit()
+    with pytest.raises(InvalidInput, match="/model: "):
+        ContentChecks(files).check(asked_of(runtime), [model_file(stored.sha256, len(content))])
+
+
+def test_random_bytes_are_refused_over_http(api: Api) -> None:
+    assert "not a valid ONNX file" in refused(api, b"abc")["/model"]["reason"]
+
+
+def test_the_size_of_a_model_is_checked_before_it_is_sent(tmp_path: Path) -> None:
+    with running(tmp_path, model_limit_bytes=2**34) as api:
+
+        def answer(size_bytes: int) -> Any:
+            params = {"model_bytes": size_bytes}
+            return api.as_().post("/v1/benchmarks/check", json=description(), params=params)
+
+        assert answer(1000).status_code == 200
+        [error] = refusal(answer(2**33))["errors"]
+        assert (error["pointer"], error["reason"]) == (
+            "/model",
+            "has 8 GiB, more than the memory of any board that may run it",
+        )
+        [error] = refusal(answer(2**35))["errors"]
+        assert error["accepted"] == "at most 16 GiB as a model"

@@ -12,6 +12,7 @@ from edgeyard import Client
 from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.client import HASH_FROM_BYTES
 from tests.builders.api import Api, description, running
+from tests.builders.model_files import a_model_file
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def big(tmp_path: Path) -> Path:
     path = tmp_path / "big.onnx"
-    path.write_bytes(bytes(range(256)) * (HASH_FROM_BYTES // 256))
+    path.write_bytes(a_model_file(HASH_FROM_BYTES))
     return path
 
 
@@ -94,7 +95,7 @@ def test_nothing_is_uploaded_for_a_wrong_description(api: Api, big: Path) -> Non
             client.submit_description(wrong)
         with pytest.raises(ValidationFailed, match="target"):
             client.preview({**wrong, "target": ["rpi4b", "rpi5b"]})
-    assert set(paths(sent)) == {"/v1/benchmarks/check"}
+    assert set(paths(sent)) == {"/v1/benchmarks/check", "/v1/campaigns/check"}
     assert api.as_().get("/v1/files").json()["items"] == []
 
 

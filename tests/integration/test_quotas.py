@@ -18,6 +18,7 @@ from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.engine.intake import fire_due
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import Api, description, running
+from tests.builders.model_files import a_model_file
 
 TOKEN = "upload-token-1"
 KIB = 1024
@@ -39,7 +40,7 @@ def an_api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         user_max_registrations=3,
         max_registrations_total=5,
     ) as found:
-        found.upload(content=b"m" * KIB)
+        found.upload(content=a_model_file(KIB, b"m"))
         yield found
 
 
@@ -128,7 +129,7 @@ def test_content_counts_once_for_each_user_who_has_it(api: Api) -> None:
 
 
 def test_a_live_benchmark_keeps_its_content_and_an_ended_one_does_not(api: Api) -> None:
-    made = send(api, "net.onnx", os.urandom(30 * KIB)).json()
+    made = send(api, "net.onnx", a_model_file(30 * KIB, os.urandom(64))).json()
     benchmark_id = api.submit(model="net.onnx")
     api.as_().delete(f"/v1/files/{made['file_id']}")
     assert stored_bytes(api) == 31 * KIB  # its benchmark has yet to run
@@ -137,7 +138,7 @@ def test_a_live_benchmark_keeps_its_content_and_an_ended_one_does_not(api: Api) 
     assert answer.status_code == 204, answer.text
     assert on_disk(api) == stored_bytes(api) == KIB
 
-    made = send(api, "net.onnx", os.urandom(30 * KIB)).json()
+    made = send(api, "net.onnx", a_model_file(30 * KIB, os.urandom(64))).json()
     api.as_().post(f"/v1/benchmarks/{api.submit(model='net.onnx')}/cancel")
     api.as_().delete(f"/v1/files/{made['file_id']}")
     assert on_disk(api) == stored_bytes(api) == KIB
@@ -150,7 +151,7 @@ def test_files_of_a_live_benchmark_or_of_others_are_not_dropped(api: Api) -> Non
 
 
 def test_a_file_of_an_active_schedule_is_not_deleted(api: Api) -> None:
-    made = send(api, "net.onnx", os.urandom(KIB)).json()
+    made = send(api, "net.onnx", a_model_file(KIB, os.urandom(64))).json()
     planned = description(model="net.onnx", cron="0 3 * * *")
     schedule = api.as_().post("/v1/benchmarks", json=planned).json()["schedule_id"]
     answer = api.as_().delete(f"/v1/files/{made['file_id']}")
@@ -235,8 +236,8 @@ def test_a_user_has_no_more_pending_benchmarks_than_they_may(api: Api) -> None:
 
 
 def test_all_users_together_have_no_more_pending_than_the_server_bears(api: Api) -> None:
-    api.upload(content=b"b" * KIB, who="bob")
-    api.upload(content=b"o" * KIB, who="operator")
+    api.upload(content=a_model_file(KIB, b"b"), who="bob")
+    api.upload(content=a_model_file(KIB, b"o"), who="operator")
     submit_all(api, 5)
     assert [each.status_code for each in submit_all(api, 4, "bob")] == [202, 202, 202, 429]
     (answer,) = submit_all(api, 1, "bob")

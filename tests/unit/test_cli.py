@@ -44,6 +44,7 @@ from tests.builders.answers import (
 from tests.builders.answers import (
     event as event_of,
 )
+from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
 
 ONE = f"/v1/benchmarks/{ID}"
@@ -293,7 +294,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> No
 
 
 def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -> None:
-    Path("net.onnx").write_bytes(b"model")
+    Path("net.onnx").write_bytes(a_model_file())
     server.on("POST", "/v1/files", user_file("http://s/f"))
     server.on("POST", "/v1/benchmarks", Answer(accepted(warnings=["its board is offline"]), 202))
     result = run(
@@ -306,7 +307,7 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
     )
     assert result.exit_code == 0
     assert result.stdout == f"{ID}\n"
-    assert "uploading net.onnx (5 B)" in result.stderr
+    assert "uploading net.onnx (1.46 KiB)" in result.stderr
     assert "warning: its board is offline" in result.stderr
     assert f"edgeyard wait {ID}" in result.stderr
     assert server.of("POST", "/v1/benchmarks")[0].json == {
@@ -353,7 +354,7 @@ def test_errors_name_flags_over_a_job_file_and_fields_within_it(
 def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
     folder = Path("jobs")
     folder.mkdir()
-    (folder / "net.onnx").write_bytes(b"model")
+    (folder / "net.onnx").write_bytes(a_model_file())
     (folder / "job.yaml").write_text(
         "version: 1\nmodel: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\n"
         "target: rpi4b\nnb_inference: 10\ndeadline: 2027-01-01T00:00:00Z\n"
@@ -1093,7 +1094,7 @@ def test_boards_are_listed_shown_drained_and_resumed(server: FakeServer) -> None
 
 def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
     file = user_file("u", file_id="file-1")
-    Path("net.onnx").write_bytes(b"model")
+    Path("net.onnx").write_bytes(a_model_file())
     server.on("POST", "/v1/files", Answer(file, 201))
     assert "file-1" in run("files", "upload", "net.onnx").stdout
     server.on("GET", "/v1/files", {"items": [file]})
@@ -1295,7 +1296,7 @@ def test_doctor_reports_a_bad_settings_file(server: FakeServer) -> None:
 
 
 def test_render_prints_the_job_without_a_server(server: FakeServer) -> None:
-    Path("net.onnx").write_bytes(b"model")
+    Path("net.onnx").write_bytes(a_model_file())
     Path("job.yaml").write_text(
         "model: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: [rpi4b, rpi5]\n"
     )

@@ -31,6 +31,7 @@ from tests.builders.answers import (
     user_file,
     workload,
 )
+from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer, ReceivedRequest
 
 BOARD = "rpi4b-0001-0001"
@@ -318,8 +319,8 @@ def test_wrong_usage_is_refused_before_anything_runs(
 
 def test_a_file_is_compared_with_a_file(server: FakeServer) -> None:
     measured(server, [1.0, 1.0, 1.0])
-    Path("old.onnx").write_bytes(b"old")
-    Path("new.onnx").write_bytes(b"new")
+    Path("old.onnx").write_bytes(a_model_file(fill=b"o"))
+    Path("new.onnx").write_bytes(a_model_file(fill=b"n"))
     names = [f"{side}{n}" for n in range(3) for side in ("ba" if n % 2 else "ab")]
     runs = [Answer(accepted(name), 202) for name in names]
     server.on("POST", "/v1/benchmarks", dry_run(), dry_run(), *runs)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.answers import ID, UID, accepted, benchmark, board, boards, row, user_file
+from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
 
 BLOCKER = """
@@ -89,7 +90,7 @@ def test_the_command_line_works_with_the_client_alone(tmp_path: Path, server: Fa
     server.on("GET", "/v1/results", {"items": [row("a"), row("b")]})
     server.on("POST", "/v1/files", Answer(user_file(), 201))
     server.on("POST", "/v1/benchmarks", Answer(accepted(), 202))
-    (tmp_path / "net.onnx").write_bytes(b"net")
+    (tmp_path / "net.onnx").write_bytes(a_model_file())
     job = "model: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: rpi4b\n"
     (tmp_path / "job.yaml").write_text(job)
     commands = [

@@ -42,6 +42,7 @@ from tests.builders.answers import (
     user_file,
 )
 from tests.builders.answers import event as event_of
+from tests.builders.model_files import a_model_file
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -228,7 +229,7 @@ def test_an_answer_that_is_no_json_is_reported_as_such() -> None:
 
 
 def test_a_local_model_is_uploaded_and_named_by_its_url(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"model")
+    (tmp_path / "net.onnx").write_bytes(a_model_file(fill=b"model"))
     server = Server(
         httpx.Response(201, json=user_file("http://s/f")), accepted(warnings=["careful"])
     )
@@ -272,7 +273,7 @@ def test_a_path_without_a_file_is_refused_before_anything_is_sent(model: str | P
 
 
 def test_lists_make_a_campaign_and_a_list_of_benchmarks(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"model")
+    (tmp_path / "net.onnx").write_bytes(a_model_file(fill=b"model"))
     members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b", "c", "d")]
     server = Server(
         user_file("http://s/f"),

@@ -18,6 +18,7 @@ from edgeyard import Client
 from edgeyard.benchmark_api.sdk import JobFields
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import accepted, user_file
+from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
 
 
@@ -33,9 +34,15 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServ
         yield running
 
 
-def submit(model: Any, **fields: Any) -> None:
+NETWORK = a_model_file()
+LITE = b"\0\0\0\0TFL3rest"
+
+
+def submit(model: Any, runtime: str = "ort", **fields: Any) -> None:
     with Client() as client:
-        client.submit(model=model, runtime="ort", benchmark_type="TYPE1", target="rpi4b", **fields)
+        client.submit(
+            model=model, runtime=runtime, benchmark_type="TYPE1", target="rpi4b", **fields
+        )
 
 
 def uploaded(server: FakeServer) -> list[tuple[str, bytes]]:
@@ -51,28 +58,28 @@ def uploaded(server: FakeServer) -> list[tuple[str, bytes]]:
 
 class Proto:
     def SerializeToString(self) -> bytes:
-        return b"a network"
+        return NETWORK
 
 
 @pytest.mark.parametrize(
     ("model", "content", "suffix"),
     [
-        (b"a network", b"a network", ".onnx"),
-        (Proto(), b"a network", ".onnx"),
-        (b"\0\0\0\0TFL3rest", b"\0\0\0\0TFL3rest", ".tflite"),
+        (NETWORK, NETWORK, ".onnx"),
+        (Proto(), NETWORK, ".onnx"),
+        (LITE, LITE, ".tflite"),
     ],
 )
 def test_a_model_may_be_in_memory(
     server: FakeServer, model: object, content: bytes, suffix: str
 ) -> None:
-    submit(model)
+    submit(model, "tflite" if suffix == ".tflite" else "ort")
     ((name, sent),) = uploaded(server)
     assert sent == content
     assert name.endswith(suffix)
 
 
 def test_models_of_different_content_have_different_names(server: FakeServer) -> None:
-    for model in (b"one", b"two", b"one"):
+    for model in (a_model_file(fill=b"1"), a_model_file(fill=b"2"), a_model_file(fill=b"1")):
         submit(model)
     names = [name for name, _ in uploaded(server)]
     assert names[0] == names[2] != names[1]
@@ -80,7 +87,7 @@ def test_models_of_different_content_have_different_names(server: FakeServer) ->
 
 def test_a_dataset_may_be_arrays(server: FakeServer) -> None:
     rows, labels = np.zeros((4, 3), np.float32), [0, 1, 2, 0]
-    submit(b"a network", dataset={"x": rows, "y": labels})
+    submit(NETWORK, dataset={"x": rows, "y": labels})
     (_, (name, content)) = uploaded(server)
     assert name.endswith(".npz")
     with np.load(io.BytesIO(content)) as found:
@@ -97,10 +104,10 @@ def test_a_dataset_may_be_arrays(server: FakeServer) -> None:
     ],
 )
 def test_what_is_no_dataset_is_refused_before_anything_is_sent(
-    server: FakeServer, fields: Mapping[str, object], expected: str
+    server: FakeServer, fields: Mapping[str, Any], expected: str
 ) -> None:
     with pytest.raises(InvalidInput, match=expected.lstrip("/")):
-        submit(b"a network", **fields)
+        submit(NETWORK, **fields)
     assert server.asked == []
 
 
