@@ -789,6 +789,7 @@ def retention(settings: Settings) -> Retention:
         RetentionClass.EVENTS: settings.retain_events_s,
         RetentionClass.CYCLES: settings.retain_cycles_s,
         RetentionClass.HCL: settings.retain_hcl_s,
+        RetentionClass.UPLOADS: settings.retain_uploads_s,
         RetentionClass.RESULTS: settings.retain_results_s,
         RetentionClass.FILES: settings.retain_files_s,
         RetentionClass.BENCHMARKS: settings.retain_benchmarks_s,

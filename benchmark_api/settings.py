@@ -81,7 +81,7 @@ ENGINE_SETTINGS = frozenset(
         *("board_grace_s", "upload_grace_s", "upload_timeout_s", "claim_timeout_s"),
         *("fetch_timeout_s", "downloads_per_user", "dispatch_threads"),
         *("retain_events_s", "retain_cycles_s", "retain_hcl_s", "retain_results_s"),
-        *("retain_files_s", "retain_benchmarks_s"),
+        *("retain_uploads_s", "retain_files_s", "retain_benchmarks_s"),
     }
 )
 """Reloaded settings for which the engine is made anew; what runs goes on."""
@@ -497,6 +497,12 @@ class Settings(BaseSettings):
         None,
         ge=_DAY_S,
         description=f"How long the Nomad jobs of ended attempts are kept as text, s; {_EVER}.",
+    )
+    retain_uploads_s: Seconds = Field(
+        _DAY_S,
+        gt=0,
+        description="How long the server keeps the beginning of an upload after its last piece, "
+        "so that the upload can go on, s.",
     )
     retain_results_s: Seconds | None = Field(
         None,

@@ -55,6 +55,26 @@ def check_stored(
             raise QuotaExceeded("max_files", quotas.max_files, count, whose, _FREE_FILES)
 
 
+def check_upload(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
+    """Check what is stored for a user and what their uploads have yet to send, after one began.
+
+    Raises:
+        QuotaExceeded: Together it is too much.
+    """
+    check_stored(uow, user_id, quotas)
+    advice = f"{_FREE_FILES}; an upload that you no longer need ends by edgeyard files abandon ID"
+    whose = f"user {user_id}"
+    uploads, left_bytes = uow.uploads.announced(user_id)
+    if quotas.max_bytes is not None:
+        planned = uow.usage.stored_bytes(user_id) + left_bytes
+        if planned > quotas.max_bytes:
+            raise QuotaExceeded("max_bytes", quotas.max_bytes, planned, whose, advice)
+    if quotas.max_files is not None:
+        count = uow.usage.files(user_id) + uploads
+        if count > quotas.max_files:
+            raise QuotaExceeded("max_files", quotas.max_files, count, whose, advice)
+
+
 def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: int | None) -> None:
     """Check how much a user has in the queue, after benchmarks were submitted.
 

@@ -28,6 +28,42 @@ class UserFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A file of which the server has the beginning.
+
+    Attributes:
+        sha256: Of the whole file, as its user states it; "" if not stated.
+        size_bytes: Of the whole file.
+        offset_bytes: So much of it is stored, as pieces.
+        touched_at: When it began, or got its last piece.
+    """
+
+    upload_id: str
+    user_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    offset_bytes: int
+    touched_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPiece:
+    """Stored content that is a part of an upload.
+
+    Attributes:
+        offset_bytes: Where in the file it begins.
+        sha256: Of the piece.
+        size_bytes: Of the piece.
+    """
+
+    upload_id: str
+    offset_bytes: int
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadGrant:
     """An unguessable name under ``/download/`` that belongs to one attempt.
 

@@ -15,6 +15,7 @@ class RetentionClass(StrEnum):
     EVENTS = "events"
     CYCLES = "cycles"  # recorded cycles, explanations, rewards of scorers
     HCL = "hcl"  # texts of jobs
+    UPLOADS = "uploads"  # uploads that have begun and do not go on
     RESULTS = "results"  # files that tasks uploaded; the reports stay
     FILES = "files"  # files of users, and content that benchmarks were run with
     BENCHMARKS = "benchmarks"  # whole benchmarks with all that belongs to them

@@ -29,6 +29,7 @@ from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.store import Store, UnitOfWork
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
+from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Simulations",
     "Store",
     "UnitOfWork",
+    "Uploads",
     "UrlFetcher",
     "UsageCounts",
     "WebhookPost",

@@ -20,6 +20,7 @@ from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
+from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
 
@@ -45,6 +46,7 @@ class UnitOfWork(Protocol):
     usage: UsageCounts
     scenarios: Scenarios
     simulations: Simulations
+    uploads: Uploads
 
 
 _Result = TypeVar("_Result")

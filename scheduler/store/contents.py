@@ -24,6 +24,7 @@ from edgeyard.scheduler.store.tables import (
     reports,
     result_files,
     schedules,
+    upload_pieces,
     user_files,
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
@@ -47,7 +48,10 @@ _NAMED = (
 _SHA256 = bindparam("sha256", type_=Text)
 _REFERENCED = select(
     or_(
-        *(exists().where(table.c.sha256 == _SHA256) for table in (user_files, result_files)),
+        *(
+            exists().where(table.c.sha256 == _SHA256)
+            for table in (user_files, result_files, upload_pieces)
+        ),
         exists().where(
             grants.c.sha256 == _SHA256,
             attempts.c.benchmark_id == grants.c.benchmark_id,

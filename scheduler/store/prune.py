@@ -64,6 +64,8 @@ from edgeyard.scheduler.store.tables import (
     result_files,
     reward_rounds,
     schedules,
+    upload_pieces,
+    uploads,
     user_files,
 )
 from edgeyard.scheduler.store.transaction import Row, Transaction, among
@@ -307,6 +309,29 @@ def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -
     return gone.rowcount
 
 
+_PIECES = select(upload_pieces).where(among(upload_pieces.c.upload_id))
+_LEFT = (
+    delete(uploads)
+    .where(
+        uploads.c.upload_id == bindparam("id", type_=Text),
+        uploads.c.touched_at == bindparam("at", type_=UtcTime),
+    )
+    .returning(uploads)
+)
+
+
+def _remove_uploads(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+    """Remove uploads that got no piece since they were read, with their pieces."""
+    gone = [left for row in rows for left in tx.changed(_LEFT, {"id": row["k1"], "at": row["k0"]})]
+    owners = {row["upload_id"]: row["user_id"] for row in gone}
+    if not owners:
+        return 0
+    pieces = tx.rows(_PIECES, {"ids": sorted(cast("list[str]", list(owners)))})
+    _forget_names(tx, [{**row, "user_id": owners[row["upload_id"]]} for row in pieces])
+    tx.run(delete(upload_pieces).where(among(upload_pieces.c.upload_id)), {"ids": [*owners]})
+    return len(gone)
+
+
 def _has(table: Table, *where: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
     """Return whether a deleted benchmark has such rows."""
     return exists().where(table.c.benchmark_id == deleted_benchmarks.c.benchmark_id, *where)
@@ -437,6 +462,14 @@ RULES: Mapping[str, Rule] = {
         where=and_(text(HAS_HCL), attempts.c.ended_at < _BEFORE),
         kept=_of_live(attempts.c.benchmark_id),
         size=func.length(attempts.c.hcl),
+    ),
+    "uploads": _rule(
+        _KINDS.UPLOADS,
+        [uploads.c.touched_at, uploads.c.upload_id],
+        _remove_uploads,
+        where=uploads.c.touched_at < _BEFORE,
+        size=uploads.c.offset_bytes,
+        step=_FEW,
     ),
     "result_files": _rule(
         _KINDS.RESULTS,

@@ -55,6 +55,7 @@ from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
+from edgeyard.scheduler.store.uploads import SqlUploads
 from edgeyard.scheduler.store.usage import SqlUsage
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
 from edgeyard.scheduler.store.write_queue import WriteQueue
@@ -115,6 +116,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.usage = SqlUsage(tx)
         self.scenarios = SqlScenarios(tx)
         self.simulations = SqlSimulations(tx)
+        self.uploads = SqlUploads(tx)
 
 
 class SqlStore(Store):

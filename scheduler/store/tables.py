@@ -368,6 +368,29 @@ user_files = Table(
 Index("ix_user_files_name", user_files.c.user_id, user_files.c.name, user_files.c.created_at)
 Index("ix_user_files_user", user_files.c.user_id, user_files.c.created_at)
 
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("upload_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("offset_bytes", BigInteger, nullable=False),
+    Column("touched_at", UtcTime, nullable=False),
+)
+Index("ix_uploads_user", uploads.c.user_id, uploads.c.sha256)
+Index("ix_uploads_touched_at", uploads.c.touched_at, uploads.c.upload_id)
+
+upload_pieces = Table(
+    "upload_pieces",
+    metadata,
+    Column("upload_id", Text, primary_key=True),
+    Column("offset_bytes", BigInteger, primary_key=True),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
+)
+
 grants = Table(
     "grants",
     metadata,
