@@ -31,7 +31,7 @@ _COUNTED_BY_ADDRESS = frozenset(
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-_SECURITY = [
+SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -40,6 +40,7 @@ _SECURITY = [
         b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
     ),
 ]
+"""Of every answer that does not set them itself."""
 
 
 class RequestMiddleware:
@@ -68,7 +69,7 @@ class RequestMiddleware:
                 own = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *(header for header in _SECURITY if header[0] not in own),
+                    *(header for header in SECURITY_HEADERS if header[0] not in own),
                     (b"x-request-id", request_id.encode("ascii")),
                 ]
             await send(message)

@@ -155,8 +155,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(EdgeyardError)
     async def ours(request: Request, error: EdgeyardError) -> Response:
         guessed = isinstance(error, NotFound) and request.url.path.startswith("/download/")
-        if guessed or isinstance(error, NotAuthenticated):
-            rate_limits: RateLimits = request.app.state.rate_limits
+        rate_limits: RateLimits | None = getattr(request.app.state, "rate_limits", None)
+        if rate_limits is not None and (guessed or isinstance(error, NotAuthenticated)):
             try:
                 rate_limits.count_failure(request.scope)
             except RateLimited as limited:

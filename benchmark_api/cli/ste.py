@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-import tempfile
 import time
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -27,21 +25,16 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import Db
 from edgeyard.benchmark_api.cli.sim_reports import progress
-from edgeyard.benchmark_api.scenario_db import scenario_named
+from edgeyard.benchmark_api.scenario_db import opened_db, scenario_named
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from edgeyard.scheduler.framework.policy import Policy
-    from edgeyard.scheduler.framework.registry import Plugins
     from edgeyard.scheduler.sim.scenario import Scenario
-    from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
+    from edgeyard.scheduler.sim.ste.controller import RoundReport
+    from edgeyard.scheduler.sim.ste.driver import Progress, RunDriver
     from edgeyard.scheduler.sim.ste.runs import RunFolder
-    from edgeyard.scheduler.sim.ste.scheduling import Trainer
-
-UNSEEN = 1_000_000
-"""Distance of the seeds that a trained model is judged on from those that it was trained on."""
 
 RunsDir = Annotated[
     Path | None,
@@ -146,11 +139,8 @@ def run(
     all registered schedulers to the final decisions, by the same decision core as the server.
     Ctrl-C ends after the last finished episode; --resume goes on with it.
     """
-    from edgeyard.plugins.builtin import registry
-    from edgeyard.scheduler.framework.policy import load_policy
     from edgeyard.scheduler.sim.scenario import scenario_hash
-    from edgeyard.scheduler.sim.ste import training
-    from edgeyard.scheduler.sim.ste.runs import CHECKPOINT_FILE, FROZEN_FILE, episode_to_json
+    from edgeyard.scheduler.sim.ste.driver import model_path, new_record
 
     runs = _runs(runs_dir)
     if resume:
@@ -160,116 +150,54 @@ def run(
         scenario, policy, train = record["scenario_ref"], record["policy"], record["train"]
         models = Path(record["models"]) if record["models"] else None
         episodes = record["episodes_wanted"]
-        record["state"] = "running"
     elif not scenario:
         raise InvalidInput.at("SCENARIO", "is missing", "a file, or a name of the ScenarioDB")
     if new and not train:
         raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
-    if bool(twin) != bool(scheduler) or (twin and train):
-        reason = "goes with --scheduler, and without --train: models are trained in one process"
-        raise InvalidInput.at("--twin", reason, "both URLs, or neither")
-    if train and models is None:
+    if bool(twin) != bool(scheduler):
+        raise InvalidInput.at("--twin", "goes with --scheduler", "both URLs, or neither")
+    if twin and models is not None:
+        reason = "the scheduler service has the models"
+        raise InvalidInput.at("--models", reason, "--models of `edgeyard ste serve scheduler`")
+    if train and models is None and not twin:
         raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
+    if train and models is not None:
+        model_path(models, train, new=new or bool(resume))
     found = scenario_named(scenario, db)
     if not resume:
-        base = found.seed if seed is None else seed
-        record = {
-            "run_id": f"ste-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(3)}",
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "state": "running",
-            "scenario": found.name,
-            "scenario_ref": scenario,
-            "scenario_sha256": scenario_hash(found),
-            "policy": policy,
-            "seed": base,
-            "train": train,
-            "models": str(models.absolute()) if models else "",
-            "max_rounds": rounds,
-            "episodes_wanted": episodes,
-            "episodes": [],
-            "judgement": None,
-        }
+        record = new_record(
+            found,
+            reference=scenario,
+            policy=policy,
+            episodes=episodes,
+            seed=seed,
+            max_rounds=rounds,
+            train=train,
+            models=str(models.absolute()) if models else "",
+            judged=judged,
+        )
     elif record["scenario_sha256"] != scenario_hash(found):
         raise InvalidInput.at("--resume", f"{scenario} has changed since", "the same scenario")
-    run_id = str(record["run_id"])
-    trainer: training.PolicyGradient | None = None
-    chosen = load_policy(policy)
-    manifest_path = models / f"{train}.toml" if models and train else None
-    if manifest_path is not None:
-        if new and not resume:
-            training.new_model(train, manifest_path.parent)
-        if not manifest_path.exists():
-            known = ", ".join(sorted(each.stem for each in manifest_path.parent.glob("*.toml")))
-            raise InvalidInput.at(
-                "--train",
-                f"there is no model {train!r} in {models}",
-                f"{known or 'none'}, or --new",
-            )
-        manifest, network = training.load_trainable(manifest_path)
-        state = training.TrainingState(network=network)
-        if resume and (runs.path(run_id) / CHECKPOINT_FILE).exists():
-            state = training.read_checkpoint(runs.path(run_id) / CHECKPOINT_FILE)
-        trainer = training.PolicyGradient(manifest, state)
-    known_plugins = registry(models=models)
-    plugins = known_plugins.resolve(chosen)
-    runs.save(record)
-    if trainer is not None and not resume:
-        training.write_checkpoint(runs.path(run_id) / FROZEN_FILE, trainer.state)
-    controller = (
-        _remote_controller(found, twin, scheduler)
-        if twin
-        else _controller(found, chosen, plugins, trainer)
-    )
+    else:
+        record["judged"] = judged
     reports: list[RoundReport] = []
     try:
-        with progress() as advanced:
-            for number in range(len(record["episodes"]), episodes):
-                episode = controller.episode(
-                    found.name,
-                    run=run_id,
-                    episode=number,
-                    seed=record["seed"] + number,
-                    train=train,
-                    max_rounds=record["max_rounds"],
-                    on_round=partial(
-                        _keep,
-                        reports,
-                        shown,
-                        partial(advanced, f"episode {number + 1} of {episodes}"),
-                    ),
-                )
-                record["episodes"].append(episode_to_json(episode))
-                if trainer is not None:
-                    path = runs.path(run_id) / CHECKPOINT_FILE
-                    training.write_checkpoint(path, trainer.state)
-                runs.save(record)
-            if trainer is not None and manifest_path is not None:
-                record["judgement"] = _judge(
-                    trainer, runs.path(run_id) / FROZEN_FILE, found, chosen, plugins,
-                    range(record["seed"] + UNSEEN, record["seed"] + UNSEEN + judged),
-                )  # fmt: skip
-                learned = replace(
-                    trainer.manifest,
-                    version=trainer.manifest.version + 1,
-                    trained_on=f"run {run_id}: {episodes} episodes of {found.name}",
-                )
-                training.write_model(manifest_path, learned, trainer.state.network)
-                record["model_version"] = learned.version
+        with _driver_of(found, runs, policy, models, twin, scheduler) as driver, progress() as bar:
+
+            def on_round(number: int) -> Progress:
+                advanced = partial(bar, f"episode {number + 1} of {episodes}")
+                return partial(_keep, reports, shown, advanced)
+
+            driver.execute(
+                record, scenario=found.name, new=new, resume=bool(resume), on_round=on_round
+            )
     except KeyboardInterrupt:
-        record["state"] = "cancelled"
-        runs.save(record)
         echo(
             f"Cancelled after {len(record['episodes'])} episodes. Go on with: "
-            f"edgeyard ste run --resume {run_id}",
+            f"edgeyard ste run --resume {record['run_id']}",
             err=True,
         )
         raise
-    except BaseException:
-        record["state"] = "failed"
-        runs.save(record)
-        raise
-    record["state"] = "completed"
-    runs.save(record)
     if as_json:
         emit_json({**record, "rounds": [_round_json(each) for each in reports]})
         return
@@ -284,59 +212,121 @@ class Service(StrEnum):
 
     TWIN = "twin"
     SCHEDULER = "scheduler"
+    SCENARIOS = "scenarios"
+    CONTROLLER = "controller"
+
+
+_PORTS = {
+    Service.TWIN: 8081,
+    Service.SCHEDULER: 8082,
+    Service.SCENARIOS: 8083,
+    Service.CONTROLLER: 8084,
+}
 
 
 def serve(
     service: Annotated[Service, typer.Argument(help="Which service.")],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port to listen on; 0: a free one; default: 8081 of the twin, 8082 of the "
+            "scheduler, 8083 of the scenarios, 8084 of the controller.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     twin: Annotated[
-        str, typer.Option(metavar="URL", help="The digital twin, for the scheduler.")
-    ] = "",
+        str,
+        typer.Option(metavar="URL", help="The digital twin, for the scheduler and the controller."),
+    ] = "http://127.0.0.1:8081",
+    scheduler: Annotated[
+        str, typer.Option(metavar="URL", help="The scheduler controller, for the controller.")
+    ] = "http://127.0.0.1:8082",
+    scenarios: Annotated[
+        str, typer.Option(metavar="URL", help="The ScenarioDB, for the controller.")
+    ] = "http://127.0.0.1:8083",
     policy: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Its scorers are the registered schedulers.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Its scorers are the registered schedulers of the scheduler controller.",
+        ),
     ] = "learned",
     models: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of registered models.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of registered models, which the scheduler controller trains.",
+        ),
     ] = None,
+    runs_dir: RunsDir = None,
+    db: Db = None,
 ) -> None:
-    """Serve the digital twin or the scheduler controller by itself.
+    """Serve one of the test environment's services by itself.
 
-    Callers send the token of the variable EDGEYARD_STE_TOKEN; without a token the service listens
-    on loopback addresses alone.
+    twin: the digital twin; scheduler: the scheduler controller with its models; scenarios: the
+    ScenarioDB; controller: starts runs on the other three. Each has Swagger UI at /docs. Callers
+    send the token of EDGEYARD_STE_TOKEN (or of the file EDGEYARD_STE_TOKEN_FILE); without a token
+    a service listens on loopback addresses alone.
     """
-    import os
+    from contextlib import ExitStack
 
-    import uvicorn
-
-    from edgeyard.benchmark_api import ste_services
+    from edgeyard.benchmark_api.ste_services import clients, common
+    from edgeyard.benchmark_api.ste_services.controller import RunQueue, controller_app
+    from edgeyard.benchmark_api.ste_services.scenarios import scenario_app
+    from edgeyard.benchmark_api.ste_services.scheduler import scheduler_app
+    from edgeyard.benchmark_api.ste_services.twin import twin_app
+    from edgeyard.scheduler.sim.ste.controller import Controller
+    from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
+    from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
-    token = os.environ.get("EDGEYARD_STE_TOKEN", "")
-    if not token and host not in ("127.0.0.1", "::1", "localhost"):
-        reason = f"{host} is reached by others, and EDGEYARD_STE_TOKEN states no token"
-        raise InvalidInput.at("--host", reason, "127.0.0.1, or a token")
-    if service is Service.TWIN:
-        uvicorn.run(ste_services.twin_app(DigitalTwin(), token), host=host, port=port)
-        return
-    if not twin:
-        raise InvalidInput.at("--twin", "is missing", "the URL of the digital twin")
-    import httpx
+    token = common.ste_token()
+    common.check_address(host, token)
+    with ExitStack() as opened:
+        if service is Service.TWIN:
+            app = twin_app(DigitalTwin(), token)
+        elif service is Service.SCENARIOS:
+            app = scenario_app(opened.enter_context(opened_db(db)), token)
+        else:
+            twins = opened.enter_context(clients.service_client(twin, token, "--twin"))
+            if service is Service.SCHEDULER:
+                from edgeyard.plugins.builtin import registry
+                from edgeyard.plugins.scorers.learned import load_learned
+                from edgeyard.scheduler.framework.policy import load_policy
 
-    from edgeyard.plugins.builtin import registry
-    from edgeyard.scheduler.framework.policy import load_policy
-    from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
-
-    chosen = load_policy(policy)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=twin, headers=headers, timeout=60.0) as client:
-        controller = SchedulerController(
-            ste_services.HttpTwin(client),
-            chosen,
-            registry(models=models).resolve(chosen),
-            monotonic_s=time.monotonic,
-        )
-        uvicorn.run(ste_services.scheduler_app(controller, token), host=host, port=port)
+                chosen = load_policy(policy)
+                deciding = SchedulerController(
+                    clients.HttpTwin(twins),
+                    chosen,
+                    registry(models=models).resolve(chosen),
+                    monotonic_s=time.monotonic,
+                )
+                runs = _runs(runs_dir)
+                training = None
+                if models is not None:
+                    training = LocalTraining(deciding, models, runs, load_learned)
+                app = scheduler_app(deciding, token, training)
+            else:
+                decides = opened.enter_context(
+                    clients.service_client(scheduler, token, "--scheduler")
+                )
+                source = clients.HttpScenarios(
+                    opened.enter_context(clients.service_client(scenarios, token, "--scenarios"))
+                )
+                controlling = Controller(
+                    source, clients.HttpTwin(twins), clients.HttpScheduling(decides)
+                )
+                driver = RunDriver(controlling, _runs(runs_dir), clients.HttpTraining(decides))
+                queue = RunQueue(
+                    driver,
+                    source,
+                    _runs(runs_dir),
+                    lambda: clients.HttpScheduling(decides).policy().name,
+                )
+                app = controller_app(queue, token)
+        common.serve(app, host, _PORTS[service] if port is None else port)
 
 
 def list_(runs_dir: RunsDir = None, as_json: AsJson = False) -> None:
@@ -364,7 +354,11 @@ def show_(
     if plot is not None:
         if not plot.absolute().parent.is_dir():
             raise InvalidInput.at("--plot", f"there is no folder {plot.absolute().parent}")
-        _plot(found, plot)
+        from edgeyard.benchmark_api.ste_services.curves import curve_png
+
+        image = curve_png(found)
+        with open_atomically(plot) as file:
+            file.write(image)
     if as_json:
         emit_json(found)
     else:
@@ -390,78 +384,52 @@ class _Only:
         return self._scenario
 
 
-def _controller(
-    scenario: Scenario, policy: Policy, plugins: Plugins, trainer: Trainer | None = None
-) -> Controller:
+def _driver(scenario: Scenario, runs: RunFolder, policy: str, models: Path | None) -> RunDriver:
+    """Return the driver of an environment in this process."""
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.plugins.scorers.learned import load_learned
+    from edgeyard.scheduler.framework.policy import load_policy
     from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, LocalTwin
+    from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
     from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
-    twin = LocalTwin(DigitalTwin())
-    scheduling = SchedulerController(
-        twin, policy, plugins, monotonic_s=time.monotonic, trainer=trainer
+    chosen, twin = load_policy(policy), LocalTwin(DigitalTwin())
+    scheduler = SchedulerController(
+        twin, chosen, registry(models=models).resolve(chosen), monotonic_s=time.monotonic
     )
-    return Controller(_Only(scenario), twin, LocalScheduling(scheduling))
+    training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
+    controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
+    return RunDriver(controller, runs, training)
 
 
-def _remote_controller(scenario: Scenario, twin: str, scheduler: str) -> Controller:
-    """Return a controller of services; their connections last as long as the process."""
-    import os
-
-    import httpx
-
-    from edgeyard.benchmark_api.ste_services import HttpScheduling, HttpTwin
+@contextmanager
+def _driver_of(
+    scenario: Scenario,
+    runs: RunFolder,
+    policy: str,
+    models: Path | None,
+    twin: str,
+    scheduler: str,
+) -> Iterator[RunDriver]:
+    """Yield the driver of services, or of an environment in this process."""
+    if not twin:
+        yield _driver(scenario, runs, policy, models)
+        return
+    from edgeyard.benchmark_api.ste_services import clients
+    from edgeyard.benchmark_api.ste_services.common import ste_token
     from edgeyard.scheduler.sim.ste.controller import Controller
+    from edgeyard.scheduler.sim.ste.driver import RunDriver
 
-    token = os.environ.get("EDGEYARD_STE_TOKEN", "")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    twin_client, scheduler_client = (
-        httpx.Client(base_url=url, headers=headers, timeout=60.0) for url in (twin, scheduler)
-    )
-    return Controller(_Only(scenario), HttpTwin(twin_client), HttpScheduling(scheduler_client))
-
-
-def _judge(
-    trainer: Any, frozen: Path, scenario: Scenario, policy: Policy, plugins: Plugins, seeds: range
-) -> dict[str, object] | None:
-    """Compare the model after and before the training on unseen seeds, each deciding alone."""
-    import numpy as np
-
-    from edgeyard.plugins.scorers.learned import load_learned
-    from edgeyard.scheduler.framework.registry import Seat
-    from edgeyard.scheduler.sim.metrics import compare
-    from edgeyard.scheduler.sim.ste import training
-
-    if not seeds:
-        return None
-    found = []
-    with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
-        for name, network in (
-            ("trained", trainer.state.network),
-            ("frozen", training.read_checkpoint(frozen).network),
-        ):
-            path = Path(folder) / f"{name}.toml"
-            training.write_model(path, trainer.manifest, network)
-            alone = replace(plugins, scorers=(Seat(scorer=load_learned(path)),), evaluator=None)
-            controller = _controller(scenario, policy, alone)
-            found.append(
-                np.array(
-                    [
-                        controller.episode(
-                            scenario.name, run=name, episode=number, seed=seed
-                        ).figures.mean_turnaround_s
-                        for number, seed in enumerate(seeds)
-                    ]
-                )
-            )
-    comparison = asdict(compare(found[0], found[1]))
-    return {
-        "figure": "mean_turnaround_s",
-        "seeds": list(seeds),
-        "trained": found[0].tolist(),
-        "frozen": found[1].tolist(),
-        **comparison,
-    }
+    token = ste_token()
+    with (
+        clients.service_client(twin, token, "--twin") as twins,
+        clients.service_client(scheduler, token, "--scheduler") as decides,
+    ):
+        controller = Controller(
+            _Only(scenario), clients.HttpTwin(twins), clients.HttpScheduling(decides)
+        )
+        yield RunDriver(controller, runs, clients.HttpTraining(decides))
 
 
 def _keep(
@@ -524,30 +492,6 @@ def _show(record: dict[str, Any]) -> None:
             f"by {change['mean']:.1f} s ({change['low']:.1f} to {change['high']:.1f}) on "
             f"{len(judgement['seeds'])} unseen seeds"
         )
-
-
-def _plot(record: dict[str, Any], path: Path) -> None:
-    """Draw turnaround and rewards by episode."""
-    from matplotlib.figure import Figure
-
-    episodes = record["episodes"]
-    numbers = [each["episode"] for each in episodes]
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(numbers, [each["figures"]["mean_turnaround_s"] for each in episodes], marker="o")
-    above.set_ylabel("mean turnaround, s")
-    above.set_title(f"{record['run_id']}: {record['scenario']}")
-    for name in ("evaluator_reward", "outcome_reward"):
-        below.plot(
-            numbers,
-            [each["trained"].get(name) for each in episodes],
-            marker="o",
-            label=name.replace("_", " "),
-        )
-    below.set_ylabel("mean reward")
-    below.set_xlabel("episode")
-    below.legend()
-    figure.savefig(path, format="png")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import math
 from collections.abc import Iterator, Mapping
 
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 
 from edgeyard import __version__
-from edgeyard.benchmark_api import metrics
+from edgeyard.benchmark_api import metrics, swagger
 from edgeyard.benchmark_api.auth import AnyCaller
 from edgeyard.benchmark_api.routes.context import Ctx, Flag
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
@@ -18,7 +17,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
-from edgeyard.errors import EdgeyardError, NotFound
+from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.clock import TOLERANCE_S
 
 router = Router(tags=["service"])
@@ -164,35 +163,10 @@ def figures(caller: AnyCaller, context: Ctx) -> Response:
 @router.get("/docs", include_in_schema=False)
 def reference() -> Response:
     """Swagger UI of the API; nothing is loaded from elsewhere."""
-    return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _PAGE_POLICY})
+    return swagger.page("Edgeyard API")
 
 
 @router.get("/docs/{name}", include_in_schema=False)
 def reference_part(name: str) -> Response:
     """A script or style sheet of Swagger UI."""
-    if name == "start.js":
-        return Response(_START, media_type="text/javascript")
-    if name not in _PARTS:
-        raise NotFound("file", name)
-    path = importlib.resources.files("fastapi_offline") / "static" / name
-    headers = {"Cache-Control": "public, max-age=86400"}
-    return Response(path.read_bytes(), media_type=_PARTS[name], headers=headers)
-
-
-_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
-_START = """\
-SwaggerUIBundle({
-  url: "openapi.json", dom_id: "#page", deepLinking: true, docExpansion: "none", filter: true,
-  validatorUrl: null, persistAuthorization: false,
-});
-"""
-_PAGE = (
-    "<!doctype html><html lang=en><meta charset=utf-8>"
-    "<meta name=viewport content='width=device-width'><title>Edgeyard API</title>"
-    "<link rel=stylesheet href=docs/swagger-ui.css><div id=page></div>"
-    "<script src=docs/swagger-ui-bundle.js></script><script src=docs/start.js></script>"
-)
-_PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+    return swagger.part(name)

@@ -1,53 +1,132 @@
-"""The digital twin and the scheduler controller over HTTP."""
+"""The services of the synthetic test environment over HTTP."""
 
 from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
-import uvicorn
-from fastapi import FastAPI
+import pytest
+from typer.testing import CliRunner
 
-from edgeyard.benchmark_api.ste_services import (
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.ste_services.clients import (
+    HttpScenarios,
     HttpScheduling,
+    HttpTraining,
     HttpTwin,
-    scheduler_app,
-    twin_app,
 )
+from edgeyard.benchmark_api.ste_services.controller import (
+    MAX_WAITING_RUNS,
+    RunQueue,
+    controller_app,
+)
+from edgeyard.benchmark_api.ste_services.scenarios import scenario_app
+from edgeyard.benchmark_api.ste_services.scheduler import scheduler_app
+from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.scorers.learned import load_learned
+from edgeyard.scheduler.sim.scenario import scenario_to_json
 from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
+from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
+from edgeyard.scheduler.sim.ste.runs import RunFolder
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
+from edgeyard.scheduler.sim.ste.steps import Notice, Round
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.store import SqlStore
 from tests.builders.ste import SCENARIO, OneScenario, environment, quick_policy, scenario
+from tests.builders.ste_services import TOKEN, finished, processes, served
 
-TOKEN = "a-token-of-the-test"
+NODE = {"id": "n", "cpu_cores": 1, "memory": 1, "cpu_load": 0, "memory_load": 0}
+
+
+@dataclass
+class Services:
+    """All four, each an app of its own."""
+
+    twin: httpx.Client
+    scheduler: httpx.Client
+    scenarios: httpx.Client
+    controller: httpx.Client
+    models: Path
+    gate: Gate
+
+    def add(self, duration_s: float = 60.0) -> str:
+        """Store the small scenario; return its hash."""
+        answer = self.scenarios.post("/scenarios", json=scenario_to_json(scenario(duration_s)))
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["sha256"])
+
+    def start(self, **wanted: object) -> str:
+        answer = self.controller.post("/runs", json={"scenario": "small", **wanted})
+        assert answer.status_code == 202, answer.text
+        assert answer.headers["location"] == f"/runs/{answer.json()['run_id']}"
+        return str(answer.json()["run_id"])
+
+
+@dataclass
+class Gate(HttpScheduling):
+    """A scheduler controller that a test holds."""
+
+    client: httpx.Client
+    is_open: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.client)
+        self.is_open.set()
+
+    def notify(self, notice: Notice) -> Round:
+        self.reached.set()
+        assert self.is_open.wait(300)
+        return super().notify(notice)
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[httpx.Client]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{listener.getsockname()[1]}",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=60.0,
-        ) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+def all_services(folder: Path, token: str = TOKEN) -> Iterator[Services]:
+    policy = quick_policy()
+    models = folder / "models"
+    with ExitStack() as opened:
+        twin = opened.enter_context(served(twin_app(DigitalTwin(), token), token))
+        deciding = SchedulerController(
+            HttpTwin(twin),
+            policy,
+            registry(entry_points=False).resolve(policy),
+            monotonic_s=time.monotonic,
+        )
+        training = LocalTraining(deciding, models, RunFolder(folder / "trained"), load_learned)
+        scheduler = opened.enter_context(served(scheduler_app(deciding, token, training), token))
+        store = SqlStore(f"sqlite:///{folder}/scenarios.db")
+        opened.callback(store.close)
+        scenarios = opened.enter_context(served(scenario_app(store, token), token))
+        runs = RunFolder(folder / "runs")
+        source, gate = HttpScenarios(scenarios), Gate(scheduler)
+        driver = RunDriver(Controller(source, HttpTwin(twin), gate), runs, HttpTraining(scheduler))
+        app = controller_app(RunQueue(driver, source, runs, lambda: gate.policy().name), token)
+        controller = opened.enter_context(served(app, token))
+        opened.callback(gate.is_open.set)
+        yield Services(twin, scheduler, scenarios, controller, models, gate)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    with all_services(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Services in which nothing runs."""
+    with all_services(tmp_path_factory.mktemp("idle")) as found:
+        found.add()
+        yield found
 
 
 def test_services_decide_as_one_process_does() -> None:
@@ -76,43 +155,258 @@ def test_services_decide_as_one_process_does() -> None:
         assert [step.step for step in each.steps] == list(range(1, 14))
 
 
-def test_separate_processes_do_the_thirteen_steps(tmp_path: Path) -> None:
-    file = tmp_path / "small.toml"
-    file.write_text(SCENARIO.format(duration_s=60.0))
-    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
-        ports = [each.getsockname()[1] for each in (a, b)]
-    twin, scheduler = (f"http://127.0.0.1:{port}" for port in ports)
-    program = [sys.executable, "-m", "edgeyard", "ste"]
-    started = [
-        subprocess.Popen([*program, "serve", *more], stderr=subprocess.DEVNULL)
-        for more in (
-            ["twin", "--port", str(ports[0])],
-            ["scheduler", "--port", str(ports[1]), "--twin", twin, "--policy", "default"],
-        )
-    ]
-    try:
-        for url in (twin, scheduler):
-            _await_health(url, time.monotonic() + 120)
-        done = subprocess.run(
-            [*program, "run", str(file), "--twin", twin, "--scheduler", scheduler, "--json",
-             "--policy", "default", "--steps", "all", "--runs", str(tmp_path / "runs")],
-            capture_output=True, check=True, text=True, timeout=240,
-        )  # fmt: skip
-    finally:
-        for each in started:
-            each.terminate()
-            each.wait(60)
-    rounds = json.loads(done.stdout)["rounds"]
-    assert any(each["answer"]["decisions"] for each in rounds)
+def test_a_run_of_the_controller_does_the_thirteen_steps(services: Services) -> None:
+    sha256 = services.add()
+    run_id = services.start(seed=1, episodes=2)
+    found: Any = finished(services.controller, run_id)
+    assert (found["state"], found["problem"]) == ("completed", "")
+    assert found["scenario_sha256"] == sha256
+    assert found["policy"] == quick_policy().name
+    assert [each["seed"] for each in found["episodes"]] == [1, 2]
+    assert found["episodes"][0]["figures"]["completed"] > 0
+    rounds = services.controller.get(f"/runs/{run_id}/rounds").json()
+    assert rounds[0]["round"] == 0
     for each in rounds:
         assert [step["step"] for step in each["steps"]] == list(range(1, 14))
+    curves = services.controller.get(f"/runs/{run_id}/curves").json()
+    assert curves["mean_turnaround_s"] == [
+        each["figures"]["mean_turnaround_s"] for each in found["episodes"]
+    ]
+    image = services.controller.get(f"/runs/{run_id}/curves.png")
+    assert image.content.startswith(b"\x89PNG")
+    (listed,) = services.controller.get("/runs").json()
+    assert listed["episodes_done"] == 2
+    assert services.controller.post(f"/runs/{run_id}/cancel").status_code == 409
+    assert services.controller.post(f"/runs/{run_id}/resume").status_code == 409
 
 
-def _await_health(url: str, until_s: float) -> None:
-    while True:
-        try:
-            if httpx.get(f"{url}/health_check").status_code == 200:
-                return
-        except httpx.HTTPError:
-            assert time.monotonic() < until_s, f"{url} did not start"
-        time.sleep(0.1)
+def test_the_scheduler_service_trains_its_model_by_the_rewards(services: Services) -> None:
+    services.add(120.0)
+    run_id = services.start(train="mine", new=True, episodes=2, judged=1)
+    found: Any = finished(services.controller, run_id)
+    assert (found["state"], found["problem"]) == ("completed", "")
+    assert found["model_version"] == 2
+    assert len(found["judgement"]["trained"]) == len(found["judgement"]["frozen"]) == 1
+    assert found["episodes"][1]["trained"]["choices"] > 0
+    assert load_learned(services.models / "mine.toml").name == "mine"
+    assert services.scheduler.get("/health_check").json()["training"] == run_id
+    again: Any = finished(services.controller, services.start(train="mine", judged=0))
+    assert again["model_version"] == 3
+
+
+def test_a_cancelled_run_goes_on_where_it_was(services: Services) -> None:
+    services.add()
+    services.gate.is_open.clear()
+    running = services.start(train="mine", new=True, judged=0)
+    assert services.gate.reached.wait(300)
+    waiting = services.start()
+    assert services.controller.get(f"/runs/{waiting}").json()["state"] == "queued"
+    assert services.controller.post(f"/runs/{waiting}/cancel").json()["state"] == "cancelled"
+    assert services.controller.post(f"/runs/{running}/cancel").status_code == 202
+    services.gate.is_open.set()
+    cancelled: Any = finished(services.controller, running)
+    assert (cancelled["state"], cancelled["episodes"]) == ("cancelled", [])
+    assert services.controller.post(f"/runs/{running}/resume").status_code == 202
+    resumed: Any = finished(services.controller, running)
+    assert (resumed["state"], resumed["model_version"]) == ("completed", 2)
+
+
+def test_a_run_that_the_stop_of_the_controller_cut_off_can_be_resumed(tmp_path: Path) -> None:
+    with all_services(tmp_path) as services:
+        services.add()
+        run_id = services.start()
+        finished(services.controller, run_id)
+    record = tmp_path / "runs" / run_id / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "running"}))
+    with all_services(tmp_path) as services:
+        found = services.controller.get(f"/runs/{run_id}").json()
+        assert (found["state"], found["problem"]) == ("cancelled", "the controller was stopped")
+        assert services.controller.post(f"/runs/{run_id}/resume").status_code == 202
+        assert finished(services.controller, run_id)["state"] == "completed"
+
+
+def test_only_so_many_runs_wait(services: Services) -> None:
+    services.add()
+    services.gate.is_open.clear()
+    services.start()
+    assert services.gate.reached.wait(300)
+    for _ in range(MAX_WAITING_RUNS):
+        services.start()
+    refused = services.controller.post("/runs", json={"scenario": "small"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "60")
+    for run in services.controller.get("/runs").json():
+        services.controller.post(f"/runs/{run['run_id']}/cancel")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/scenario"),
+        ({"scenario": "absent"}, "/scenario"),
+        ({"scenario": "../../etc/passwd"}, "/scenario"),
+        ({"scenario": "small", "episodes": 0}, "/episodes"),
+        ({"scenario": "small", "episodes": 10**9}, "/episodes"),
+        ({"scenario": "small", "episodes": 1e999}, ""),
+        ({"scenario": "small", "seed": -1}, "/seed"),
+        ({"scenario": "small", "train": "../x"}, "/train"),
+        ({"scenario": "small", "new": True}, "/new"),
+        ({"scenario": "small", "colour": "red"}, ""),
+    ],
+)
+def test_a_wrong_request_for_a_run_names_its_place(
+    idle: Services, body: dict[str, object], pointer: str
+) -> None:
+    answer = idle.controller.post(
+        "/runs", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert idle.controller.get("/runs").json() == []
+
+
+def test_a_model_that_is_not_there_fails_the_run_with_the_reason(services: Services) -> None:
+    services.add()
+    found: Any = finished(services.controller, services.start(train="absent"))
+    assert found["state"] == "failed"
+    assert "no model 'absent'" in found["problem"]
+
+
+def test_every_service_shows_its_routes_and_reports_errors_alike(idle: Services) -> None:
+    for client, route in (
+        (idle.twin, "/data"),
+        (idle.scheduler, "/notify"),
+        (idle.scenarios, "/scenarios"),
+        (idle.controller, "/runs"),
+    ):
+        anonymous = httpx.Client(base_url=client.base_url)
+        page = anonymous.get("/docs")
+        assert "docs/swagger-ui-bundle.js" in page.text
+        assert "http" not in page.text.replace("http-equiv", "")
+        assert (
+            anonymous.get("/docs/swagger-ui-bundle.js")
+            .headers["content-type"]
+            .startswith("text/javascript")
+        )
+        api = anonymous.get("/openapi.json").json()
+        assert route in api["paths"]
+        references = json.dumps(api).split("#/components/schemas/")[1:]
+        assert {each.partition('"')[0] for each in references} <= set(api["components"]["schemas"])
+        for path, status in ((route, 401), ("/absent", 404), ("/docs/absent", 404)):
+            answer = anonymous.request("POST" if path == "/notify" else "GET", path)
+            assert answer.status_code == status, path
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["status"] == status
+        assert client.get("/health_check").json()["status"] == "ok"
+        anonymous.close()
+
+
+def test_nobody_without_the_token_has_a_body_read(idle: Services) -> None:
+    """The answer comes although the stated body never does."""
+    for client in (idle.twin, idle.scheduler, idle.scenarios, idle.controller):
+        paths = client.get("/openapi.json").json()["paths"]
+        for path, operations in paths.items():
+            for method in operations:
+                with socket.create_connection(
+                    (client.base_url.host, client.base_url.port or 80), timeout=60
+                ) as connection:
+                    connection.sendall(
+                        f"{method.upper()} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                        "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n".encode()
+                    )
+                    assert connection.recv(12) == b"HTTP/1.1 401", f"{method} {path}"
+
+
+@pytest.mark.parametrize("body", [b"{", b"[NaN]", b"[" * 50_000, b"\xff", b'{"x": 1}', b"7"])
+def test_no_service_fails_on_a_body_that_is_none(idle: Services, body: bytes) -> None:
+    for client, path in (
+        (idle.twin, "/"),
+        (idle.scheduler, "/notify"),
+        (idle.scenarios, "/scenarios"),
+        (idle.controller, "/runs"),
+    ):
+        answer = client.post(path, content=body)
+        assert answer.status_code == 422, f"{path}: {answer.text}"
+        assert answer.json()["code"] == "invalid_input"
+        wrong = client.post(path, content=body, headers={"Content-Type": "text/plain"})
+        assert wrong.status_code == 415
+
+
+def test_bodies_are_bounded(idle: Services) -> None:
+    small = DigitalTwin(max_bytes=1000)
+    with served(twin_app(small, TOKEN)) as twin:
+        assert twin.post("/", content=b" " * 1001).status_code == 413
+        assert twin.post("/", json=NODE).json() == {"version": 1}
+    for client, path in ((idle.scheduler, "/notify"), (idle.controller, "/runs")):
+        assert client.post(path, content=b" " * (1 << 17)).status_code == 413
+
+
+def test_pages_of_other_sites_reach_no_service_without_a_token(tmp_path: Path) -> None:
+    with served(twin_app(DigitalTwin()), token="") as twin:
+        assert twin.post("/", json=NODE).status_code == 200
+        host = twin.base_url.netloc.decode()
+        assert twin.get("/data", headers={"Origin": f"http://{host}"}).status_code == 200
+        for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+            answer = twin.get("/data", headers=headers)
+            assert answer.status_code == 403
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_service_that_does_not_answer_fails_the_run_with_its_address(
+    services: Services,
+) -> None:
+    services.add()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    source = HttpScenarios(services.scenarios)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as gone:
+        runs = RunFolder(services.models.parent / "others")
+        driver = RunDriver(Controller(source, HttpTwin(gone), services.gate), runs, None)
+        queue = RunQueue(driver, source, runs, lambda: "default")
+        with served(controller_app(queue, TOKEN)) as controller:
+            run_id = controller.post("/runs", json={"scenario": "small"}).json()["run_id"]
+            found: Any = finished(controller, run_id)
+    assert found["state"] == "failed"
+    assert f"127.0.0.1:{port}" in found["problem"]
+
+
+def test_four_processes_do_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, started = tmp_path / "small.toml", processes(tmp_path)
+    file.write_text(SCENARIO.format(duration_s=60.0))
+    models = str(tmp_path / "models")
+    with ExitStack() as opened:
+        twin = opened.enter_context(started.service("twin"))
+        scenarios = opened.enter_context(
+            started.service("scenarios", "--db", str(tmp_path / "s.db"))
+        )
+        scheduler = opened.enter_context(
+            started.service("scheduler", "--twin", twin, "--policy", "default", "--models", models,
+                            "--runs", str(tmp_path / "trained"))
+        )  # fmt: skip
+        controller = opened.enter_context(
+            started.service("controller", "--twin", twin, "--scheduler", scheduler,
+                            "--scenarios", scenarios, "--runs", str(tmp_path / "runs"))
+        )  # fmt: skip
+        monkeypatch.setenv("EDGEYARD_STE_TOKEN", TOKEN)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(headers=headers, timeout=60.0) as client:
+            content = scenario_to_json(scenario(60.0))
+            assert client.post(f"{scenarios}/scenarios", json=content).status_code == 201
+        with httpx.Client(base_url=controller, headers=headers, timeout=60.0) as client:
+            wanted = {"scenario": "small", "train": "mine", "new": True, "judged": 0}
+            run_id = client.post("/runs", json=wanted).json()["run_id"]
+            found: Any = finished(client, run_id)
+            assert (found["state"], found["problem"]) == ("completed", "")
+            assert found["model_version"] == 2
+            for each in client.get(f"/runs/{run_id}/rounds").json():
+                assert [step["step"] for step in each["steps"]] == list(range(1, 14))
+        # The command line in the controller's place.
+        done = CliRunner().invoke(
+            app,
+            ["ste", "run", str(file), "--twin", twin, "--scheduler", scheduler, "--json",
+             "--train", "mine", "--judge", "0", "--steps", "all", "--runs", str(tmp_path / "own")],
+        )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    own = json.loads(done.stdout)
+    assert own["model_version"] == 3
+    assert any(each["answer"]["decisions"] for each in own["rounds"])

@@ -97,6 +97,9 @@ class SpiedTrainer:
     def trained(self, plugins: Plugins) -> Plugins:
         return plugins
 
+    def judged(self, plugins: Plugins, state: str) -> Plugins:
+        return plugins
+
     def rewarded(self, rewards: Mapping[str, float]) -> None:
         self._record.act("rewarded")
 

@@ -169,6 +169,7 @@ class Controller:
         episode: int,
         seed: int,
         train: str = "",
+        judged: str = "",
         max_rounds: int | None = None,
         on_round: Callable[[RoundReport, float], None] = lambda report, share: None,
         cancelled: Callable[[], bool] = lambda: False,
@@ -181,6 +182,7 @@ class Controller:
             episode: Number of the episode, from 0.
             seed: Of what arrives and fails.
             train: Model that the rewards update; "": none.
+            judged: State of the trained model that decides alone; see `Notice`.
             max_rounds: Stop then; None: go on to the end.
             on_round: Called after each round, with the share of the jobs that have ended.
             cancelled: Asked before each round.
@@ -196,7 +198,7 @@ class Controller:
         last: Round | None = None
         lab: EpisodeLab | None = None
         count = 0
-        for report, lab in self._rounds(scenario, run, episode, seed, train, max_rounds):
+        for report, lab in self._rounds(scenario, run, episode, seed, train, judged, max_rounds):
             if cancelled():
                 raise Cancelled
             last = report.answer
@@ -225,7 +227,14 @@ class Controller:
         )
 
     def _rounds(
-        self, name: str, run: str, episode: int, seed: int, train: str, max_rounds: int | None
+        self,
+        name: str,
+        run: str,
+        episode: int,
+        seed: int,
+        train: str,
+        judged: str,
+        max_rounds: int | None,
     ) -> Iterator[tuple[RoundReport, EpisodeLab]]:
         """Do rounds until the scenario is over; the last one reports the last ends alone."""
         lab: EpisodeLab | None = None
@@ -277,6 +286,7 @@ class Controller:
                 version=version,
                 train=train,
                 ended=ended,
+                judged=judged,
             )
             with log.observe(5) as notified:
                 answer = self._scheduler.notify(notice)

@@ -293,7 +293,7 @@ def read_twin_data(body: bytes) -> TwinData:
     try:
         data = msgspec.convert(tree, TwinData)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+        raise invalid_data(error) from None
     _check(data)
     return data
 
@@ -351,7 +351,8 @@ def _check_time(pointer: str, time: datetime | None) -> None:
         raise InvalidInput.at(pointer, "has no time zone", "RFC 3339, such as 2025-08-13T07:17:14Z")
 
 
-def _invalid(error: msgspec.ValidationError) -> InvalidInput:
+def invalid_data(error: msgspec.ValidationError) -> InvalidInput:
+    """Return what msgspec refused as an error with a JSON pointer."""
     reason, _, path = str(error).partition(" - at `$")
     parts = path.rstrip("`").replace("[", ".").replace("]", "").split(".")
     if reason.startswith("Object missing required field"):

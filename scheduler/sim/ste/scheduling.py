@@ -87,6 +87,18 @@ class Trainer(Protocol):
         """Return the plugins with the explored model in its place."""
         ...
 
+    def judged(self, plugins: Plugins, state: str) -> Plugins:
+        """Return the plugins with the model alone, without exploration.
+
+        Args:
+            plugins: Of the policy.
+            state: ``trained``: as it is now; ``frozen``: as it was before the run.
+
+        Raises:
+            InvalidInput: There is no model of this state.
+        """
+        ...
+
     def rewarded(self, rewards: Mapping[str, float]) -> None:
         """Take in the evaluator's rewards of the scores that were just given."""
         ...
@@ -146,6 +158,11 @@ class SchedulerController:
         self._answers: OrderedDict[tuple[str, int, int], tuple[Notice, Round]] = OrderedDict()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
+    def set_trainer(self, trainer: Trainer | None) -> None:
+        """Replace the trainer of the model that notifications may ask to train."""
+        with self._lock:
+            self._trainer = trainer
+
     def policy(self) -> Policy:
         """The policy that decides."""
         return self._policy
@@ -201,6 +218,11 @@ class SchedulerController:
             raise InvalidInput.at("/train", f"{notice.train!r} is not set up for training", known)
         return self._trainer
 
+    def _judge(self, notice: Notice) -> Trainer:
+        if self._trainer is None:
+            raise InvalidInput.at("/judged", "no model was trained here", '""')
+        return self._trainer
+
     def _round(self, notice: Notice, run: _Run, trainer: Trainer | None) -> Round:
         policy, plugins = self._policy, self._plugins
         log = StepLog(self._monotonic_s, self._wall)
@@ -225,6 +247,8 @@ class SchedulerController:
         )
         if trainer is not None:
             plugins = trainer.trained(plugins)
+        elif notice.judged:
+            plugins = self._judge(notice).judged(plugins, notice.judged)
         rewarded = StepEntry(12, math.nan)
 
         def reward(rewards: Mapping[str, float]) -> None:

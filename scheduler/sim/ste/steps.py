@@ -145,9 +145,12 @@ class Notice(msgspec.Struct, kw_only=True, frozen=True):
     """What the controller reports to the scheduler controller in step 5.
 
     Attributes:
+        run: Id of the run; behind a ``/``, which part of it: after a resume, or of its judgement.
         version: Of the twin's state.
         train: The model that the rewards of step 12 update; "": none.
         ended: Nothing is decided any more in this episode: what is learned is applied now.
+        judged: ``trained`` or ``frozen``: the model that was trained here decides alone and learns
+            nothing, as it is now or as it was before; "": the policy decides.
     """
 
     run: str
@@ -156,6 +159,7 @@ class Notice(msgspec.Struct, kw_only=True, frozen=True):
     version: int
     train: str = ""
     ended: bool = False
+    judged: str = ""
 
 
 class Decision(msgspec.Struct, kw_only=True, frozen=True):

@@ -17,8 +17,9 @@ other.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import Scorer, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins, Seat
 from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
@@ -105,8 +106,25 @@ class TrainingState:
 class PolicyGradient:
     """The trainer of one model; see the module. Not thread-safe: the scheduler controller locks."""
 
-    def __init__(self, manifest: Manifest, state: TrainingState) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        state: TrainingState,
+        *,
+        frozen: Network | None = None,
+        load: Callable[[Path], Scorer] | None = None,
+    ) -> None:
+        """Take a model.
+
+        Args:
+            manifest: As it was registered.
+            state: What it has learned so far.
+            frozen: The model before its training, for the judgement.
+            load: Loads a model as a scorer, for the judgement.
+        """
         self._manifest = manifest
+        self._frozen, self._load = frozen, load
+        self._judged: tuple[str, int, Scorer] | None = None
         self.state = state
         self._scorer = _Exploring(manifest, state.network)
         self._waiting: dict[str, _Choice] = {}
@@ -129,6 +147,18 @@ class PolicyGradient:
             plugins,
             scorers=(Seat(scorer=self._scorer), *(replace(seat, weight=0.0) for seat in others)),
         )
+
+    def judged(self, plugins: Plugins, state: str) -> Plugins:
+        """See `Trainer.judged`."""
+        networks = {"trained": self.state.network, "frozen": self._frozen}
+        network = networks.get(state)
+        if network is None or self._load is None:
+            raise InvalidInput.at("/judged", f"there is no {state!r} model", "trained, frozen")
+        if self._judged is None or self._judged[:2] != (state, self.state.steps):
+            with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
+                path = write_model(Path(folder) / f"{self.name}.toml", self._manifest, network)
+                self._judged = state, self.state.steps, self._load(path)
+        return replace(plugins, scorers=(Seat(scorer=self._judged[2]),), evaluator=None)
 
     def rewarded(self, rewards: Mapping[str, float]) -> None:
         """See `Trainer.rewarded`."""

@@ -1,0 +1,1 @@
+"""The services of the synthetic test environment, each an app of its own."""

@@ -1,0 +1,98 @@
+"""The ScenarioDB as a service: scenarios as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+import msgspec
+from fastapi import FastAPI, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.body import parse_object
+from edgeyard.benchmark_api.ste_services.common import (
+    accepts,
+    add_health,
+    read_body,
+    service_app,
+)
+from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.sim.scenario import (
+    built_in_scenarios,
+    load_scenario,
+    scenario_from_json,
+    scenario_hash,
+    scenario_to_json,
+)
+from edgeyard.scheduler.sim.stored import stored_scenario
+
+MAX_SCENARIO_BYTES = 32 << 20
+
+
+class BuiltInScenarios(msgspec.Struct, kw_only=True):
+    """Scenarios that Edgeyard brings."""
+
+    names: list[str]
+
+
+def scenario_app(store: Store, token: str = "") -> FastAPI:
+    """Return the app of the ScenarioDB."""
+    router = Router(tags=["scenarios"])
+    add_health(router, "scenarios")
+
+    @router.get("/scenarios")
+    def list_scenarios(
+        name: Annotated[str | None, Query(max_length=500)] = None,
+        tag: Annotated[list[str], Query(max_length=50)] = [],  # noqa: B006  # FastAPI's own way
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cursor: Annotated[str | None, Query(max_length=500)] = None,
+    ) -> Answer[shapes.ScenarioPage]:
+        """Stored scenarios, newest first."""
+        with store.read() as uow:
+            found, following = uow.scenarios.page(
+                name=name, world=None, tags=tag, limit=limit, cursor=cursor
+            )
+        items = [msgspec.convert(asdict(each), shapes.Scenario) for each in found]
+        return Answer(shapes.ScenarioPage(items=items, next_cursor=following))
+
+    @router.get("/built_in")
+    def built_in() -> Answer[BuiltInScenarios]:
+        """Names of the scenarios that Edgeyard brings."""
+        return Answer(BuiltInScenarios(names=list(built_in_scenarios())))
+
+    @router.get("/scenarios/{scenario}")
+    def content(scenario: str) -> Answer[shapes.JsonObject]:
+        """A scenario as JSON, by its hash, the beginning of it, or its name."""
+        if scenario in built_in_scenarios():
+            found = load_scenario(scenario)
+            return Answer(
+                scenario_to_json(found),
+                headers={"X-Scenario-Sha256": scenario_hash(found)},
+            )
+        with store.read() as uow:
+            stored = uow.scenarios.get(scenario)
+            body = uow.scenarios.body(stored.sha256)
+        raw = cast(shapes.JsonObject, msgspec.Raw(body.encode()))
+        return Answer(raw, headers={"X-Scenario-Sha256": stored.sha256})
+
+    @router.post("/scenarios", status_code=201, openapi_extra=accepts(None))
+    async def add(request: Request) -> Answer[shapes.Scenario]:
+        """Store a scenario; 200 where its content is stored already."""
+        body = await read_body(request, MAX_SCENARIO_BYTES)
+        return await run_in_threadpool(_add, parse_object(body, "application/json"))
+
+    def _add(tree: Mapping[str, object]) -> Answer[shapes.Scenario]:
+        scenario = scenario_from_json(tree, source="the body")
+        stored, text = stored_scenario(
+            scenario, created_at=datetime.now(UTC), source="scenario service"
+        )
+        new = store.transact(lambda uow: uow.scenarios.add(stored, text))
+        with store.read() as uow:
+            found = uow.scenarios.get(stored.sha256)
+        return Answer(msgspec.convert(asdict(found), shapes.Scenario), 201 if new else 200)
+
+    return service_app("ScenarioDB", router, token=token)
