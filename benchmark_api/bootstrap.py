@@ -132,7 +132,7 @@ class System:
     puller: ScenarioPuller | None = None
 
     def start(self) -> None:
-        """Start the engine and what runs beside it."""
+        """Start the engine and the threads that run next to it."""
         self.engine.start()
         if self.puller is not None:
             self.puller.start()

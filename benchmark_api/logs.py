@@ -55,7 +55,7 @@ def configure(level: str, form: str) -> None:
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:
-    """The facts that a call gave beside its message."""
+    """Return the facts that a call gave in addition to its message."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 

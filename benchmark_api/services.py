@@ -121,7 +121,7 @@ class EngineQueries(Protocol):
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[tuple[int, CycleComparison]]:
-        """What shadow policies decided beside recorded cycles, newest first; with their numbers."""
+        """Return what shadow policies decided on recorded cycles, newest first, numbered."""
         ...
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
@@ -178,7 +178,7 @@ class Services:
         confinement: Whether the embedded cluster's runs are confined in all that matters, and in
             words; None: there is no embedded cluster.
         content: Looks into the files of submissions.
-        others: Boards that hosts report beside the inventory's; the same tuple while it is equal.
+        others: Boards that hosts report and the inventory lacks; the same tuple while it is equal.
     """
 
     store: Store

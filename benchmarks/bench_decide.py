@@ -132,7 +132,7 @@ def measure(case: Case) -> dict[str, Any]:
     times: list[float] = []
     parts: dict[str, list[float]] = {}
     for number in range(_REPEATS + 1):
-        history = history.grown(past[len(history) : len(history) + 1])
+        history = history.extended(past[len(history) : len(history) + 1])
         knowledge = Knowledge(runs=history)
         changed = _changed(boards, number)
         hosts = _hosts(changed)

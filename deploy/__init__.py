@@ -1,1 +1,1 @@
-"""What an operator needs beside the package: demo, installers, processes."""
+"""What an operator needs in addition to the package: demo, installers, processes."""

@@ -110,7 +110,7 @@ def start(
     ready: str = "/readyz",
     python: Path | None = None,
 ) -> Server:
-    """``edgeyard up`` with its log beside the data folder; returns when it is ready.
+    """``edgeyard up`` with its log next to the data folder; returns when it is ready.
 
     Args:
         data_dir: Made if need be.

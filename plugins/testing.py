@@ -38,7 +38,7 @@ from edgeyard.scheduler.framework.protocols import (
     ScorerKind,
     UserFilter,
 )
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner, normalize_scores
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
@@ -134,7 +134,7 @@ def snapshot_of(
     Args:
         boards: In the order of the snapshot.
         hosts: Host by board; by default each has one of its own.
-        unknown: Boards that are not on the inventory.
+        unknown: Boards that are not in the inventory.
         offline: Boards that no ready host reports.
         drained: Boards that an operator took out.
         reasons: By board, why it is not usable, in place of the board's own reason.
@@ -484,7 +484,7 @@ class ScorerContract:
         """Shape (pairs,), floats in [0, 1] or NaN, also for nothing at all."""
         for batch in sample_batches():
             runner = PluginRunner()
-            runner.score(Seat(scorer=self.plugin()), 1.0, batch, all_pairs(batch))
+            runner.score(WeightedScorer(scorer=self.plugin()), 1.0, batch, all_pairs(batch))
             assert not runner.faults
 
     def test_the_same_batch_gets_the_same_scores(self) -> None:

@@ -52,8 +52,8 @@ _OVERRIDES = (
 
 
 def _roles(row: Row) -> str:
-    seats = row.get("seats")
-    return ", ".join(str(one) for one in seats) if isinstance(seats, list) else ""
+    roles = row.get("roles")
+    return ", ".join(str(one) for one in roles) if isinstance(roles, list) else ""
 
 
 def policies_list(session: Session) -> None:
@@ -120,10 +120,10 @@ def policies_activate(
         _one(session, benchmark, shadow=shadow, body=body)
         session.report(f"{policy} decides on {benchmark} from now on")
         return
-    seat = "shadow" if shadow else "active"
+    role = "shadow" if shadow else "active"
     answer = session.client.api.request(
         "PUT",
-        f"/v1/policies/{seat}",
+        f"/v1/policies/{role}",
         make_body=lambda: {"json": body},
         idempotent=True,
     ).json()

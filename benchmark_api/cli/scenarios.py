@@ -362,7 +362,7 @@ def _imported(
         from edgeyard.scheduler.sim.importers.alibaba import import_alibaba
 
         if nodes is None:
-            accepted = "--nodes openb_node_list_all_node.csv, which is beside the list of pods"
+            accepted = "--nodes openb_node_list_all_node.csv, from the folder of the list of pods"
             raise InvalidInput.at("--nodes", "is missing", accepted)
         return import_alibaba(file, selection, nodes=nodes, advanced=advanced)
     if nodes is not None and node:

@@ -54,8 +54,8 @@ def scorers_list(
         return
     show(table(rows, _COLUMNS, console().width))
     for row in rows:
-        if row.get("bench_reason"):
-            echo(f"{row['scorer']} is {row['bench_reason']}")
+        if row.get("suspension_reason"):
+            echo(f"{row['scorer']} is {row['suspension_reason']}")
 
 
 def add_to(app: typer.Typer) -> None:

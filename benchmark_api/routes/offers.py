@@ -120,7 +120,8 @@ class Offer:
         joined = self._joined()
         uids = self._uids(asked)
         return [
-            f"no board that is online meets {_told(each)}: the benchmark waits for one that does"
+            f"no board that is online meets {_condition_text(each)}: "
+            "the benchmark waits for one that does"
             for each in asked.constraints
             if _is_published(each.attribute)
             and not any(
@@ -154,11 +155,11 @@ class Offer:
         for number, each in enumerate(asked.constraints):
             fitting_uids = left & self._meeting(asked.family, each)
             if not fitting_uids:
-                values = self._told_values(asked.family, each.attribute, left)
+                values = self._known_values(asked.family, each.attribute, left)
                 return [
                     FieldError(
                         f"/constraints/{number}",
-                        f"{_told(each)} holds for no {who} that fits otherwise",
+                        f"{_condition_text(each)} holds for no {who} that fits otherwise",
                         f"what holds for {each.attribute} of {_listed(values)}",
                     )
                 ]
@@ -199,7 +200,7 @@ class Offer:
             return True  # what it will publish is not known
         return compare(value, each.operator, each.value)
 
-    def _told_values(
+    def _known_values(
         self, family: str, attribute: str, uids: Collection[str]
     ) -> list[AttributeValue]:
         if attribute == _UID:
@@ -227,7 +228,9 @@ class Offer:
         found = []
         for number, each in enumerate(asked.constraints):
             if invalid := constraint_problem(each.attribute, each.operator, each.value):
-                found.append(FieldError(f"/constraints/{number}", f"{_told(each)}: {invalid}"))
+                found.append(
+                    FieldError(f"/constraints/{number}", f"{_condition_text(each)}: {invalid}")
+                )
                 continue
             if each.attribute == _UID or each.attribute in _OF_KIND:
                 met = self._some_meets(
@@ -243,7 +246,7 @@ class Offer:
         self, pointer: str, each: Constraint, asked: JobDescription, who: str
     ) -> FieldError:
         uids = self._uids(asked)
-        values = self._told_values(asked.family, each.attribute, uids)
+        values = self._known_values(asked.family, each.attribute, uids)
         if not values and _is_published(each.attribute):
             joined = self._joined()
             names = sorted(
@@ -257,7 +260,7 @@ class Offer:
             )
         return FieldError(
             pointer,
-            f"{_told(each)} holds for no known {who}",
+            f"{_condition_text(each)} holds for no known {who}",
             f"what holds for {each.attribute} of {_listed(values)}",
         )
 
@@ -317,7 +320,7 @@ def _is_published(attribute: str) -> bool:
     return not (attribute == _UID or attribute in _OF_KIND or attribute.startswith(_CHANGING))
 
 
-def _told(each: Constraint) -> str:
+def _condition_text(each: Constraint) -> str:
     return f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
 
 

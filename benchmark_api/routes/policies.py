@@ -22,7 +22,7 @@ from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicyRole
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim.live import measure_policies
 from edgeyard.scheduler.sim.metrics import RunMetrics
@@ -164,9 +164,9 @@ def policy(
     return Answer(_with_text(context, found.name, found.version, found.text))
 
 
-@router.put("/{seat}", openapi_extra=accepts("PolicyIn"))
+@router.put("/{role}", openapi_extra=accepts("PolicyIn"))
 def activate(
-    seat: PolicySeat, body: Body, caller: Operator, context: Ctx
+    role: PolicyRole, body: Body, caller: Operator, context: Ctx
 ) -> Answer[shapes.PolicyText]:
     """Let a policy decide (`active`), or decide as the shadow of the active one (`shadow`).
 
@@ -181,7 +181,7 @@ def activate(
         stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         uow.policies.activate(
             PolicyActivation(
-                seat=seat,
+                role=role,
                 name=chosen.name,
                 version=chosen.version,
                 text=stored,
@@ -192,7 +192,7 @@ def activate(
         uow.log.append(
             Event(
                 at=now,
-                kind=f"policy.{seat.value}",
+                kind=f"policy.{role.value}",
                 user_id=caller.user_id,
                 data={"policy": chosen.name, "version": chosen.version},
             )
@@ -204,17 +204,17 @@ def activate(
     return Answer(_with_text(context, chosen.name, chosen.version, stored))
 
 
-@router.delete("/{seat}", status_code=204)
-def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
+@router.delete("/{role}", status_code=204)
+def deactivate(role: PolicyRole, caller: Operator, context: Ctx) -> Response:
     """Return to the configured policy (`active`), or end the shadow (`shadow`)."""
     services = context.services
 
     def change(uow: UnitOfWork) -> None:
-        uow.policies.deactivate(seat)
+        uow.policies.deactivate(role)
         uow.log.append(
             Event(
                 at=services.clock.now(),
-                kind=f"policy.{seat.value}",
+                kind=f"policy.{role.value}",
                 user_id=caller.user_id,
                 data={"policy": None},
             )
@@ -330,22 +330,22 @@ def _items(context: Context) -> dict[tuple[str, int], shapes.Policy]:
             name=each.name,
             version=each.version,
             source=each.source,
-            seats=[],
+            roles=[],
             since=None,
             by_user_id=None,
         )
         for key, each in known.items()
     }
-    if PolicySeat.ACTIVE not in activated:
+    if PolicyRole.ACTIVE not in activated:
         configured = policies.configured.policy
         key = configured.name, configured.version
-        found[key] = replace(found[key], seats=[PolicySeat.ACTIVE.value])
+        found[key] = replace(found[key], roles=[PolicyRole.ACTIVE.value])
     for activation in activated.values():
         key = activation.name, activation.version
         found[key] = replace(
             found[key],
-            seats=sorted(
-                seat.value for seat, each in activated.items() if (each.name, each.version) == key
+            roles=sorted(
+                role.value for role, each in activated.items() if (each.name, each.version) == key
             ),
             since=activation.at,
             by_user_id=activation.by_user_id,

@@ -175,7 +175,7 @@ async def receive_form(
         ClientDisconnect: The client went away; nothing is left.
     """
     form = _Form(files, {"file": limit_bytes}, most, urgent, budget)
-    # A part has headers and a boundary beside its content.
+    # A part has headers and a boundary in addition to its content.
     found = await _parse(request, form, most * limit_bytes + MAX_FIELD_BYTES, limit)
     if not found:
         raise BadRequest("the form has no file in a field named 'file'")

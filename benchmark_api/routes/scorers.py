@@ -12,8 +12,8 @@ from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.scheduler.engine.rewards import bench_reason, policy_key
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.engine.rewards import policy_key, suspension_reason
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.rating import RewardRound, ScorerState
 
 router = Router(prefix="/v1/scorers", tags=["policies"])
@@ -31,21 +31,23 @@ def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Answer[shap
         key = policy_key(active.policy)
         states = uow.scoring.states(key)
         last = uow.scoring.rounds(key, limit=rounds) if rounds else ()
-    seats = active.plugins.scorers
+    weighted_scorers = active.plugins.scorers
     found = [
-        states.get(seat.scorer.name, ScorerState(policy=key, scorer=seat.scorer.name))
-        for seat in seats
+        states.get(weighted.scorer.name, ScorerState(policy=key, scorer=weighted.scorer.name))
+        for weighted in weighted_scorers
     ]
-    stated = _shares([seat.weight for seat in seats])
+    stated = _shares([weighted.weight for weighted in weighted_scorers])
     weights = _shares(
         [
-            seat.weight if state.weight is None else state.weight
-            for seat, state in zip(seats, found, strict=True)
+            weighted.weight if state.weight is None else state.weight
+            for weighted, state in zip(weighted_scorers, found, strict=True)
         ]
     )
     items = [
-        _item(seat, state, weight, of_policy, now)
-        for seat, state, weight, of_policy in zip(seats, found, weights, stated, strict=True)
+        _item(weighted, state, weight, of_policy, now)
+        for weighted, state, weight, of_policy in zip(
+            weighted_scorers, found, weights, stated, strict=True
+        )
     ]
     return Answer(shapes.Scorers(policy=key, items=items, rounds=[_round(each) for each in last]))
 
@@ -57,14 +59,14 @@ def _shares(weights: Sequence[float]) -> list[float]:
 
 
 def _item(
-    seat: Seat, state: ScorerState, weight: float, stated: float, now: datetime
+    weighted: WeightedScorer, state: ScorerState, weight: float, stated: float, now: datetime
 ) -> shapes.Scorer:
-    benched = state.benched_until is not None and now < state.benched_until
+    suspended = state.suspended_until is not None and now < state.suspended_until
     return shapes.Scorer(
         scorer=state.scorer,
-        kind=seat.scorer.kind.value,
-        objective=seat.scorer.objective,
-        budget_s=seat.budget_s,
+        kind=weighted.scorer.kind.value,
+        objective=weighted.scorer.objective,
+        budget_s=weighted.budget_s,
         weight=weight,
         stated_weight=stated,
         rounds=state.rounds,
@@ -74,8 +76,8 @@ def _item(
         faults=state.faults,
         last_fault=state.last_fault,
         last_fault_at=state.last_fault_at,
-        benched_until=state.benched_until if benched else None,
-        bench_reason=bench_reason(state) if benched else "",
+        suspended_until=state.suspended_until if suspended else None,
+        suspension_reason=suspension_reason(state) if suspended else "",
     )
 
 

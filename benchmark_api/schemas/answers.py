@@ -811,12 +811,12 @@ class Queue(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A policy; ``seats`` tells whether it decides (active), decides in the shadow, or neither."""
+    """A policy; ``roles`` state whether it decides (active), decides in the shadow, or neither."""
 
     name: str
     version: int
     source: str
-    seats: list[str]
+    roles: list[str]
     since: datetime | None
     by_user_id: str | None
 
@@ -931,8 +931,8 @@ class Scorer(Struct, frozen=True, kw_only=True):
     faults: int
     last_fault: str
     last_fault_at: datetime | None
-    benched_until: datetime | None
-    bench_reason: str
+    suspended_until: datetime | None
+    suspension_reason: str
 
 
 class RewardRound(Struct, frozen=True, kw_only=True):

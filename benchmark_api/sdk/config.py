@@ -48,7 +48,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """One source; a token that stands beside a URL is meant for that URL alone."""
+    """One source of settings; a token that is stated next to a URL is meant for that URL alone."""
 
     source: str
     url: str | None = None
@@ -71,7 +71,7 @@ def client_settings(
 ) -> ClientSettings:
     """Put the sources together.
 
-    A token that a file states beside a URL is sent to that server only: else an ``edgeyard.toml``
+    A token that a file states next to a URL is sent to that server only: else an ``edgeyard.toml``
     in a foreign folder could name a URL of its own and be handed the token of the user's profile.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a benchmark measured, typed, with how far it can be trusted beside it."""
+"""What a benchmark measured, as typed values, each with how far it can be trusted."""
 
 from __future__ import annotations
 

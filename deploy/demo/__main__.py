@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def _start_nomad(data_dir: Path, started: ExitStack) -> LoopbackNomad:
-    """A test bed beside the data folder, with the boards of the embedded cluster on each host."""
+    """Make a test bed next to the data folder, with the embedded cluster's boards on each host."""
     folder = data_dir.with_name(f"{data_dir.name}-nomad")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     testbed = standing.new(folder, find_nomad(), HOSTS, BOARDS, this_machine())

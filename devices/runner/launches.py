@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.warmup import WarmUp
 
 LAUNCHES = 4
-_FIRST_SHARE = 1.25  # it decides how many runs all take, and is often the slowest
+_FIRST_LAUNCH_FACTOR = 1.25  # it decides how many runs all take, and is often the slowest
 MAX_LAUNCHES = 60
 """For a precision."""
 
@@ -46,7 +46,7 @@ MAX_PREPARATION_S = 5.0
 """A model that needs longer until it is warm is launched once."""
 
 _RUNS_FOR_PRECISION = 20
-_S_FOR_PRECISION = 0.25
+_MIN_PRECISION_S = 0.25
 _WARM_LOAD_UP_TO_S = 30.0
 """A model that loads for longer is not loaded twice."""
 
@@ -162,7 +162,7 @@ def profile_in_launch(
 def _common(
     spec: RunSpec, board: BoardFacts, engine_parameters: Mapping[str, object], confined: bool
 ) -> Dict[str, object]:
-    """What every launch is told."""
+    """The options that all launches share."""
     return {
         "path": sys.path,
         "parent": os.getpid(),
@@ -341,12 +341,12 @@ class _Plan:
             )
         if order["precision"] is not None:
             return StopRule(
-                runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_S_FOR_PRECISION, min_runs=1
+                runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_MIN_PRECISION_S, min_runs=1
             )
         return StopRule(
             runs=math.ceil(order["runs"] / LAUNCHES),
             max_s=max_s / LAUNCHES,
-            min_s=_FIRST_SHARE * MIN_MEASURING_S / LAUNCHES,
+            min_s=_FIRST_LAUNCH_FACTOR * MIN_MEASURING_S / LAUNCHES,
         )
 
 

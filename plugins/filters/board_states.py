@@ -54,8 +54,8 @@ BOARD_STATES = (
         reason=WaitingReason.UNKNOWN_BOARD,
         never=True,
         applies=lambda batch: ~batch.snapshot.expected,
-        phrase=lambda batch, board: "is not on the inventory, so it is never used",
-        infeasible="no board that hosts report is on the inventory",
+        phrase=lambda batch, board: "is not in the inventory, so it is never used",
+        infeasible="no board that hosts report is in the inventory",
     ),
     # Another program may use a board. A board that was just released may report the progress of
     # its last task for a moment, and a job that was dispatched to it then would not start.

@@ -23,7 +23,7 @@ from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.forecast import Forecast
@@ -448,7 +448,7 @@ class _CycleRerun:
         plugins = replace(
             then.plugins,
             scorers=tuple(
-                Seat(
+                WeightedScorer(
                     scorer=_RecordedScorer(each, self._cells, part.boards, classes),
                     weight=each.weight,
                 )
@@ -521,7 +521,7 @@ class _CycleRerun:
             pending=pending,
             now=then.now,
             holders=[each for each in then.holders if counts(each)],
-            knowledge=replace(known, entitlements=entitlements, weights={}, benched={}),
+            knowledge=replace(known, entitlements=entitlements, weights={}, suspended={}),
             seed=then.batch.seed,
         )
         return _Part(boards=boards, jobs=jobs, given=given)

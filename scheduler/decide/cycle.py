@@ -40,7 +40,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
-from edgeyard.scheduler.prediction.cool_down import resting
+from edgeyard.scheduler.prediction.cool_down import mark_cooling
 from edgeyard.scheduler.prediction.timeline import Timeline
 
 
@@ -142,7 +142,7 @@ def decide(
         rewarded: Called with the evaluator's rewards, before the aggregator decides by them.
     """
     pending, now = given.pending, given.now
-    snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
+    snapshot = mark_cooling(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s, plugins.lock)
     batch = build_batch(
         snapshot,

@@ -53,18 +53,18 @@ class Explainer:
         """Return each scorer's part in the cycle; it is the same for all benchmarks."""
         scores = self._decided.scores
         answers = {each.scorer: each for each in scores.proposals}
-        seats = {seat.scorer.name: seat for seat in self._decided.plugins.scorers}
+        weighted_scorers = {each.scorer.name: each for each in self._decided.plugins.scorers}
         return tuple(
             ScorerPart(
                 scorer=name,
                 objective=answers[name].objective
                 if name in answers
-                else seats[name].scorer.objective,
+                else weighted_scorers[name].scorer.objective,
                 weight=answers[name].weight if name in answers else 0.0,
                 reward=scores.rewards.get(name),
                 absent=scores.absent.get(name, ""),
             )
-            for name in dict.fromkeys([*seats, *answers])
+            for name in dict.fromkeys([*weighted_scorers, *answers])
         )
 
     def _of_job(self, job: int, row: int) -> tuple[Verdict, ...]:

@@ -47,7 +47,7 @@ def pin_verdict(pin: PinGrace, reason: WaitReason) -> PinVerdict:
     board = PinnedBoard.AVAILABLE
     if reason.reason is WaitingReason.CLUSTER_UNREACHABLE:
         board = PinnedBoard.UNKNOWN
-    elif (reason.reason in _UNAVAILABLE and not reason.promised) or (
+    elif (reason.reason in _UNAVAILABLE and not reason.by_reservation) or (
         pin.is_due and reason.reason in _TAKEN
     ):
         board = PinnedBoard.UNAVAILABLE

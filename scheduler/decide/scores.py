@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
-from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 
 NEUTRAL = 0.5
@@ -45,7 +45,7 @@ def score(
     runner: PluginRunner,
     rewarded: Callable[[Mapping[str, float]], None] | None = None,
 ) -> Scores:
-    """Ask all scorers that are not benched, then the evaluator, then the aggregator.
+    """Ask all scorers that are not suspended, then the evaluator, then the aggregator.
 
     The fallback answers where no scorer does, for single pairs too; if it fails as well, boards of
     which nobody says anything are equal.
@@ -57,15 +57,15 @@ def score(
         runner: Calls them.
         rewarded: Called with the evaluator's rewards, before the aggregator is.
     """
-    learned, benched = batch.knowledge.weights, batch.knowledge.benched
+    learned, suspended = batch.knowledge.weights, batch.knowledge.suspended
     absent: dict[str, str] = {}
     proposals: list[Proposal] = []
-    for seat in plugins.scorers:
-        name = seat.scorer.name
-        if name in benched:
-            absent[name] = benched[name]
+    for weighted in plugins.scorers:
+        name = weighted.scorer.name
+        if name in suspended:
+            absent[name] = suspended[name]
             continue
-        answer = runner.score(seat, learned.get(name, seat.weight), batch, pairs)
+        answer = runner.score(weighted, learned.get(name, weighted.weight), batch, pairs)
         if answer is None:
             absent[name] = str(runner.faults[-1])
         else:
@@ -129,7 +129,7 @@ def _fallback(
     for each in proposals:
         if each.scorer == scorer.name:
             return each
-    return runner.score(Seat(scorer=scorer), 1.0, batch, pairs)
+    return runner.score(WeightedScorer(scorer=scorer), 1.0, batch, pairs)
 
 
 def _filled(

@@ -136,7 +136,7 @@ class Cycle:
         """Record what the shadow policy would have decided; it has no effect.
 
         Apart from `run`, so that a slow shadow delays no attempt of that cycle. It has its own
-        weights, and only scorers that are not benched under it are asked.
+        weights, and only scorers that are not suspended under it are asked.
 
         Args:
             outcome: The cycle to decide again.

@@ -119,7 +119,7 @@ class Decider:
         )
 
     def decide_again(self, given: CycleInput, policy: LoadedPolicy) -> Decision:
-        """Decide what another policy decided, with the weights and benches of this one."""
+        """Decide what another policy decided, with the weights and suspensions of this one."""
         with self._store.read() as uow:
             knowledge = self._scorekeeper.recall(uow, given.knowledge, policy.policy, given.now)
         given = replace(given, knowledge=knowledge)

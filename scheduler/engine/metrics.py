@@ -33,8 +33,8 @@ def observe_scorers(observe: Observe, commit: PolicyCommit) -> None:
     """Report the times and faults of the scorers that one policy asked."""
     result = commit.result
     faults = (*result.faults, *result.overruns)
-    for seat in commit.policy.plugins.scorers:
-        name = seat.scorer.name
+    for weighted in commit.policy.plugins.scorers:
+        name = weighted.scorer.name
         if name in result.seconds:
             observe("scorer_seconds", result.seconds[name], {"scorer": name})
         for cause in FAULT_CAUSES:

@@ -17,7 +17,7 @@ from edgeyard.scheduler.framework.policy import (
     read_policy,
 )
 from edgeyard.scheduler.framework.registry import Plugins, Registry
-from edgeyard.scheduler.model.policies import PolicyActivation, PolicySeat, StoredPolicy
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicyRole, StoredPolicy
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class NamedPolicy:
 
 
 class Policies:
-    """Reads what was activated; one that no longer works leaves its seat to the configured one."""
+    """Reads what was activated; one that no longer works leaves its role to the configured one."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Policies:
         self._registry = registry
         self._adjust = adjust
         self.configured = self._chosen(configured)
-        self._made: dict[PolicySeat, tuple[PolicyActivation, LoadedPolicy | None]] = {}
+        self._made: dict[PolicyRole, tuple[PolicyActivation, LoadedPolicy | None]] = {}
         self._texts: dict[str, LoadedPolicy | None] = {}
 
     def replace(self, other: Policies) -> None:
@@ -182,8 +182,8 @@ class Policies:
     def current(self, uow: UnitOfWork) -> tuple[LoadedPolicy, LoadedPolicy | None]:
         """Return the active policy and its shadow; None: there is no shadow."""
         activated = uow.policies.activated()
-        active = self._of(PolicySeat.ACTIVE, activated) or self.configured
-        return active, self._of(PolicySeat.SHADOW, activated)
+        active = self._of(PolicyRole.ACTIVE, activated) or self.configured
+        return active, self._of(PolicyRole.SHADOW, activated)
 
     def own(self, uow: UnitOfWork) -> Mapping[str, LoadedPolicy]:
         """Who decides benchmarks that wait and have a policy of their own; by benchmark.
@@ -206,24 +206,24 @@ class Policies:
         return found
 
     def _of(
-        self, seat: PolicySeat, activated: Mapping[PolicySeat, PolicyActivation]
+        self, role: PolicyRole, activated: Mapping[PolicyRole, PolicyActivation]
     ) -> LoadedPolicy | None:
-        activation = activated.get(seat)
+        activation = activated.get(role)
         if activation is None:
             return None
-        made = self._made.get(seat)
+        made = self._made.get(role)
         if made is None or made[0] != activation:
-            chosen = self._usable(activation.name, activation.text, seat.value)
-            self._made[seat] = made = (activation, chosen)
+            chosen = self._usable(activation.name, activation.text, role.value)
+            self._made[role] = made = (activation, chosen)
         return made[1]
 
-    def _usable(self, name: str, text: str, seat: str) -> LoadedPolicy | None:
+    def _usable(self, name: str, text: str, role: str) -> LoadedPolicy | None:
         try:
             return self._chosen(parse_policy(text, source=name))
         except ConfigError as error:
             logger.error(
                 "an activated policy can't be used",
-                extra={"event": "policy.unusable", "seat": seat, "why": str(error)},
+                extra={"event": "policy.unusable", "role": role, "why": str(error)},
             )
             return None
 

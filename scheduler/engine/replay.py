@@ -91,7 +91,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
         policy: Another policy; None: its own. Scorers that answered then give the same answers,
             also those whose answers depend on time or on another machine. What was learned of
             scorers belongs to the recorded policy: another one begins with the weights that it
-            states, and with no scorer benched.
+            states, and with no scorer suspended.
 
     Raises:
         ConfigError: A plugin of a policy is not installed.
@@ -99,7 +99,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     given, own = given_of(record), policy_of(record)
     chosen = own if policy is None else policy
     if chosen != own:
-        given = replace(given, knowledge=replace(given.knowledge, weights={}, benched={}))
+        given = replace(given, knowledge=replace(given.knowledge, weights={}, suspended={}))
     then = result_of(record, registry.resolve(own))
     plugins = recorded(record, then, registry.resolve(chosen))
     now = decide(given, chosen, plugins)
@@ -216,7 +216,9 @@ def recorded(record: CycleRecord, then: CycleResult, plugins: Plugins) -> Plugin
 
     return replace(
         plugins,
-        scorers=tuple(replace(seat, scorer=of(seat.scorer)) for seat in plugins.scorers),
+        scorers=tuple(
+            replace(weighted, scorer=of(weighted.scorer)) for weighted in plugins.scorers
+        ),
         fallback=None if plugins.fallback is None else of(plugins.fallback),
     )
 

@@ -1,23 +1,25 @@
-"""What is learned of scorers: rewards, weights, faults, and what their runs' ends say of them.
+"""Rewards of scorers, the weights that follow from them, and suspensions after faults.
 
-Twice a scorer is rewarded, each time by a number in [0, 1], and each time the policy's aggregator
+A scorer is rewarded twice, each time by a number in [0, 1], and each time the policy's aggregator
 changes the weights:
 
-1. In each cycle that places something, by the evaluator: how its answer compares with the others'.
+1. In each cycle that places something, by the evaluator, which compares the scorers' answers.
 2. When a run has ended, by how it ended, whichever policy is active by then::
 
        outcome  = 0 where the board failed, else 1 / (1 + (run_s / expected_s)^4)
-       reward_s = 1/2 + (worth_s - 1/2) (2 outcome - 1)
+       reward_s = 1/2 + (score_s - 1/2) (2 outcome - 1)
 
-   with the worth that the scorer gave to the chosen board, between 0 for its least liked and 1 for
-   its favourite, and the median over the boards that could have been chosen of the run time that
-   was expected. The outcome is 1/2 where it took as long as elsewhere, 0.94 at half the time, 0.06
-   at twice the time. So who liked a board that did well, or disliked one that did badly, gets more
-   than a half; who said nothing of it is not rewarded. Ends that say nothing of the board (the
-   model failed, it was cancelled) and runs of which nothing was expected are passed over.
+   ``score_s`` is the scorer's normalized score of the chosen board, from 0 for its worst board to 1
+   for its best. ``expected_s`` is the median of the predicted run times on the boards that could
+   have been chosen. The outcome is 1/2 for a run as long as expected, 0.94 at half that time, 0.06
+   at twice that time. So a scorer gets more than a half for a high score of a board that did well
+   and for a low score of one that did badly. A scorer without a score of the board is not rewarded.
+   Ends that do not depend on the board (the model failed, it was cancelled) and runs without a
+   prediction are left out.
 
-A scorer that fails `BENCH_AFTER` times in a row is benched: not asked for `BENCH_S`, twice as long
-each further time, `MAX_BENCH_S` at most. Afterwards one more fault benches it again.
+A scorer that fails `SUSPEND_AFTER_FAULTS` times in a row is suspended: it is not asked for
+`SUSPENSION_S`, twice as long each further time, `MAX_SUSPENSION_S` at most. After a suspension one
+more fault suspends it again.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, Scorer
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.estimates import run_times
 
-BENCH_AFTER = 3
-BENCH_S = 300.0
-MAX_BENCH_S = 3600.0
+SUSPEND_AFTER_FAULTS = 3
+SUSPENSION_S = 300.0
+MAX_SUSPENSION_S = 3600.0
 
 SETTLE_S = 5.0
 """Between two checks for runs that ended: nothing waits for them."""
@@ -77,20 +79,20 @@ def _with(knowledge: Knowledge, states: Mapping[str, ScorerState], now: datetime
     return replace(
         knowledge,
         weights={name: each.weight for name, each in states.items() if each.weight is not None},
-        benched={
-            name: bench_reason(each)
+        suspended={
+            name: suspension_reason(each)
             for name, each in states.items()
-            if each.benched_until is not None and now < each.benched_until
+            if each.suspended_until is not None and now < each.suspended_until
         },
     )
 
 
-def bench_reason(state: ScorerState) -> str:
-    """Why it is not asked, and until when."""
-    if state.benched_until is None:
+def suspension_reason(state: ScorerState) -> str:
+    """Return why a scorer is not asked, and until when; "" if it is asked."""
+    if state.suspended_until is None:
         return ""
     return (
-        f"benched until {state.benched_until:%Y-%m-%dT%H:%M:%SZ} after "
+        f"suspended until {state.suspended_until:%Y-%m-%dT%H:%M:%SZ} after "
         f"{state.faults_in_row} faults in a row; the last: {state.last_fault}"
     )
 
@@ -183,8 +185,8 @@ def outcome_rewards(rating: PlacementRating, outcome: Outcome) -> Mapping[str, f
         ratio = min(outcome.run_s / rating.expected_s, 1e6)
         well = 1.0 / (1.0 + ratio**_SHARPNESS)
     return {
-        name: 0.5 + (min(max(worth, 0.0), 1.0) - 0.5) * (2.0 * well - 1.0)
-        for name, worth in rating.worths.items()
+        name: 0.5 + (min(max(score, 0.0), 1.0) - 0.5) * (2.0 * well - 1.0)
+        for name, score in rating.normalized_scores.items()
     }
 
 
@@ -196,7 +198,7 @@ def _learn(
     now: datetime,
     benchmark_id: str = "",
 ) -> None:
-    prior = {seat.scorer.name: seat.weight for seat in plugins.scorers}
+    prior = {weighted.scorer.name: weighted.weight for weighted in plugins.scorers}
     known = uow.scoring.states(key)
     current = {name: each.weight for name, each in known.items() if each.weight is not None}
     weights = PluginRunner(lock=plugins.lock).learn(plugins.aggregator, prior, current, rewards)
@@ -241,13 +243,15 @@ def _ratings(key: str, result: CycleResult, placed: Mapping[str, int]) -> Sequen
             continue
         if row not in expected:
             expected[row] = _expected_s(result, row)
-        worths = {each.scorer: float(each.normalized_scores[pair]) for each in scores.proposals}
+        normalized = {each.scorer: float(each.normalized_scores[pair]) for each in scores.proposals}
         ratings.append(
             PlacementRating(
                 benchmark_id=benchmark_id,
                 attempt=attempt,
                 policy=key,
-                worths={name: worth for name, worth in worths.items() if not math.isnan(worth)},
+                normalized_scores={
+                    name: score for name, score in normalized.items() if not math.isnan(score)
+                },
                 expected_s=expected[row],
             )
         )
@@ -264,7 +268,7 @@ def _expected_s(result: CycleResult, row: int) -> float | None:
 
 def _faults(result: CycleResult) -> Mapping[str, Fault]:
     """The first of each scorer of the policy."""
-    names = {seat.scorer.name for seat in result.decided.plugins.scorers}
+    names = {weighted.scorer.name for weighted in result.decided.plugins.scorers}
     found: dict[str, Fault] = {}
     for fault in (*result.faults, *result.overruns):
         if fault.plugin in names:
@@ -286,11 +290,15 @@ def _faulted(state: ScorerState, fault: Fault, now: datetime) -> ScorerState:
         last_fault=str(fault)[:500],
         last_fault_at=now,
     )
-    if in_row < BENCH_AFTER:
+    if in_row < SUSPEND_AFTER_FAULTS:
         return state
-    bench_s = min(BENCH_S * 2.0 ** min(state.benches, 10), MAX_BENCH_S)
-    return replace(state, benches=state.benches + 1, benched_until=now + timedelta(seconds=bench_s))
+    suspension_s = min(SUSPENSION_S * 2.0 ** min(state.suspensions, 10), MAX_SUSPENSION_S)
+    return replace(
+        state,
+        suspensions=state.suspensions + 1,
+        suspended_until=now + timedelta(seconds=suspension_s),
+    )
 
 
 def _recovered(state: ScorerState) -> ScorerState:
-    return replace(state, faults_in_row=0, benches=0, benched_until=None)
+    return replace(state, faults_in_row=0, suspensions=0, suspended_until=None)

@@ -45,7 +45,7 @@ Factory = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class WeightedScorer:
     """A scorer in a policy.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plugins:
 
     queue_policy: QueuePolicy
     filters: tuple[Filter, ...]
-    scorers: tuple[Seat, ...]
+    scorers: tuple[WeightedScorer, ...]
     aggregator: Aggregator
     fallback: Scorer | None = None
     evaluator: Evaluator | None = None
@@ -191,7 +191,7 @@ class Registry:
             queue_policy=queue_policy,  # type: ignore[arg-type]  # its members were looked at
             filters=filters,  # type: ignore[arg-type]
             scorers=tuple(
-                Seat(scorer=scorer, weight=each.weight, budget_s=each.budget_s)  # type: ignore[arg-type]
+                WeightedScorer(scorer=scorer, weight=each.weight, budget_s=each.budget_s)  # type: ignore[arg-type]
                 for scorer, each in scorers
             ),
             aggregator=aggregator,  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from edgeyard.scheduler.framework.protocols import (
     QueuePolicy,
     UserFilter,
 )
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 
@@ -170,15 +170,17 @@ class PluginRunner:
             return DenyAllLedger(str(self.faults[-1]))
         return ledger
 
-    def score(self, seat: Seat, weight: float, batch: Batch, pairs: Pairs) -> Proposal | None:
+    def score(
+        self, weighted: WeightedScorer, weight: float, batch: Batch, pairs: Pairs
+    ) -> Proposal | None:
         """The scorer's answer; None when it failed."""
 
         def check(scores: NDArray[np.float32]) -> None:
             _shaped(scores, (len(pairs),), "f")
             _in_range(scores)
 
-        scorer = seat.scorer
-        asked = replace(pairs, budget_s=seat.budget_s)
+        scorer = weighted.scorer
+        asked = replace(pairs, budget_s=weighted.budget_s)
         before = self.seconds.get(scorer.name, 0.0)
         facts: dict[str, float] = {}
 
@@ -193,8 +195,8 @@ class PluginRunner:
         if scores is None:
             return None
         took_s = self.seconds.get(scorer.name, 0.0) - before
-        if took_s > seat.budget_s:
-            detail = f"{took_s:.3g} s of {seat.budget_s:g} s"
+        if took_s > weighted.budget_s:
+            detail = f"{took_s:.3g} s of {weighted.budget_s:g} s"
             self.overruns.append(Fault(plugin=scorer.name, cause="timed_out", detail=detail))
         scores = scores.astype(np.float32, copy=False)
         return Proposal(

@@ -1,4 +1,4 @@
-"""What goes with an ONNX file to make it a scorer: a small TOML beside it.
+"""What goes with an ONNX file to make it a scorer: a small TOML next to it.
 
 ::
 
@@ -9,7 +9,7 @@
     output = "log_seconds"           # or "failure", "score"
     quantiles = [0.1, 0.5, 0.9]      # of "log_seconds": one output each
     rank_by = 0.5                    # the one that boards are compared by
-    onnx = "learned_run_time.onnx"   # beside this file
+    onnx = "learned_run_time.onnx"   # in this file's folder
     sha256 = "..."
     trained_on = "benchmarks/data/sweep.csv"
     inputs = [{ column = "log_history_s", mean = 0.7, scale = 1.1 }, { column = "host_cpu?" }]
@@ -143,7 +143,9 @@ class _Reader:
             version=self._whole("version"),
             objective=self._text("objective", _NAME, "a word in lower case"),
             output=Output(output) if output in outputs else Output.SCORE,
-            onnx=self._text("onnx", _FILE, "the plain name of an .onnx file beside the manifest"),
+            onnx=self._text(
+                "onnx", _FILE, "the plain name of an .onnx file in the manifest's folder"
+            ),
             sha256=self._text("sha256", _SHA256, "64 hexadecimal digits"),
             inputs=self._inputs(),
             quantiles=quantiles,

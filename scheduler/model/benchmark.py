@@ -268,13 +268,13 @@ class WaitReason:
     """Why a benchmark waits: a stable code, and a sentence for people.
 
     Attributes:
-        promised: A board is free, but promised to a benchmark before it; known within a cycle,
-            not stored.
+        by_reservation: A board is free, but reserved for a benchmark before it. It is known
+            within a cycle, and not stored.
     """
 
     reason: WaitingReason
     sentence: str
-    promised: bool = field(default=False, compare=False)
+    by_reservation: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

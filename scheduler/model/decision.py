@@ -174,7 +174,7 @@ class Snapshot:
         hosts: Shape (boards,); "" for an expected board that no host reports.
         ram_bytes: Shape (boards,), int64.
         storage_bytes: Shape (boards,), int64.
-        expected: Shape (boards,), on the inventory, or admitted although they are not.
+        expected: Shape (boards,), in the inventory, or admitted although it lacks them.
         online: Shape (boards,), reported by a ready host.
         healthy: Shape (boards,).
         drained: Shape (boards,), drained by an operator.

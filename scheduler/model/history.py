@@ -179,26 +179,26 @@ class History(Sequence[PastRun]):
         self._derived: dict[Callable[[History], object], object] = {}
         self._settled: History | None = None
 
-    def grown(
+    def extended(
         self,
         runs: Sequence[PastRun] | PastRunColumns,
         *,
-        most: int | None = None,
+        max_runs: int | None = None,
         since: datetime | None = None,
     ) -> History:
-        """This one with later runs at its end; itself where nothing changes.
+        """Return this history with later runs at its end; itself where nothing changes.
 
         Args:
             runs: To be added, oldest first.
-            most: Keep the last ones up to this many, or up to one per cent more.
-            since: Forget those at the beginning that ended earlier, once they are one per cent.
+            max_runs: Keep the last ones up to this many, or up to one per cent more.
+            since: Drop those at the beginning that ended earlier, once they are one per cent.
         """
         drop = 0
         if since is not None and len(self):
             young = self.columns.ended_s >= _seconds(since)
             drop = int(np.argmax(young)) if young.any() else len(self)
-        if most is not None:
-            drop = max(drop, len(self) + len(runs) - most)
+        if max_runs is not None:
+            drop = max(drop, len(self) + len(runs) - max_runs)
         if drop < len(self) // _SETTLED:
             drop = 0  # what is fitted to the settled runs is fitted anew with each that goes
         if not runs and drop <= 0:

@@ -79,7 +79,7 @@ class Knowledge:
         quarantined: Reason of the quarantine, by target_uid.
         host_loads: By host; hosts without a recent report are missing.
         weights: Learned weights of scorers under this policy version, by name.
-        benched: By scorer that is not called after repeated faults: why, and until when.
+        suspended: By scorer that is not called after repeated faults: why, and until when.
     """
 
     runs: History = field(default_factory=History)
@@ -90,4 +90,4 @@ class Knowledge:
     quarantined: Mapping[str, str] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    benched: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)

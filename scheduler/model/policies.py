@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class PolicySeat(StrEnum):
+class PolicyRole(StrEnum):
     """The role of an activated policy."""
 
     ACTIVE = "active"  # it decides
@@ -22,7 +22,7 @@ class PolicyActivation:
         text: Its TOML at that time: later changes of the file have no effect.
     """
 
-    seat: PolicySeat
+    role: PolicyRole
     name: str
     version: int
     text: str

@@ -20,9 +20,9 @@ class ScorerState:
         outcome_sum: Sum of the rewards for these.
         faults: Number of calls that raised, timed out or returned an invalid answer.
         faults_in_row: Faults since its last valid answer.
-        benches: Times that it was benched since its last valid answer.
+        suspensions: Times that it was suspended since its last valid answer.
         last_fault: For people; "" if there was none.
-        benched_until: It is not called before; None: it is called.
+        suspended_until: It is not called before; None: it is called.
     """
 
     policy: str
@@ -34,10 +34,10 @@ class ScorerState:
     outcome_sum: float = 0.0
     faults: int = 0
     faults_in_row: int = 0
-    benches: int = 0
+    suspensions: int = 0
     last_fault: str = ""
     last_fault_at: datetime | None = None
-    benched_until: datetime | None = None
+    suspended_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,13 @@ class PlacementRating:
     """The scores of a placement, stored until its outcome is known.
 
     Attributes:
-        worths: By scorer, of the board that was chosen: 0 its least, 1 its most liked of all that
-            the benchmark could have had.
+        normalized_scores: By scorer: of the board that was chosen, from 0 for the scorer's worst
+            board to 1 for its best, of all boards that the benchmark could have had.
         expected_s: Median over those boards of the predicted run time; None: none was predicted.
     """
 
     benchmark_id: str
     attempt: int
     policy: str
-    worths: Mapping[str, float]
+    normalized_scores: Mapping[str, float]
     expected_s: float | None

@@ -22,7 +22,7 @@ _STATE_WORDS: Mapping[WaitingReason, str] = {
     WaitingReason.BOARD_OFFLINE: "offline",
     WaitingReason.BOARD_UNHEALTHY: "unhealthy",
     WaitingReason.RESERVED: "reserved",
-    WaitingReason.UNKNOWN_BOARD: "not on the inventory",
+    WaitingReason.UNKNOWN_BOARD: "not in the inventory",
     WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
     WaitingReason.BUDGET: "predicted to cost too much",
 }
@@ -208,7 +208,7 @@ def own_reservation(target_uid: str, start: datetime) -> WaitReason:
     minute = start.astimezone(UTC) + timedelta(seconds=59)
     return WaitReason(
         reason=WaitingReason.RESERVED,
-        promised=True,
+        by_reservation=True,
         sentence=f"it has waited long enough to have a reservation: {target_uid} from "
         f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is reserved there",
     )
@@ -218,7 +218,7 @@ def reserved_board(target_uid: str, start: datetime) -> WaitReason:
     """Return the reason of a benchmark that might run into the reservation of a free board."""
     return WaitReason(
         reason=WaitingReason.RESERVED,
-        promised=True,
+        by_reservation=True,
         sentence=f"{target_uid} is reserved from {_moment(start)} on, "
         "and this run might not be over by then",
     )

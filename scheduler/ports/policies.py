@@ -11,7 +11,7 @@ from edgeyard.scheduler.model.ended import EndedBenchmark
 from edgeyard.scheduler.model.policies import (
     PolicyActivation,
     PolicyOverride,
-    PolicySeat,
+    PolicyRole,
     StoredPolicy,
 )
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
@@ -21,14 +21,14 @@ class Policies(Protocol):
     """Stores policies by name and version, and which of them operators have activated."""
 
     def activate(self, activation: PolicyActivation) -> None:
-        """Activate a policy, replacing the one of its seat."""
+        """Activate a policy, replacing the one of its role."""
         ...
 
-    def deactivate(self, seat: PolicySeat) -> None:
-        """Empty a seat: the configured policy decides then, and no shadow."""
+    def deactivate(self, role: PolicyRole) -> None:
+        """End an activation: the configured policy decides then, and there is no shadow."""
         ...
 
-    def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
+    def activated(self) -> Mapping[PolicyRole, PolicyActivation]:
         """Return the policies that operators have activated."""
         ...
 

@@ -12,11 +12,11 @@ from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.history import EPOCH, History
 
 
-def resting(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
+def mark_cooling(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
     """Return the snapshot with boards marked busy that measured within the cool-down."""
     if cool_down_s <= 0.0 or not len(runs):
         return snapshot
-    left_s = rests_s(snapshot, runs, now, cool_down_s)
+    left_s = cool_down_left_s(snapshot, runs, now, cool_down_s)
     warm = (left_s > 0.0) & ~snapshot.busy
     if not warm.any():
         return snapshot
@@ -27,7 +27,7 @@ def resting(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
     return replace(snapshot, busy=snapshot.busy | warm, reasons=tuple(reasons))
 
 
-def rests_s(
+def cool_down_left_s(
     snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
 ) -> NDArray[np.float64]:
     """Return how long each board still has to cool down, shape (boards,), seconds; 0 for most."""

@@ -16,14 +16,14 @@ from edgeyard.scheduler.ports import UnitOfWork
 class PastRuns:
     """Ended attempts, kept in memory up to a number and an age. Safe on any thread."""
 
-    def __init__(self, most: int = 100_000, max_age_s: float = 365 * 86400.0) -> None:
-        """Start empty: nothing is read before `read`.
+    def __init__(self, max_runs: int = 100_000, max_age_s: float = 365 * 86400.0) -> None:
+        """Start without runs; `load` and `read` read them.
 
         Args:
-            most: The newest up to this many are kept; some 100 bytes each.
-            max_age_s: Older ones are forgotten.
+            max_runs: How many of the newest are kept; some 100 bytes each.
+            max_age_s: Older ones are dropped.
         """
-        self._most = most
+        self._max_runs = max_runs
         self._max_age = timedelta(seconds=max_age_s)
         self._lock = threading.Lock()
         self._history = History()
@@ -48,10 +48,10 @@ class PastRuns:
         return self._history
 
     def _read(self, uow: UnitOfWork, now: datetime) -> None:
-        runs = uow.attempts.past_runs_after(self._last, newest=self._most)
+        runs = uow.attempts.past_runs_after(self._last, newest=self._max_runs)
         self._last = runs.seqs[-1] if runs else self._last
-        grown = self._history.grown(runs, most=self._most, since=now - self._max_age)
-        self._history = grown.current() if any(runs.replaces) else grown
+        extended = self._history.extended(runs, max_runs=self._max_runs, since=now - self._max_age)
+        self._history = extended.current() if any(runs.replaces) else extended
 
 
 def variant_of(benchmark: Benchmark) -> str:

@@ -27,7 +27,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs, without_runs
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.decision import BoardHolder
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.prediction.cool_down import rests_s
+from edgeyard.scheduler.prediction.cool_down import cool_down_left_s
 from edgeyard.scheduler.prediction.estimates import run_times
 
 Floats = NDArray[np.float64]
@@ -301,7 +301,9 @@ class Occupancy:
             cool_down_s: How long a board rests after a run.
         """
         self._batch, self._cool_down_s = batch, cool_down_s
-        self._rests_s = rests_s(batch.snapshot, batch.knowledge.runs, batch.now, cool_down_s)
+        self._cool_down_left_s = cool_down_left_s(
+            batch.snapshot, batch.knowledge.runs, batch.now, cool_down_s
+        )
         row_of_uid = batch.row_of_uid
         self._groups = [
             conflict_group(batch, row_of_uid[each.target_uid])
@@ -309,7 +311,7 @@ class Occupancy:
             else []
             for each in holders
         ]
-        self.taken: NDArray[np.bool_] = self._rests_s > 0.0
+        self.taken: NDArray[np.bool_] = self._cool_down_left_s > 0.0
         for group in self._groups:
             self.taken[group] = True
 
@@ -324,7 +326,7 @@ class Occupancy:
             that are busy with something unknown.
         """
         unknown = self._batch.snapshot.busy & ~self.taken
-        since_s = np.where(unknown, np.inf, self._rests_s)
+        since_s = np.where(unknown, np.inf, self._cool_down_left_s)
         sizes = left_s.shape[1:]
         free_s = np.tile(since_s.reshape(-1, *(1 for _ in sizes)), (1, *sizes))
         for group, end_s in zip(self._groups, left_s + self._cool_down_s, strict=True):

@@ -94,7 +94,7 @@ class _AgentLab(LabWorld):
         self.is_due = False
         if self._queue:
             self._refuse_what_can_never_run(result)
-            self._at(self.now_s + self._heartbeat_s, 1, self._beat, self._heartbeat)
+            self._at(self.now_s + self._heartbeat_s, 1, self._on_heartbeat, self._heartbeat)
 
     def row_of(self, uid: str) -> int:
         """Return a board's row among all that are ever in the lab."""

@@ -23,7 +23,7 @@ from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.framework.batch import Batch, Resources, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
@@ -187,9 +187,13 @@ class PluginChooser:
             )
 
 
-def _last(plugins: Plugins) -> tuple[Seat, ...]:
+def _last(plugins: Plugins) -> tuple[WeightedScorer, ...]:
     """Return the fallback where no scorer of the policy is there to answer first."""
-    return () if plugins.fallback is None or plugins.scorers else (Seat(scorer=plugins.fallback),)
+    return (
+        ()
+        if plugins.fallback is None or plugins.scorers
+        else (WeightedScorer(scorer=plugins.fallback),)
+    )
 
 
 class _Loads(Mapping[str, HostLoad]):

@@ -108,8 +108,8 @@ class NodesSchedule:
     Attributes:
         start_s: Shape (jobs,).
         end_s: Shape (jobs,).
-        promised_s: Shape (jobs,): the first reservation of a job that was first in the queue and
-            did not fit; NaN: it needed none.
+        first_reservation_s: Shape (jobs,): the first reservation of a job that was first in the
+            queue and did not fit; NaN: it needed none.
         first: Shape (jobs + 1,): the nodes of job j are ``node[first[j]:first[j + 1]]``.
         node: Rows of nodes.
         time_s: Shape (events,): of each event; the columns that follow hold from then on.
@@ -121,7 +121,7 @@ class NodesSchedule:
 
     start_s: Floats
     end_s: Floats
-    promised_s: Floats
+    first_reservation_s: Floats
     first: Integers
     node: Integers
     time_s: Floats
@@ -177,7 +177,7 @@ class _Cluster(NamedTuple):
         taken: The GPUs that the job has there, as bits.
         start: Shape (jobs,).
         end: Shape (jobs,).
-        promised: Shape (jobs,).
+        first_reservation: Shape (jobs,).
     """
 
     total: Floats
@@ -191,7 +191,7 @@ class _Cluster(NamedTuple):
     taken: Integers
     start: Floats
     end: Floats
-    promised: Floats
+    first_reservation: Floats
 
 
 @compiled
@@ -466,8 +466,8 @@ def _schedule(
             if mode == 1:
                 free, gpus = cluster.free.copy(), cluster.gpus.copy()
                 when = _reservation(jobs, cluster, job, now, free, gpus)
-                if np.isnan(cluster.promised[job]):
-                    cluster.promised[job] = when
+                if np.isnan(cluster.first_reservation[job]):
+                    cluster.first_reservation[job] = when
     return kept[:waiting]
 
 
@@ -505,8 +505,8 @@ def _schedule_chosen(
             if mode == 1:
                 free, gpus = cluster.free.copy(), cluster.gpus.copy()
                 when = _reservation(jobs, cluster, job, now, free, gpus)
-                if np.isnan(cluster.promised[job]):
-                    cluster.promised[job] = when
+                if np.isnan(cluster.first_reservation[job]):
+                    cluster.first_reservation[job] = when
     return np.array(kept, dtype=np.int64)
 
 
@@ -593,7 +593,7 @@ def run_nodes(
     return NodesSchedule(
         start_s=cluster.start,
         end_s=cluster.end,
-        promised_s=cluster.promised,
+        first_reservation_s=cluster.first_reservation,
         first=state.first,
         node=cluster.node,
         time_s=time_s,
@@ -679,7 +679,7 @@ def _begin(jobs: NodeJobs, nodes: NodeColumns) -> tuple[_Jobs, _Cluster, Events]
         taken=np.zeros(int(first[-1]), dtype=np.int64),
         start=np.full(count, np.nan),
         end=np.full(count, np.nan),
-        promised=np.full(count, np.nan),
+        first_reservation=np.full(count, np.nan),
     )
     for node in range(len(nodes)):
         cluster.counts[_OVERLOADED] += int(_overloaded(cluster, node))

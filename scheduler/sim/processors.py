@@ -64,7 +64,8 @@ class Machine(NamedTuple):
         release: Shape (jobs,): when reservations expect the end of a running job.
         start: Shape (jobs,): seconds; NaN: not yet.
         end: Shape (jobs,): seconds; NaN: not yet.
-        promised: Shape (jobs,): the first reservation that the job got; NaN: none was needed.
+        first_reservation: Shape (jobs,): the first reservation that the job got; NaN: it needed
+            none.
         reserved: Shape (jobs,): the reservation (conservative backfilling); NaN: none.
         profile_time: From each of these times to the next ...
         profile_free: ... so many processors are free by all reservations.
@@ -77,7 +78,7 @@ class Machine(NamedTuple):
     release: Floats
     start: Floats
     end: Floats
-    promised: Floats
+    first_reservation: Floats
     reserved: Floats
     profile_time: Floats
     profile_free: Integers
@@ -95,7 +96,7 @@ def empty_machine(jobs: Jobs, processors: int) -> tuple[Machine, Events]:
         release=np.full(count, np.nan),
         start=np.full(count, np.nan),
         end=np.full(count, np.nan),
-        promised=np.full(count, np.nan),
+        first_reservation=np.full(count, np.nan),
         reserved=np.full(count, np.nan),
         profile_time=np.zeros(2 * count + 4),
         profile_free=np.zeros(2 * count + 4, dtype=np.int64),
@@ -217,7 +218,7 @@ def schedule(jobs: Jobs, machine: Machine, events: Events, backfilling: int, com
                 counts[CHOSEN] = job
                 if first_time and backfilling == RLSCHEDULER:
                     machine.times[LIMIT] = _reservation(jobs, machine, job)[0]
-                    machine.promised[job] = machine.times[LIMIT]
+                    machine.first_reservation[job] = machine.times[LIMIT]
             if backfilling == EASY:
                 _backfill_easy(jobs, machine, events, job)
             elif backfilling == RLSCHEDULER:
@@ -248,11 +249,11 @@ def _reservation(jobs: Jobs, machine: Machine, job: int) -> tuple[float, int]:
 @compiled
 def _backfill_easy(jobs: Jobs, machine: Machine, events: Events, first: int) -> None:
     counts, now = machine.counts, machine.times[NOW]
-    if counts[FREE] == 0 and not np.isnan(machine.promised[first]):
+    if counts[FREE] == 0 and not np.isnan(machine.first_reservation[first]):
         return
     when, spare = _reservation(jobs, machine, first)
-    if np.isnan(machine.promised[first]):
-        machine.promised[first] = when
+    if np.isnan(machine.first_reservation[first]):
+        machine.first_reservation[first] = when
     head, kept = counts[HEAD], 0
     size = counts[WAITING]
     for place in range(size):
@@ -298,7 +299,7 @@ def _schedule_conservatively(jobs: Jobs, machine: Machine, events: Events) -> No
             when = _earliest(machine, jobs.procs[job], jobs.bound[job])
             _change_profile(machine, when, when + jobs.bound[job], -jobs.procs[job])
             machine.reserved[job] = when
-            machine.promised[job] = when
+            machine.first_reservation[job] = when
     moved = counts[ENDED_EARLY] == 1
     while moved:  # each time may make room for who was looked at before
         moved = False

@@ -68,12 +68,12 @@ class Replay:
 
     Attributes:
         schedule: When the jobs started and ended.
-        promised: The first reservation that each job got, seconds; NaN: it needed none.
+        first_reservation: The first reservation that each job got, seconds; NaN: it needed none.
         events: How many arrivals and ends there were.
     """
 
     schedule: Schedule
-    promised: NDArray[np.float64]
+    first_reservation: NDArray[np.float64]
     events: int
 
 
@@ -132,7 +132,7 @@ def replay(
         schedule=Schedule(
             submit=log.submit, start=machine.start[row], end=machine.end[row], procs=log.procs
         ),
-        promised=machine.promised[row],
+        first_reservation=machine.first_reservation[row],
         events=total,
     )
 

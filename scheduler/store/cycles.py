@@ -55,7 +55,7 @@ class RunCache:
                 self._history = History(_runs(tx, first, last))
             elif last > seqs[-1]:
                 new = _runs(tx, int(seqs[-1]) + 1, last)
-                self._history = self._history.grown(new, most=_MAX_RUNS_HELD)
+                self._history = self._history.extended(new, max_runs=_MAX_RUNS_HELD)
             return self._history.between(first, last)
 
 

@@ -15,7 +15,7 @@ from edgeyard.scheduler.model.ended import EndedBenchmark
 from edgeyard.scheduler.model.policies import (
     PolicyActivation,
     PolicyOverride,
-    PolicySeat,
+    PolicyRole,
     StoredPolicy,
 )
 from edgeyard.scheduler.ports import Policies
@@ -87,18 +87,18 @@ class SqlPolicies(Policies):
         self._tx = tx
 
     def activate(self, activation: PolicyActivation) -> None:
-        self.deactivate(activation.seat)
+        self.deactivate(activation.role)
         self._tx.insert(activations, flat_row(activation))
 
-    def deactivate(self, seat: PolicySeat) -> None:
-        self._tx.run(delete(activations).where(activations.c.seat == seat.value))
+    def deactivate(self, role: PolicyRole) -> None:
+        self._tx.run(delete(activations).where(activations.c.role == role.value))
 
-    def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
+    def activated(self) -> Mapping[PolicyRole, PolicyActivation]:
         rows = [
-            {**row, "seat": PolicySeat(cast(str, row["seat"]))}
+            {**row, "role": PolicyRole(cast(str, row["role"]))}
             for row in self._tx.rows(select(activations))
         ]
-        return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
+        return {cast(PolicyRole, row["role"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
 
     def add(self, policy: StoredPolicy, *, replace: bool = False) -> None:
         if self._tx.insert(policies, flat_row(policy)):

@@ -22,7 +22,7 @@ _SETTLE = delete(placement_ratings).where(
 _ENDED = (
     select(
         placement_ratings.c.policy,
-        placement_ratings.c.worths,
+        placement_ratings.c.normalized_scores,
         placement_ratings.c.expected_s,
         outcomes,
     )
@@ -95,7 +95,10 @@ class SqlScoring(Scoring):
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
         self._tx.insert_all(
             placement_ratings,
-            [{**flat_row(each), "worths": _json(each.worths)} for each in ratings],
+            [
+                {**flat_row(each), "normalized_scores": _json(each.normalized_scores)}
+                for each in ratings
+            ],
         )
 
     def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
@@ -107,7 +110,7 @@ class SqlScoring(Scoring):
                     benchmark_id=cast(str, row["benchmark_id"]),
                     attempt=cast(int, row["attempt"]),
                     policy=cast(str, row["policy"]),
-                    worths=_numbers(row, "worths"),
+                    normalized_scores=_numbers(row, "normalized_scores"),
                     expected_s=cast("float | None", row["expected_s"]),
                 ),
                 outcome_of(row),

@@ -1,8 +1,8 @@
 """The tables, as the newest migration leaves them.
 
 What is listed, filtered and counted lies in narrow columns of ``benchmarks``; the job description
-lies beside it and is read with it, but no list or count scans it. Times are microseconds since
-1970 in UTC: exact, ordered and the same in both databases.
+is in a second table and is read with it, but no list or count scans it. Times are microseconds
+since 1970 in UTC: exact, ordered and the same in both databases.
 """
 
 from __future__ import annotations
@@ -637,7 +637,7 @@ cycle_parts = Table(
 activations = Table(
     "activations",
     metadata,
-    Column("seat", Text, primary_key=True),
+    Column("role", Text, primary_key=True),
     Column("name", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("text", Text, nullable=False),
@@ -753,10 +753,10 @@ scorers = Table(
     Column("outcome_sum", Float, nullable=False),
     Column("faults", BigInteger, nullable=False),
     Column("faults_in_row", Integer, nullable=False),
-    Column("benches", Integer, nullable=False),
+    Column("suspensions", Integer, nullable=False),
     Column("last_fault", Text, nullable=False),
     Column("last_fault_at", UtcTime),
-    Column("benched_until", UtcTime),
+    Column("suspended_until", UtcTime),
 )
 
 reward_rounds = Table(
@@ -782,7 +782,7 @@ placement_ratings = Table(
     Column("benchmark_id", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("policy", Text, nullable=False),
-    Column("worths", Text, nullable=False),
+    Column("normalized_scores", Text, nullable=False),
     Column("expected_s", Float),
 )
 
@@ -817,7 +817,7 @@ scenarios = Table(
 Index("ix_scenarios_created_at", scenarios.c.created_at, scenarios.c.sha256)
 Index("ix_scenarios_name", scenarios.c.name, scenarios.c.created_at)
 
-# beside the narrow rows that are listed
+# next to the narrow rows that are listed
 scenario_bodies = Table(
     "scenario_bodies",
     metadata,

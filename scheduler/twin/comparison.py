@@ -61,7 +61,7 @@ def compare(expected: Sequence[Board], hosts: Sequence[Host]) -> Comparison:
         found, host = reported[uid]
         if uid not in known:
             unknown.append(
-                Finding(target_uid=uid, host=host.name, reason="it is not on the inventory")
+                Finding(target_uid=uid, host=host.name, reason="it is not in the inventory")
             )
             continue
         if not host.ready:

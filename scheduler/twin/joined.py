@@ -28,7 +28,7 @@ class BoardState(StrEnum):
     DRAINED = "drained"  # taken out by an operator
     QUARANTINED = "quarantined"  # kept from the queue after failures
     UNHEALTHY = "unhealthy"  # its host finds it unusable
-    UNKNOWN = "unknown"  # reported, but not on the inventory: never used
+    UNKNOWN = "unknown"  # reported, but not in the inventory: never used
 
 
 class UnknownDevices(StrEnum):
@@ -250,7 +250,7 @@ def view_of(
     Args:
         board: Limited to what the inventory grants.
         host: Who reports it; None when nobody does.
-        expected: It is on the inventory.
+        expected: It is in the inventory.
         drained: Why, by board that an operator took out.
         holders: Benchmark by board, of every live attempt.
         unknown: What becomes of boards that are not expected.
@@ -260,7 +260,7 @@ def view_of(
     online = host is not None and host.ready
     holder = holders.get(uid)
     if not expected and unknown is UnknownDevices.DENY:
-        state, reason = BoardState.UNKNOWN, "not on the inventory, so it is never used"
+        state, reason = BoardState.UNKNOWN, "not in the inventory, so it is never used"
     elif uid in drained:
         state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
     elif host is None:
@@ -281,7 +281,7 @@ def view_of(
         if board.progress:  # of a task that has ended: what a host shows comes late
             board = replace(board, progress=0.0)
     if not expected and unknown is UnknownDevices.WARN:
-        reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
+        reason = f"{reason}; not in the inventory" if reason else "not in the inventory"
     return BoardView(
         board=board,
         state=state,

@@ -123,7 +123,7 @@ class Twin:
         if self._unknown is not UnknownDevices.ALLOW:
             for uid in sorted(new):
                 logger.warning(
-                    "a board that is not on the inventory",
+                    "a board that is not in the inventory",
                     extra={
                         "event": "board.unknown",
                         "target_uid": uid,

@@ -150,7 +150,7 @@ def test_the_platform_s_example_starts_at_its_second_and_its_parent_ends(
 def test_a_board_that_another_namespace_uses_is_shown_busy_and_waited_for(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
-    """A lab migrates beside its old scheduler, which goes on giving its jobs boards."""
+    """A lab migrates while its old scheduler still runs, which goes on giving its jobs boards."""
     constraint = {"LTarget": "${device.attr.target_uid}", "Operand": "=", "RTarget": BOARD}
     device = {"Name": "daiedge/edgedevice", "Count": 1, "Constraints": [constraint]}
     task = {

@@ -1,4 +1,4 @@
-"""Benchmarks, attempts and what the store keeps beside, with everything that doesn't matter set."""
+"""Benchmarks, attempts and other rows of the store, with everything that doesn't matter set."""
 
 from __future__ import annotations
 

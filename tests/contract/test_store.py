@@ -951,16 +951,16 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
 
 def test_what_is_remembered_of_a_scorer_is_replaced_policy_by_policy(store: SqlStore) -> None:
     first = ScorerState(policy="default/1", scorer="fastest", weight=0.25, rounds=3, reward_sum=2.5)
-    benched = replace(
+    suspended = replace(
         first, faults=4, faults_in_row=3, last_fault="fastest failed: no", last_fault_at=make.at(1),
-        benched_until=make.at(300), benches=1,
+        suspended_until=make.at(300), suspensions=1,
     )  # fmt: skip
     with store.write() as uow:
         assert uow.scoring.states("default/1") == {}
         uow.scoring.save(first)
         uow.scoring.save(replace(first, policy="default/2", weight=None))
-        uow.scoring.save(benched)
-        assert uow.scoring.states("default/1") == {"fastest": benched}
+        uow.scoring.save(suspended)
+        assert uow.scoring.states("default/1") == {"fastest": suspended}
         assert uow.scoring.policies() == ["default/1", "default/2"]
 
 
@@ -985,7 +985,11 @@ def test_a_rated_placement_is_reported_when_it_has_ended_until_it_is_settled(
     _add(store, make.a_benchmark(benchmark_id="b-1"), make.a_benchmark(benchmark_id="b-2"))
     ratings = [
         PlacementRating(
-            benchmark_id=name, attempt=1, policy="default/1", worths={"a": 1.0}, expected_s=expected
+            benchmark_id=name,
+            attempt=1,
+            policy="default/1",
+            normalized_scores={"a": 1.0},
+            expected_s=expected,
         )
         for name, expected in (("b-1", 2.0), ("b-2", None))
     ]

@@ -103,7 +103,7 @@ class Lab:
             "filename": [f"{SECRET}.txt", "report.json"],
             "name": [f"{SECRET}.txt", "default", "native"],
             "family": ["rpi4b"],
-            "seat": ["shadow"],
+            "role": ["shadow"],
         }
         return self
 

@@ -1,4 +1,4 @@
-"""Boards that others use beside Edgeyard: seen, named, waited for."""
+"""Boards that other programs use as well: seen, named, waited for."""
 
 from __future__ import annotations
 

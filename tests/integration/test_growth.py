@@ -80,7 +80,7 @@ def test_an_end_stores_no_run_of_the_day_again(growing_store: SqlStore, database
 
 
 def test_a_recorded_cycle_knows_the_runs_that_it_knew(growing_store: SqlStore) -> None:
-    past, recorder = PastRuns(most=10), Recorder()
+    past, recorder = PastRuns(max_runs=10), Recorder()
     record_ends(growing_store, 25, past, recorder)
     with growing_store.read() as uow:
         heads = uow.cycles.page(limit=100)
@@ -102,7 +102,7 @@ def test_rated_ends_are_found_without_a_walk_through_all_ends(sqlite_store: SqlS
                     benchmark_id="b-499",
                     attempt=1,
                     policy="default/1",
-                    worths={"a": 1.0},
+                    normalized_scores={"a": 1.0},
                     expected_s=None,
                 )
             ]

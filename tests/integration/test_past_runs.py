@@ -24,7 +24,7 @@ def ended(store: Store, *numbers: int, late_s: float = 0.0) -> None:
 
 
 def test_what_is_new_is_added_and_nothing_twice(store: Store) -> None:
-    past = PastRuns(most=4)
+    past = PastRuns(max_runs=4)
     ended(store, 1, 2)
     with store.read() as uow:
         first = past.read(uow, NOW)

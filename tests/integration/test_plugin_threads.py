@@ -22,7 +22,7 @@ from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.preview import Candidate, Preview, SubmissionForecaster, preview
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkType, JobDescription
 from tests.builders.engine import A, Lab, a_model
@@ -95,7 +95,7 @@ def lab(tmp_path: Path, calls: Calls) -> Iterator[Lab]:
     watched = replace(
         plugins,
         filters=(WatchedFilter(calls), *filters),
-        scorers=(Seat(scorer=WatchedScorer(calls)),),
+        scorers=(WeightedScorer(scorer=WatchedScorer(calls)),),
     )
     made = Lab(tmp_path, A, policy=policy, plugins=watched)
     yield made

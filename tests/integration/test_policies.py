@@ -15,7 +15,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import given_of, policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
-from edgeyard.scheduler.engine.rewards import BENCH_AFTER
+from edgeyard.scheduler.engine.rewards import SUSPEND_AFTER_FAULTS
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
@@ -23,7 +23,7 @@ from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicyRole
 from edgeyard.scheduler.model.rating import ScorerState
 from tests.builders import records as make
 from tests.builders.api import Api, running
@@ -40,7 +40,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def doing(api: Api) -> dict[str, list[str]]:
     items = api.as_().get("/v1/policies").json()["items"]
-    return {each["name"]: each["seats"] for each in items}
+    return {each["name"]: each["roles"] for each in items}
 
 
 def test_policies_are_listed_and_shown(api: Api) -> None:
@@ -57,7 +57,7 @@ def test_an_operator_changes_what_decides_and_goes_back(api: Api) -> None:
     assert operator.put("/v1/policies/active", json={"name": "native"}).status_code == 200
     own = DEFAULT.replace('name = "default"', 'name = "own"')
     answer = operator.put("/v1/policies/shadow", json={"text": own})
-    assert answer.json()["seats"] == ["shadow"]
+    assert answer.json()["roles"] == ["shadow"]
     assert doing(api) | {"learned": []} == doing(api) | {
         "default": [], "native": ["active"], "own": ["shadow"], "learned": []
     }  # fmt: skip
@@ -141,11 +141,11 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
     benchmark_id = lab.submit(target_uid=A)
     text = DEFAULT.replace('name = "default"', 'name = "own"')
     with lab.store.write() as uow:
-        for seat, name in ((PolicySeat.ACTIVE, "native"), (PolicySeat.SHADOW, "own")):
+        for role, name in ((PolicyRole.ACTIVE, "native"), (PolicyRole.SHADOW, "own")):
             toml = text if name == "own" else _built_in(name)
             uow.policies.activate(
                 PolicyActivation(
-                    seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
+                    role=role, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
                 )
             )
     outcome = lab.cycle.run()
@@ -170,7 +170,7 @@ def test_an_activated_policy_that_no_longer_works_leaves_its_seat(tmp_path: Path
     with lab.store.write() as uow:
         uow.policies.activate(
             PolicyActivation(
-                seat=PolicySeat.ACTIVE,
+                role=PolicyRole.ACTIVE,
                 name="gone",
                 version=1,
                 text=DEFAULT.replace("least_loaded", "uninstalled"),
@@ -220,13 +220,13 @@ def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) 
                 faults=3,
                 faults_in_row=3,
                 last_fault="it raised",
-                benched_until=datetime(2100, 1, 1, tzinfo=UTC),
+                suspended_until=datetime(2100, 1, 1, tzinfo=UTC),
             )
         )
     after = scorers()["least_loaded"]
     assert (after["weight"], after["mean_reward"], after["faults"]) == (1.0, 0.5, 3)
-    assert after["benched_until"] == "2100-01-01T00:00:00Z"
-    assert "3 faults in a row" in str(after["bench_reason"])
+    assert after["suspended_until"] == "2100-01-01T00:00:00Z"
+    assert "3 faults in a row" in str(after["suspension_reason"])
 
 
 def test_of_lists_the_difference_names_what_is_in_one_alone() -> None:
@@ -394,7 +394,7 @@ def test_operators_alone_give_a_benchmark_a_policy(api: Api) -> None:
     assert kinds == [("policy.override", "native"), ("policy.override", None)]
 
 
-def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_name(
+def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_own_name(
     tmp_path: Path,
 ) -> None:
     class Slow:
@@ -415,7 +415,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_
     with lab.store.write() as uow:
         uow.policies.activate(
             PolicyActivation(
-                seat=PolicySeat.SHADOW, name="own", version=1, text=text, by_user_id="op",
+                role=PolicyRole.SHADOW, name="own", version=1, text=text, by_user_id="op",
                 at=make.NOW,
             )
         )  # fmt: skip
@@ -431,9 +431,9 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_
             return given_of(uow.cycles.get(newest.seq)).knowledge
 
     assert shadow().weights == {"least_loaded": 0.2}
-    for _ in range(BENCH_AFTER - 1):
-        assert not shadow().benched
-    assert "10 s of 1 s" in shadow().benched["slow"]
+    for _ in range(SUSPEND_AFTER_FAULTS - 1):
+        assert not shadow().suspended
+    assert "10 s of 1 s" in shadow().suspended["slow"]
     with lab.store.read() as uow:
         assert "slow" not in uow.scoring.states("default/1")
         for head in uow.cycles.page(limit=9):
@@ -457,7 +457,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
         )
         uow.policies.activate(
             PolicyActivation(
-                seat=PolicySeat.SHADOW, name="own", version=1, text=fifo, by_user_id="op",
+                role=PolicyRole.SHADOW, name="own", version=1, text=fifo, by_user_id="op",
                 at=make.NOW,
             )
         )  # fmt: skip

@@ -161,7 +161,7 @@ def test_sighup_takes_up_policy_and_times_of_the_engine_and_what_runs_goes_on(
         def active() -> tuple[object, ...]:
             found = server.call("GET", "/v1/policies")
             assert isinstance(found, dict)
-            return next((each["name"], each["version"]) for each in found["items"] if each["seats"])
+            return next((each["name"], each["version"]) for each in found["items"] if each["roles"])
 
         assert active() == ("own", 1)
         running = submitted(nb_inference=600, user_time="5 min")

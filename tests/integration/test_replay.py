@@ -94,7 +94,7 @@ def test_another_policy_shows_what_it_would_have_done(plugins: Registry) -> None
 
 def test_what_was_learned_is_the_recorded_policy_s_and_no_other_one_s(plugins: Registry) -> None:
     of = whimsical(whim=1.0, least_loaded=1.0)
-    learned = Knowledge(weights={"whim": 0.1}, benched={"least_loaded": "failed three times"})
+    learned = Knowledge(weights={"whim": 0.1}, suspended={"least_loaded": "failed three times"})
     given = CycleInput(snapshot=BOARDS, pending=[pending("b-1")], now=NOW, knowledge=learned)
     record = Recorder().record(given, decide(given, of, plugins.resolve(of)))
     reports: list[Knowledge] = []
@@ -110,7 +110,7 @@ def test_what_was_learned_is_the_recorded_policy_s_and_no_other_one_s(plugins: R
     assert replay(record, plugins).same
     assert replay(record, plugins, of).same
     replay(record, plugins, whimsical(listener=1.0))
-    assert [(each.weights, each.benched) for each in reports] == [({}, {})]
+    assert [(each.weights, each.suspended) for each in reports] == [({}, {})]
 
 
 def _text(policy: str) -> str:

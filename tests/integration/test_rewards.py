@@ -1,4 +1,4 @@
-"""Scorers over many cycles: rewarded, weighed, benched, and held against how runs ended."""
+"""Scorers over many cycles: rewarded, weighed, suspended, and held against how runs ended."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine.rewards import (
-    BENCH_AFTER,
-    BENCH_S,
     SETTLE_S,
-    bench_reason,
+    SUSPEND_AFTER_FAULTS,
+    SUSPENSION_S,
     outcome_rewards,
+    suspension_reason,
 )
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
 from tests.builders import records as make
@@ -65,7 +65,7 @@ def lab(tmp_path: Path, scorers: tuple[Fixed, Fixed, Fixed]) -> Iterator[Lab]:
     )
     plugins = replace(
         registry(entry_points=False).resolve(policy),
-        scorers=tuple(Seat(scorer=each, weight=1.0) for each in scorers),
+        scorers=tuple(WeightedScorer(scorer=each, weight=1.0) for each in scorers),
     )
     made = Lab(tmp_path, A, B, policy=policy, plugins=plugins)
     yield made
@@ -126,7 +126,7 @@ def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:
         benchmark_id="b",
         attempt=1,
         policy=KEY,
-        worths={"liked": 1.0, "disliked": 0.0, "even": 0.5},
+        normalized_scores={"liked": 1.0, "disliked": 0.0, "even": 0.5},
         expected_s=10.0,
     )
 
@@ -142,35 +142,42 @@ def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:
     assert rewards(None, "preempted_too_often") == {}
 
 
-def test_a_scorer_that_keeps_failing_is_benched_longer_each_time_and_comes_back(
+def test_a_scorer_that_keeps_failing_is_suspended_longer_each_time_and_comes_back(
     lab: Lab, scorers: tuple[Fixed, Fixed, Fixed]
 ) -> None:
     bad = scorers[2]
     bad.broken = True
-    for _ in range(BENCH_AFTER):
-        assert states(lab).get("bad", ScorerState(policy=KEY, scorer="bad")).benched_until is None
+    for _ in range(SUSPEND_AFTER_FAULTS):
+        assert states(lab).get("bad", ScorerState(policy=KEY, scorer="bad")).suspended_until is None
         lab.submit()
         lab.cycle.run()
-    benched = states(lab)["bad"]
-    assert (benched.faults, benched.faults_in_row) == (BENCH_AFTER, BENCH_AFTER)
-    assert benched.benched_until is not None
-    assert (benched.benched_until - lab.clock.now()).total_seconds() == BENCH_S
-    assert "no answer today" in bench_reason(benched)
+    suspended = states(lab)["bad"]
+    assert (suspended.faults, suspended.faults_in_row) == (
+        SUSPEND_AFTER_FAULTS,
+        SUSPEND_AFTER_FAULTS,
+    )
+    assert suspended.suspended_until is not None
+    assert (suspended.suspended_until - lab.clock.now()).total_seconds() == SUSPENSION_S
+    assert "no answer today" in suspension_reason(suspended)
 
     lab.submit()
     lab.cycle.run()
-    assert states(lab)["bad"].faults == BENCH_AFTER  # it was not even asked
+    assert states(lab)["bad"].faults == SUSPEND_AFTER_FAULTS  # it was not even asked
 
-    lab.clock.forward(BENCH_S)
+    lab.clock.forward(SUSPENSION_S)
     lab.submit()
     lab.cycle.run()
     again = states(lab)["bad"]
-    assert again.benched_until is not None
-    assert (again.benched_until - lab.clock.now()).total_seconds() == 2 * BENCH_S
+    assert again.suspended_until is not None
+    assert (again.suspended_until - lab.clock.now()).total_seconds() == 2 * SUSPENSION_S
 
     bad.broken = False
-    lab.clock.forward(2 * BENCH_S)
+    lab.clock.forward(2 * SUSPENSION_S)
     lab.submit()
     lab.cycle.run()
     well = states(lab)["bad"]
-    assert (well.faults_in_row, well.benched_until, well.faults) == (0, None, BENCH_AFTER + 1)
+    assert (well.faults_in_row, well.suspended_until, well.faults) == (
+        0,
+        None,
+        SUSPEND_AFTER_FAULTS + 1,
+    )

@@ -15,7 +15,7 @@ from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import MappingHeuristic
 from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
@@ -303,7 +303,7 @@ def test_jointly_the_same_are_served_and_the_scores_add_up_to_the_most(
         [{"model_sha256": str(k), "target_uid": uid} for k, uid in enumerate(wanted)]
     )
     snapshot = snapshot_of([board(uid) for uid in UIDS[:boards]])
-    more = {"scorers": (Seat(scorer=Fixed(table), weight=1.0),)}
+    more = {"scorers": (WeightedScorer(scorer=Fixed(table), weight=1.0),)}
     result = cycle(snapshot, benchmarks, max_joint_jobs=100, more_plugins=more)
     jointly = places(result)
     found = result.decided.scores  # as the aggregator made them

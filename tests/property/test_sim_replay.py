@@ -61,7 +61,7 @@ def test_asking_once_and_asking_each_time_lead_to_the_same_starts(
     once = replayed(log, queue, backfilling, commit)
     each_time = replayed(log, queue, backfilling, commit, ask_each_time=True)
     assert once.schedule.start.tolist() == each_time.schedule.start.tolist()
-    assert np.array_equal(once.promised, each_time.promised, equal_nan=True)
+    assert np.array_equal(once.first_reservation, each_time.first_reservation, equal_nan=True)
 
 
 @settings(max_examples=150, deadline=None)
@@ -102,8 +102,8 @@ def test_every_job_runs_once_in_its_time_within_the_machine(
 @given(log=LOGS, queue=st.sampled_from(EVERY))
 def test_conservative_backfilling_never_delays_a_reservation(log: Log, queue: str) -> None:
     found = replayed(log, queue, Backfilling.CONSERVATIVE, commit=False)
-    assert np.isfinite(found.promised).all()
-    assert (found.schedule.start <= found.promised).all()
+    assert np.isfinite(found.first_reservation).all()
+    assert (found.schedule.start <= found.first_reservation).all()
 
 
 @settings(max_examples=150, deadline=None)
@@ -112,8 +112,8 @@ def test_easy_never_delays_the_reservation_of_the_first(log: Log, queue: str, co
     """The first stays first in order of submission, and where the choice is committed."""
     commit = commit or queue != "fifo"
     found = replayed(log, queue, Backfilling.EASY, commit)
-    held = np.isfinite(found.promised)
-    assert (found.schedule.start[held] <= found.promised[held]).all()
+    held = np.isfinite(found.first_reservation)
+    assert (found.schedule.start[held] <= found.first_reservation[held]).all()
 
 
 @settings(max_examples=100, deadline=None)

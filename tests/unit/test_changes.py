@@ -20,7 +20,7 @@ from edgeyard.scheduler.decide.changes import (
 )
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Constraint
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
@@ -223,7 +223,7 @@ def test_no_scorer_is_asked_again() -> None:
     result = cycle(
         snapshot_of([board(uid) for uid in uids]),
         [pending(f"b-{k}", user_priority=9 - k, submit_time=NOW) for k in range(5)],
-        more_plugins={"scorers": (Seat(scorer=counting),), "fallback": counting},
+        more_plugins={"scorers": (WeightedScorer(scorer=counting),), "fallback": counting},
     )
     asked_then = counting.asked
     found = what_would_change(result.decided, "b-4")

@@ -1341,7 +1341,7 @@ def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer
         "ok": False,
         "unknown_devices": "deny",
         "missing": [finding(UID, "no host reports it")],
-        "unknown": [finding("x86-0001-0001", "it is not on the inventory")],
+        "unknown": [finding("x86-0001-0001", "it is not in the inventory")],
         "differing": [finding("rpi5-0001-0001", "ram is 2 GiB, not 4 GiB")],
     }
     server.on("GET", "/v1/inventory/check", found)

@@ -17,7 +17,7 @@ from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapsho
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
@@ -308,7 +308,7 @@ def test_a_board_that_nobody_expects_is_no_hope() -> None:
     assert result.never == {"b-1"}
     assert why(result) == (
         WaitingReason.UNKNOWN_BOARD,
-        "no board that hosts report is on the inventory",
+        "no board that hosts report is in the inventory",
     )
     assert cycle(snapshot_of([]), [pending()]).never == {"b-1"}
 
@@ -484,13 +484,16 @@ def test_an_explanation_reports_every_board() -> None:
 
 
 def test_what_each_scorer_makes_of_a_board_is_reported_and_adds_up_to_its_score() -> None:
-    seats = (Seat(scorer=Fastest(), weight=3.0), Seat(scorer=BestFit(), weight=1.0))
+    weighted_scorers = (
+        WeightedScorer(scorer=Fastest(), weight=3.0),
+        WeightedScorer(scorer=BestFit(), weight=1.0),
+    )
     runs = History(past_run(uid, run_s=run_s) for uid, run_s in ((ONE, 10.0), (TWO, 20.0)))
     result = cycle(
         snapshot_of([board(ONE), board(TWO, ram_bytes=2 * GIB)]),
         [pending(ram_bytes=GIB)],
         knowledge=Knowledge(runs=runs),
-        more_plugins={"scorers": seats},
+        more_plugins={"scorers": weighted_scorers},
     )
     quick, fitting = result.explanation("b-1").verdicts
     assert quick.weighted == {"fastest": 3.0, "best_fit": 0.0}
@@ -540,7 +543,7 @@ def test_the_heuristic_answers_when_every_scorer_fails() -> None:
             snapshot,
             [pending()],
             seed=seed,
-            more_plugins={"scorers": (Seat(scorer=Scorer(nonsense)),)},
+            more_plugins={"scorers": (WeightedScorer(scorer=Scorer(nonsense)),)},
         )
         assert places(result) == {"b-1": TWO}
         assert result.fallback
@@ -551,7 +554,7 @@ def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
     result = cycle(
         snapshot_of([board(ONE)]),
         [pending()],
-        more_plugins={"scorers": (Seat(scorer=Scorer(silent)),)},
+        more_plugins={"scorers": (WeightedScorer(scorer=Scorer(silent)),)},
     )
     (verdict,) = result.explanation("b-1").verdicts
     assert verdict.scores == {"mine": None}
@@ -559,7 +562,7 @@ def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
 
 
 def test_placing_goes_on_without_any_scorer() -> None:
-    broken = (Seat(scorer=Scorer(lambda pairs: 1 / 0)),)
+    broken = (WeightedScorer(scorer=Scorer(lambda pairs: 1 / 0)),)
     result = cycle(
         snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": broken, "fallback": None}
     )

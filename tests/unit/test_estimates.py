@@ -174,14 +174,14 @@ def test_pairs_are_answered_in_their_order_however_many() -> None:
 
 def test_a_history_grows_by_a_new_value_and_forgets() -> None:
     first = History([run(A, 1.0, age_s=50.0), run(B, 2.0, age_s=20.0)])
-    later = first.grown([run(C, None, OTHER, failure="timeout")])
+    later = first.extended([run(C, None, OTHER, failure="timeout")])
     assert (len(first), len(later)) == (2, 3)
     assert list(later)[:2] == list(first)
     assert later[2] == run(C, None, OTHER, failure="timeout")
-    assert [each.target_uid for each in later.grown([], most=2)] == [B, C]
+    assert [each.target_uid for each in later.extended([], max_runs=2)] == [B, C]
     since = NOW - timedelta(seconds=30)
-    assert [each.target_uid for each in later.grown([], since=since)] == [B, C]
-    assert later.grown([]) is later
+    assert [each.target_uid for each in later.extended([], since=since)] == [B, C]
+    assert later.extended([]) is later
     assert len(later[1:]) == 2
 
 
@@ -202,7 +202,7 @@ def test_of_many_runs_up_to_one_per_cent_waits_for_the_next_fit() -> None:
     assert few.settled is few
     history, seen = History(run(A, 1.0) for _ in range(1000)), set()
     for _ in range(40):
-        history = history.grown([run(A, 1.0)])
+        history = history.extended([run(A, 1.0)])
         assert 0 <= len(history) - len(history.settled) < len(history) / 100
         assert len(History(history).settled) == len(history.settled)  # the runs alone decide it
         seen.add(id(history.settled))
@@ -213,7 +213,7 @@ def test_a_full_history_does_not_settle_anew_with_each_run() -> None:
     history = History(run(A, 1.0) for _ in range(1000))
     settled = [history.settled]
     for _ in range(100):
-        history = history.grown([run(A, 1.0)], most=1000)
+        history = history.extended([run(A, 1.0)], max_runs=1000)
         if history.settled is not settled[-1]:
             settled.append(history.settled)
         assert 1000 <= len(history) <= 1010

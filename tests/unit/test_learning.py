@@ -364,7 +364,7 @@ def test_the_shipped_models_are_what_their_manifests_say() -> None:
 
 def test_the_policy_of_learned_scorers_can_be_used() -> None:
     plugins = registry(entry_points=False).resolve(load_policy("learned"))
-    kinds = {seat.scorer.kind.value for seat in plugins.scorers}
+    kinds = {weighted.scorer.kind.value for weighted in plugins.scorers}
     assert kinds == {"ai", "ilp", "heuristic"}
 
 

@@ -51,7 +51,7 @@ def test_a_pin_is_judged_by_the_reason_of_the_wait(
 
 def test_a_board_that_is_reserved_for_a_moment_is_not_unavailable() -> None:
     grace = PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0, is_over=True)
-    soon = WaitReason(reason=WaitingReason.RESERVED, sentence="why", promised=True)
+    soon = WaitReason(reason=WaitingReason.RESERVED, sentence="why", by_reservation=True)
     assert pin_verdict(grace, soon).board is PinnedBoard.AVAILABLE
 
 

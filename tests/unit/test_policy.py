@@ -19,7 +19,7 @@ from edgeyard.scheduler.framework.policy import (
     read_policy,
 )
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
-from edgeyard.scheduler.framework.registry import Kind, Registry, Seat
+from edgeyard.scheduler.framework.registry import Kind, Registry, WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
@@ -221,7 +221,7 @@ def test_a_scorer_that_fails_is_dropped_and_named(
 ) -> None:
     batch = sample_batches()[0]
     runner = PluginRunner()
-    assert runner.score(Seat(scorer=Scorer(answer)), 1.0, batch, all_pairs(batch)) is None
+    assert runner.score(WeightedScorer(scorer=Scorer(answer)), 1.0, batch, all_pairs(batch)) is None
     assert [(fault.plugin, fault.cause) for fault in runner.faults] == [("mine", cause)]
 
 
@@ -230,7 +230,7 @@ def test_plugins_are_timed_by_the_clock_that_is_handed_in() -> None:
     batch = sample_batches()[0]
     runner = PluginRunner(lambda: next(ticks))
     scorer = Scorer(lambda pairs: np.zeros(len(pairs)))
-    runner.score(Seat(scorer=scorer), 1.0, batch, all_pairs(batch))
+    runner.score(WeightedScorer(scorer=scorer), 1.0, batch, all_pairs(batch))
     assert runner.seconds == {"mine": 0.25}
 
 

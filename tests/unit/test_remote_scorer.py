@@ -18,7 +18,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import all_pairs, sample_batch
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 
 BATCH = sample_batch(40, 30)
@@ -68,7 +68,9 @@ def test_a_service_gets_columns_and_its_numbers_come_back() -> None:
 
     with service(prefer_ram) as url:
         scorer = RemoteScorer("lab", url, {"objective": "size", "kind": "heuristic"}, LOCAL)
-        found = PluginRunner().score(Seat(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS)
+        found = PluginRunner().score(
+            WeightedScorer(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS
+        )
     assert found is not None
     assert (found.objective, found.kind) == ("size", ScorerKind.HEURISTIC)
     ram = BATCH.snapshot.ram_bytes / BATCH.snapshot.ram_bytes.max()
@@ -93,7 +95,7 @@ def test_an_answer_that_is_none_is_refused(
     with service(lambda columns: said, status) as url:
         scorer = RemoteScorer("lab", url, {}, LOCAL)
         runner = PluginRunner()
-        assert runner.score(Seat(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS) is None
+        assert runner.score(WeightedScorer(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS) is None
     (fault,) = runner.faults
     assert fault.cause == cause
     assert detail in fault.detail
@@ -110,7 +112,9 @@ def test_a_service_that_stalls_holds_nobody_up() -> None:
         scorer = RemoteScorer("lab", url, {}, LOCAL)
         runner = PluginRunner()
         for _ in range(2):
-            assert runner.score(Seat(scorer=scorer, budget_s=0.1), 1.0, BATCH, PAIRS) is None
+            assert (
+                runner.score(WeightedScorer(scorer=scorer, budget_s=0.1), 1.0, BATCH, PAIRS) is None
+            )
         goes_on.set()
     assert [fault.cause for fault in runner.faults] == ["timed_out", "timed_out"]
 
@@ -132,6 +136,6 @@ def test_a_policy_names_a_service_by_its_url() -> None:
     with service(lambda columns: npy(np.zeros(len(columns["pair_board"])))) as url:
         known = registry(entry_points=False, remote=RemoteScorers(LOCAL).scorer)
         choice = ScorerChoice(name="lab", weight=1.0, url=url, options={"kind": "ilp"})
-        (seat,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
-        assert seat.scorer.kind is ScorerKind.ILP
-        assert PluginRunner().score(replace(seat, budget_s=10.0), 1.0, BATCH, PAIRS) is not None
+        (weighted,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
+        assert weighted.scorer.kind is ScorerKind.ILP
+        assert PluginRunner().score(replace(weighted, budget_s=10.0), 1.0, BATCH, PAIRS) is not None

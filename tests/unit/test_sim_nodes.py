@@ -324,8 +324,8 @@ def test_no_node_is_ever_overcommitted_and_no_reservation_is_delayed(
             assert jobs.memory_mb[there].sum() <= 8
             assert jobs.gpus[there].sum() <= 2 + 1e-9
     if backfill is not Backfill.ANY:
-        known = ~np.isnan(found.promised_s)
-        assert (found.start_s[known] <= found.promised_s[known]).all()
+        known = ~np.isnan(found.first_reservation_s)
+        assert (found.start_s[known] <= found.first_reservation_s[known]).all()
 
 
 def test_a_real_log_of_shared_gpus_is_replayed() -> None:

@@ -107,7 +107,7 @@ def test_a_job_that_no_event_could_start_earlier_waits_for_both_ends() -> None:
 def test_a_conservative_reservation_moves_up_when_a_job_ends_early() -> None:
     jobs: list[Job] = [(0, 20, 4, 100), (1, 10, 4, 50), (2, 10, 4, 50)]
     found = replay(log_of(jobs), FIFO, processors=4, backfilling=Backfilling.CONSERVATIVE)
-    assert found.promised.tolist() == [0, 100, 150]
+    assert found.first_reservation.tolist() == [0, 100, 150]
     assert found.schedule.start.tolist() == [0, 20, 30]
 
 

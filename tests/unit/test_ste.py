@@ -20,7 +20,7 @@ from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.framework.registry import Kind, Seat
+from edgeyard.scheduler.framework.registry import Kind, WeightedScorer
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.sim.metrics import compare
 from edgeyard.scheduler.sim.ste.controller import RoundReport
@@ -244,7 +244,7 @@ class Crashing:
 def test_a_scheduler_that_crashes_does_not_stop_the_others() -> None:
     policy = quick_policy()
     plugins = registry(entry_points=False).resolve(policy)
-    plugins = replace(plugins, scorers=(Seat(scorer=Crashing()), *plugins.scorers))
+    plugins = replace(plugins, scorers=(WeightedScorer(scorer=Crashing()), *plugins.scorers))
     made = environment(policy, of=scenario(120.0), plugins=plugins)
     found = reports(made)
     sent = {each["scheduler"]: each for each in found[0].steps[8].detail["schedulers"]}
@@ -254,7 +254,7 @@ def test_a_scheduler_that_crashes_does_not_stop_the_others() -> None:
     assert all("crashing" not in each.answer.rewards for each in found)
     assert any(each.answer.decisions for each in found)
     # After three faults in a row it is not asked for a while, as in the live service.
-    assert "benched" in found[4].steps[8].detail["schedulers"][0]["problem"]
+    assert "suspended" in found[4].steps[8].detail["schedulers"][0]["problem"]
 
 
 def test_a_repeated_notification_decides_nothing_again() -> None:
@@ -281,7 +281,9 @@ def turnarounds(model: Path, seeds: range) -> NDArray[np.float64]:
     """Mean turnaround with one model that decides alone, by seed."""
     policy = quick_policy()
     plugins = registry(entry_points=False).resolve(policy)
-    plugins = replace(plugins, scorers=(Seat(scorer=load_learned(model)),), evaluator=None)
+    plugins = replace(
+        plugins, scorers=(WeightedScorer(scorer=load_learned(model)),), evaluator=None
+    )
     made = environment(policy, plugins=plugins)
     return np.array(
         [

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, RoundReport
 from edgeyard.scheduler.sim.ste.documents import TwinData
@@ -135,7 +135,7 @@ def rounds(record: Record) -> list[RoundReport]:
         queue_policy=Spied(plugins.queue_policy, "order", record),
         filters=tuple(Spied(each, "admit", record) for each in plugins.filters),
         scorers=tuple(
-            Seat(scorer=Spied(each.scorer, "score", record), weight=each.weight)
+            WeightedScorer(scorer=Spied(each.scorer, "score", record), weight=each.weight)
             for each in plugins.scorers
         ),
         evaluator=Spied(plugins.evaluator, "evaluate", record),

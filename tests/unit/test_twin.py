@@ -144,7 +144,7 @@ def test_unknown_boards_that_are_let_in_are_used(unknown: UnknownDevices) -> Non
     view = next(view for view in twin.views(drained={}, holders={}) if view.board.target_uid == B)
     assert view.state is BoardState.IDLE
     assert not view.expected
-    assert ("not on the inventory" in view.reason) == (unknown is UnknownDevices.WARN)
+    assert ("not in the inventory" in view.reason) == (unknown is UnknownDevices.WARN)
     assert places(decided(twin, Binding.STRICT, {A: "other"})) == {"b": B}
     (placement,) = decided(twin, Binding.LOOSE).placements
     assert placement.allowed_uids == ()

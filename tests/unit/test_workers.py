@@ -14,7 +14,7 @@ from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import ScorerContract, all_pairs, sample_batch
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import Scorer, ScorerKind
-from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.workers.frames import (
     BrokenFrameError,
@@ -117,8 +117,8 @@ def test_a_scorer_that_fails_is_named_and_answers_again_when_it_can(
     try:
         for _ in range(2):  # the second time in a new process, where the first is gone
             runner = PluginRunner()
-            seat = Seat(scorer=scorer, budget_s=BUDGET_S if does == "stall" else 10.0)
-            assert runner.score(seat, 1.0, BATCH, PAIRS) is None
+            weighted = WeightedScorer(scorer=scorer, budget_s=BUDGET_S if does == "stall" else 10.0)
+            assert runner.score(weighted, 1.0, BATCH, PAIRS) is None
             (fault,) = runner.faults
             assert fault.cause == cause or (does, fault.cause) == ("stall", "timed_out")
             assert detail in fault.detail
@@ -148,8 +148,8 @@ def test_a_killed_scorers_process_is_gone(source: str) -> None:
 def test_a_policy_brings_a_scorer_from_a_file(source: str, workers: Workers) -> None:
     known = registry(entry_points=False, isolated=workers.scorer)
     choice = ScorerChoice(name="mine", weight=1.0, file=source, options={"value": 0.25})
-    (seat,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
-    proposal = PluginRunner().score(replace(seat, budget_s=10.0), 1.0, BATCH, PAIRS)
+    (weighted,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
+    proposal = PluginRunner().score(replace(weighted, budget_s=10.0), 1.0, BATCH, PAIRS)
     assert proposal is not None
     assert set(proposal.scores.tolist()) == {0.25}
     assert proposal.scorer == "mine"

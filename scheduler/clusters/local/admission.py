@@ -42,7 +42,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretFile:
-    """A file of ``NAME=value`` lines, written from the secrets that came beside the job."""
+    """Write a file of ``NAME=value`` lines from the secrets that came with the job."""
 
     path: PurePosixPath
     names: tuple[str, ...]

@@ -437,7 +437,7 @@ class LabWorld:
             self._cycle_is_due = True
             self._at(self._last_cycle_s + self._lab.cycle_s, _LAST, self._decide)
 
-    def _beat(self, number: int) -> None:
+    def _on_heartbeat(self, number: int) -> None:
         if number == self._heartbeat:
             if not self._running and not self._holders:
                 self._heartbeat_s = min(2.0 * self._heartbeat_s, MAX_HEARTBEAT_S)
@@ -494,7 +494,7 @@ class LabWorld:
             self._preempt(victim)
 
     def _await_heartbeat(self) -> None:
-        self._at(self.now_s + self._heartbeat_s, _NORMAL, self._beat, self._heartbeat)
+        self._at(self.now_s + self._heartbeat_s, _NORMAL, self._on_heartbeat, self._heartbeat)
 
     def _shown_holders(self) -> list[BoardHolder]:
         holders = list(self._holders.values())
@@ -511,7 +511,7 @@ class LabWorld:
 
     def _knowledge(self, now: datetime) -> Knowledge:
         if self._new_runs:
-            self._history = self._history.grown(self._new_runs, most=MAX_HISTORY)
+            self._history = self._history.extended(self._new_runs, max_runs=MAX_HISTORY)
             self._new_runs = []
         leases = self._leases
         if leases:
@@ -815,11 +815,11 @@ class LabWorld:
             )
             pending = replace(pending, not_ready=waiting)
             ready_s = (found.not_before - BEGIN).total_seconds()
-            self._later(ready_s + 1e-6, self._be_ready, state, state.queued + 1)
+            self._later(ready_s + 1e-6, self._end_backoff, state, state.queued + 1)
         state.pending = pending
         self._enqueue(state)
 
-    def _be_ready(self, state: _JobState, queued: int) -> None:
+    def _end_backoff(self, state: _JobState, queued: int) -> None:
         if state.queued == queued:
             state.pending = replace(state.pending, not_ready=None)
             self._wake()
@@ -831,9 +831,11 @@ class LabWorld:
         if not mean_s:
             return
         random = self._random.setdefault((what, name), stream(self._seed, "faults", what, name))
-        self._at(self.now_s + float(random.exponential(mean_s)), _NORMAL, self._fall, what, name)
+        self._at(
+            self.now_s + float(random.exponential(mean_s)), _NORMAL, self._fail_part, what, name
+        )
 
-    def _fall(self, what: str, name: str) -> None:
+    def _fail_part(self, what: str, name: str) -> None:
         """Let a part fail by chance, until it is repaired."""
         faults = (
             self.boards.rows[self.boards.row_of_uid[name]].faults

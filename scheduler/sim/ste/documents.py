@@ -62,7 +62,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
         memory_load: Used memory, per cent.
         host: Machine that carries it; "": itself.
         engines: Benchmark types by engine.
-        expected: It is on the inventory.
+        expected: It is in the inventory.
         progress: 0-100, of what runs on it.
         reason: Why it is busy or unusable.
         load_measured: The loads come from a recent report of the host; decisions ignore others.

@@ -309,7 +309,7 @@ class SchedulerController:
         """Return the cycle's input; the past grows by what has ended since the last round."""
         ended = [each for each in ended_jobs(data) if each.name not in run.ended]
         run.ended.update(each.name for each in ended)
-        run.history = run.history.grown(past_runs(data, ended), most=MAX_HISTORY)
+        run.history = run.history.extended(past_runs(data, ended), max_runs=MAX_HISTORY)
         return cycle_input(data, runs=run.history)
 
     def _outcomes(
@@ -345,7 +345,9 @@ class SchedulerController:
             found[rating.benchmark_id] = dict(rewards)
             if trainer is not None:
                 # The reward of a scorer whose favourite this board was: how well it did.
-                whole = outcome_rewards(replace(rating, worths={trainer.name: 1.0}), outcome)
+                whole = outcome_rewards(
+                    replace(rating, normalized_scores={trainer.name: 1.0}), outcome
+                )
                 trainer.ended(rating.benchmark_id, whole[trainer.name])
         return found
 

@@ -31,7 +31,7 @@ from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Scorer, ScorerKind
-from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
@@ -145,7 +145,10 @@ class PolicyGradient:
         others = [seat for seat in plugins.scorers if seat.scorer.name != self.name]
         return replace(
             plugins,
-            scorers=(Seat(scorer=self._scorer), *(replace(seat, weight=0.0) for seat in others)),
+            scorers=(
+                WeightedScorer(scorer=self._scorer),
+                *(replace(seat, weight=0.0) for seat in others),
+            ),
         )
 
     def judged(self, plugins: Plugins, state: str) -> Plugins:
@@ -158,7 +161,7 @@ class PolicyGradient:
             with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
                 path = write_model(Path(folder) / f"{self.name}.toml", self._manifest, network)
                 self._judged = state, self.state.steps, self._load(path)
-        return replace(plugins, scorers=(Seat(scorer=self._judged[2]),), evaluator=None)
+        return replace(plugins, scorers=(WeightedScorer(scorer=self._judged[2]),), evaluator=None)
 
     def rewarded(self, rewards: Mapping[str, float]) -> None:
         """See `Trainer.rewarded`."""
