@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, get_overloads
+from typing import Any, ForwardRef, get_overloads
 
 from edgeyard.benchmark_api import sdk
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
@@ -79,9 +79,17 @@ def _methods(of: Any, heading: str) -> Iterator[str]:
 
 def _signature(of: Any, name: str) -> str:
     parameters = [
-        str(each).replace("'", "").replace("shapes.", "")
+        _parameter(each)
         for each in inspect.signature(of).parameters.values()
         if each.name != "self"
     ]
     result = str(inspect.signature(of).return_annotation).replace("shapes.", "")
     return f"```python\n{name}({', '.join(parameters)}) -> {result}\n```\n"
+
+
+def _parameter(of: inspect.Parameter) -> str:
+    """Return a parameter as it is written; a function as its default is shown as "..."."""
+    if isinstance(of.annotation, ForwardRef):
+        of = of.replace(annotation=of.annotation.__forward_arg__)
+    text = str(of).replace("'", "").replace("shapes.", "")
+    return text.replace(repr(of.default), "...") if inspect.isfunction(of.default) else text
