@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0041"
-down_revision = "0032"
+down_revision = "0033"
 
 _RENAMED = (
     ("activations", "seat", "role"),
