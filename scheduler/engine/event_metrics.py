@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from edgeyard.scheduler.engine.metrics import Observe
-from edgeyard.scheduler.model.benchmark import RETRYABLE, TERMINAL, Status
+from edgeyard.scheduler.model.benchmark import TERMINAL, FailureCategory, Status
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Store
 
 _BATCH = 1000
 _TERMINAL = frozenset(status.value for status in TERMINAL)
-_RETRYABLE = frozenset(category.value for category in RETRYABLE)
 
 
 class EventMetrics:
@@ -47,7 +46,7 @@ class EventMetrics:
             self._observe("finished_total", 1, {"status": status, "category": cause})
         if data.get("deadline_missed") is True:
             self._observe("deadline_missed_total", 1, {})
-        if data.get("retry") is True and category in _RETRYABLE:
+        if data.get("retry") is True and category != FailureCategory.PREEMPTED:
             self._observe("retries_total", 1, {"category": category})
         if status == Status.RUNNING and isinstance(data.get("wait_s"), float):
             self._observe("queue_wait_seconds", float(str(data["wait_s"])), {})

@@ -22,10 +22,14 @@ _STATE_WORDS: Mapping[WaitingReason, str] = {
     WaitingReason.BOARD_OFFLINE: "offline",
     WaitingReason.BOARD_UNHEALTHY: "unhealthy",
     WaitingReason.RESERVED: "reserved",
-    WaitingReason.UNKNOWN_BOARD: "not in the inventory",
+    WaitingReason.CLUSTER_UNREACHABLE: "without recent news",
+    WaitingReason.CLUSTER_CONSTRAINT: "not meeting a constraint now",
+    WaitingReason.FILTER_FAILED: "not judged, because a filter failed",
     WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
     WaitingReason.BUDGET: "predicted to cost too much",
+    WaitingReason.QUOTA: "over your account's limit",
 }
+"""The state of a board that refuses a benchmark for this reason, and may accept it later."""
 
 # --- of the benchmark itself, whatever the boards are --------------------------------------------
 

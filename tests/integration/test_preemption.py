@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.decision import Preemption
-from edgeyard.scheduler.ports import JobRun
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.ports import JobRun, UnitOfWork
 from tests.builders.cluster import Submitter, a_board, a_job, on
 from tests.builders.engine import GOOD, A, Lab
 
@@ -285,6 +287,22 @@ def test_preemptions_are_counted(lab: Lab) -> None:
     figures.catch_up()
     assert seen.count("preemptions_total") == 1
     assert "retries_total" not in seen
+
+
+def test_a_retry_is_counted_whatever_rule_it_follows_from(lab: Lab) -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+    metrics = EventMetrics(lab.store, lambda name, value, labels: seen.append((name, dict(labels))))
+    for category in FailureCategory:
+        again = {"status": "pending", "retry": True, "category": category.value}
+        event = Event(at=lab.clock.now(), kind="benchmark.status", data=again)
+        lab.store.transact(partial(append, event))
+    metrics.catch_up()
+    counted = {labels["category"] for name, labels in seen if name == "retries_total"}
+    assert counted == set(FailureCategory) - {FailureCategory.PREEMPTED}
+
+
+def append(event: Event, uow: UnitOfWork) -> None:
+    uow.log.append(event)
 
 
 def test_a_dry_run_shows_that_it_would_wait_for_one_that_makes_way(lab: Lab) -> None:

@@ -12,6 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.bootstrap import installed_engines
+from edgeyard.benchmark_api.routes.platform import catalogue
+from edgeyard.benchmark_api.schemas import parameters
+from edgeyard.devices.runner.engines import BUILT_IN
+from tests.contract.test_engine import KITS
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
@@ -50,6 +56,15 @@ def rows() -> Mapping[str, Sequence[Place]]:
 
 
 ROWS = rows()
+
+
+@pytest.mark.parametrize("engine", sorted(BUILT_IN))
+def test_each_built_in_engine_is_at_all_places_of_its_row(engine: str) -> None:
+    assert engine in catalogue.ENGINES
+    assert engine in {kit.engine for kit in KITS}
+    assert engine in {each.name for each in installed_engines()}
+    taken = {each.key for each in parameters.of_engine(engine)}
+    assert taken >= {"threads", "batch_size", "preprocessing"}
 
 
 def test_the_table_has_a_row_for_what_newcomers_add() -> None:
@@ -173,7 +188,7 @@ def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
     )
     tree.insert(
         "benchmark_api/routes/platform/catalogue.py",
-        "_ENGINES",
+        "ENGINES",
         "tflite",
         '    "echo": ("Echo", "Returns its input.", (".echo",)),',
     )

@@ -11,11 +11,13 @@ from edgeyard.devices.model import Board
 from edgeyard.scheduler.model.registration import Registration
 from edgeyard.scheduler.model.strict_json import JsonObject
 
-_ENGINES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+ENGINES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "ort": ("ONNX Runtime", "Runs ONNX models, and trains their last dense layer.", (".onnx",)),
     "tflite": ("LiteRT (TensorFlow Lite)", "Runs and trains TensorFlow Lite models.", (".tflite",)),
 }
-MODEL_SUFFIXES = frozenset(suffix for _, _, suffixes in _ENGINES.values() for suffix in suffixes)
+"""Of each built-in engine: its name for people, what it does, and the suffixes of its models."""
+
+MODEL_SUFFIXES = frozenset(suffix for _, _, suffixes in ENGINES.values() for suffix in suffixes)
 
 
 def boards(services: Services) -> list[Board]:
@@ -43,7 +45,7 @@ def engines(services: Services) -> dict[str, JsonObject]:
     """Engines that a board offers, by name."""
     found: dict[str, JsonObject] = {}
     for name in sorted({engine.name for each in boards(services) for engine in each.engines}):
-        display_name, description, suffixes = _ENGINES.get(name, (name, "", ()))
+        display_name, description, suffixes = ENGINES.get(name, (name, "", ()))
         found[name] = {
             "id": name,
             "name": name,
