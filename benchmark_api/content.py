@@ -18,13 +18,15 @@ from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
 from edgeyard.devices.runner.inference import (
-    batch_size_for,
     check_array,
+    checked_batch_size,
     grouped_names,
-    refuse_nan,
+    input_of,
 )
+from edgeyard.devices.runner.metrics import truth_problem
 from edgeyard.devices.runner.model_archive import is_archive, open_archive
-from edgeyard.devices.runner.onnx_file import inputs_of, inspect
+from edgeyard.devices.runner.onnx_file import inspect, interface_of
+from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound, RunFailed, Unavailable
 from edgeyard.scheduler.model.benchmark import (
@@ -47,6 +49,9 @@ _MAX_FIELDS = 300_000
 _MAX_CONFIG_BYTES = 2**20
 
 Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
+Interface = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+"""Inputs and outputs of a model."""
+
 T = TypeVar("T")
 
 
@@ -74,11 +79,12 @@ class ContentChecks:
         """Look into the files of this store."""
         self._files = files
         self._head = lru_cache(_REMEMBERED)(self._read_head)
-        self._inputs = lru_cache(_REMEMBERED)(self._read_inputs)
+        self._interface = lru_cache(_REMEMBERED)(self._read_interface)
+        self._tflite_inputs = lru_cache(_REMEMBERED)(self._read_tflite_inputs)
         self._headers = lru_cache(_REMEMBERED)(self._read_headers)
         self._archive = lru_cache(_REMEMBERED)(self._read_archive)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
-        self._nan = lru_cache(_REMEMBERED)(self._find_nan)
+        self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
 
     def check(
         self,
@@ -100,7 +106,7 @@ class ContentChecks:
         found: list[FieldError] = []
         if model is not None and model.sha256 is not None:
             found += self._model_problems(asked, model, max_ram_bytes)
-            if not found and asked.runtime == "ort":
+            if not found and asked.runtime in ("ort", "tflite"):
                 found += self._input_problems(asked, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
@@ -184,7 +190,7 @@ class ContentChecks:
     def _input_problems(
         self, asked: JobDescription, model: str, files: Sequence[BenchmarkFile]
     ) -> list[FieldError]:
-        inputs = self._inputs(model)
+        inputs = self._model_inputs(asked, model)
         if not inputs or any(not spec.dtype for spec in inputs):
             return []
         kind = asked.benchmark_type
@@ -205,8 +211,22 @@ class ContentChecks:
         if kind is BenchmarkType.TYPE1:
             return self._own_input_problems(asked, inputs, headers, datasets[0].sha256)
         if kind is BenchmarkType.TYPE2:
-            return _dataset_problems(inputs, headers)
+            return _dataset_problems(inputs, headers) or self._truth_problems(asked, model, headers)
         return [_lacks(name, headers) for name in ("x", "y") if name not in headers]
+
+    def _truth_problems(
+        self, asked: JobDescription, model: str, headers: Headers
+    ) -> list[FieldError]:
+        """What of a TYPE2 dataset's ``y`` can't be compared with the output."""
+        if asked.parameters.get("raw"):
+            return []
+        preprocessing = asked.parameters.get("preprocessing")
+        wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
+        outputs = self._outputs(model) if asked.runtime == "ort" else ()
+        output = next((spec for spec in outputs if wish in (None, spec.name)), None)
+        shape = output.shape if output is not None and output.dtype else None
+        found = truth_problem(asked.parameters.get("metric"), *headers["y"], shape)
+        return [FieldError("/dataset", *found)] if found else []
 
     def _own_input_problems(
         self,
@@ -215,20 +235,20 @@ class ContentChecks:
         headers: Headers,
         dataset: str,
     ) -> list[FieldError]:
+        takes = ", ".join(f"{spec.name} {_shape(spec)} {spec.dtype}" for spec in inputs)
         try:
-            for arrays in grouped_names(list(headers), [spec.name for spec in inputs]).values():
+            sets = grouped_names(list(headers), [spec.name for spec in inputs])
+            for name, arrays in sets.items():
                 for spec in inputs:
-                    check_array(spec, *headers[arrays[spec.name]], any_rows=True)
+                    check_array(spec, *headers[arrays[spec.name]])
                 shapes = {spec.name: headers[arrays[spec.name]][0] for spec in inputs}
-                if batch_size_for(inputs, shapes, asked.parameters.get("batch_size")) is None:
-                    for spec in inputs:
-                        check_array(spec, *headers[arrays[spec.name]], any_rows=False)
+                checked_batch_size(name, inputs, shapes, asked.parameters.get("batch_size"))
         except RunFailed as error:
             where = "/parameters/batch_size" if "batch_size:" in error.sentence else "/dataset"
-            takes = ", ".join(f"{spec.name} {_shape(spec)} {spec.dtype}" for spec in inputs)
             return [FieldError(where, error.sentence, f"inputs: {takes}")]
-        if nan := self._nan(dataset):
-            return [FieldError("/dataset", nan, "numbers")]
+        if problem := self._values(dataset, tuple(inputs)):
+            reason, _, accepted = problem.partition("; accepted are ")
+            return [FieldError("/dataset", reason, accepted or f"inputs: {takes}")]
         return []
 
     def _config_problems(self, sha256: str) -> list[FieldError]:
@@ -285,17 +305,35 @@ class ContentChecks:
             unreadable_here = error.category != "user_model"
             return "" if left_to_the_board or unreadable_here else error.sentence
 
-    def _read_inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
+    def _inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
         """Inputs of an ONNX file; none where it is no such file."""
+        return self._interface(sha256)[0]
 
-        def read(path: Path) -> tuple[TensorSpec, ...]:
+    def _outputs(self, sha256: str) -> tuple[TensorSpec, ...]:
+        return self._interface(sha256)[1]
+
+    def _read_interface(self, sha256: str) -> Interface:
+        """Inputs and outputs of an ONNX file; none where it is no such file."""
+        unknown: Interface = ((), ())
+
+        def read(path: Path) -> Interface:
             model = open_archive(path).model if is_archive(path) else path
-            return inputs_of(model, max_fields=_MAX_FIELDS)
+            return interface_of(model, max_fields=_MAX_FIELDS)
 
         try:
-            return self._of(sha256, read, ())
+            return self._of(sha256, read, unknown)
         except RunFailed:
-            return ()
+            return unknown
+
+    def _model_inputs(self, asked: JobDescription, model: str) -> tuple[TensorSpec, ...]:
+        """Inputs of a model by the names that its engine gives them; none where not known."""
+        if asked.runtime == "ort":
+            return self._inputs(model)
+        signature = asked.parameters.get("signature", "")
+        return self._tflite_inputs(model, signature) if isinstance(signature, str) else ()
+
+    def _read_tflite_inputs(self, sha256: str, signature: str) -> tuple[TensorSpec, ...]:
+        return self._of(sha256, lambda path: tflite_inputs(path, signature), ())
 
     def _read_headers(self, sha256: str) -> Headers | str:
         """Shapes and types of the arrays of a dataset, or why it is no ``.npz``; none: unknown."""
@@ -305,16 +343,18 @@ class ContentChecks:
         except RunFailed as error:
             return error.sentence
 
-    def _find_nan(self, sha256: str) -> str:
-        """Which array of a small archive holds NaN, in words; "" where none does."""
+    def _find_wrong_value(self, sha256: str, inputs: tuple[TensorSpec, ...]) -> str:
+        """Which array of a small archive holds values that an input does not take, in words."""
 
         def read(path: Path) -> str:
-            names = [name for name, (_, dtype) in headers_of(path).items() if dtype.kind == "f"]
-            for name, values in read_arrays(path, names, limit_bytes=MAX_VALUES_BYTES).items():
-                try:
-                    refuse_nan(values, name)
-                except RunFailed as error:
-                    return error.sentence
+            names = list(headers_of(path))
+            arrays = read_arrays(path, names, limit_bytes=MAX_VALUES_BYTES)
+            for of_input in grouped_names(names, [spec.name for spec in inputs]).values():
+                for spec in inputs:
+                    try:
+                        input_of(arrays[of_input[spec.name]], spec, of_input[spec.name])
+                    except RunFailed as error:
+                        return error.sentence
             return ""
 
         try:

@@ -212,17 +212,17 @@ def read_inputs(path: Path) -> dict[str, Any]:
 
 
 def _check(arrays: Mapping[str, Any]) -> None:
-    import numpy as np
+    from edgeyard.devices.runner.inference import FINITE, not_finite
 
     if not arrays:
         raise InvalidInput.at("/inputs", "there are none", "an array for each input of the model")
     for name, array in arrays.items():
         where = f"/inputs/{name}"
         if array.dtype.kind not in "biuf":
-            raise InvalidInput.at(where, f"has type {array.dtype}", "numbers or booleans")
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            count = int(np.isnan(array).sum())
-            raise InvalidInput.at(where, f"{count} of {array.size} values are NaN", "numbers")
+            reason = f"the array {name!r} has type {array.dtype}"
+            raise InvalidInput.at(where, reason, "numbers or booleans")
+        if problem := not_finite(array):
+            raise InvalidInput.at(where, f"the array {name!r} has {problem}", FINITE)
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:

@@ -79,6 +79,7 @@ def given_problems(
         (name, f"the model has no input {name!r}", f"one of {has}")
         for name in sorted(set(given) - set(names))
     ]
+    shapes: Dict[str, Sequence[int]] = {}
     for spec in inputs:
         wish = given.get(spec.name, {}).get("shape")
         sizes = "x".join(str(size) if _fixed(size) else "1" for size in spec.shape)
@@ -93,11 +94,47 @@ def given_problems(
             continue
         try:
             _dtype(spec)
-            resolve_shape(spec, wish)
+            shapes[spec.name] = resolve_shape(spec, wish)
         except RunFailed as error:
             prefix = f"input {spec.name!r}: "
             found.append((spec.name, error.sentence.removeprefix(prefix), flag))
+    if not found and (problem := shared_size_problem(inputs, shapes)):
+        name, reason = problem
+        known: Dict[object, int] = {}
+        for spec in inputs:
+            for dimension, size in zip(spec.shape, shapes[spec.name], strict=True):
+                known.setdefault(dimension, size)
+        (own,) = (spec for spec in inputs if spec.name == name)
+        sizes = "x".join(str(known[dimension]) for dimension in own.shape)
+        found.append((name, reason, f"--input '{name}={sizes}', or other sizes for all"))
     return found
+
+
+def shared_size_problem(
+    inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
+) -> Optional[Tuple[str, str]]:
+    """Return what contradicts that dimensions of one name have one size in all inputs.
+
+    Args:
+        inputs: Of the model; a dimension that is not fixed may have a name.
+        shapes: By input, of one run.
+
+    Returns:
+        The second of two inputs that contradict each other, and why, as a sentence; None: nothing.
+    """
+    seen: Dict[str, Tuple[str, int]] = {}
+    for spec in inputs:
+        for name, size in zip(spec.shape, shapes[spec.name], strict=False):
+            if not isinstance(name, str):
+                continue
+            first, known = seen.setdefault(name, (spec.name, size))
+            if known != size:
+                return spec.name, (
+                    f"dimension {name!r} is {known} in input {first!r} "
+                    f"{list(shapes[first])} and {size} in input {spec.name!r} "
+                    f"{list(shapes[spec.name])}; the model takes one size"
+                )
+    return None
 
 
 def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.arrays import converted, names_in, read_arrays
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
-from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.feeds import Feeds, shared_size_problem
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
     MIN_MEASURING_S,
@@ -150,13 +150,8 @@ def grouped_names(names: Sequence[str], inputs: Sequence[str]) -> Dict[str, Dict
     return sets
 
 
-def check_array(
-    spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[np.generic], *, any_rows: bool
-) -> None:
-    """See that an array of this shape and type fits an input.
-
-    Args:
-        any_rows: Rows beyond the model's batch are run batch by batch.
+def check_array(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[np.generic]) -> None:
+    """See that an array of this type and of rows of this shape fits an input.
 
     Raises:
         RunFailed: ``user_input``, naming the input and what it takes.
@@ -166,6 +161,24 @@ def check_array(
         raise _wrong(f"can't hold values for input {spec.name!r} of type {spec.dtype!r}")
     if dtype.kind not in "biuf":
         raise _wrong(f"has type {dtype} for input {spec.name!r}, which takes {wanted}")
+    if dtype.kind == "f" and wanted.kind != "f":
+        raise _wrong(
+            f"has type {dtype} for input {spec.name!r}, which takes {wanted}: whole numbers"
+        )
+    fitting_shape(spec, shape, any_rows=True)
+
+
+def fitting_shape(spec: TensorSpec, shape: Sequence[int], *, any_rows: bool) -> None:
+    """See that an array of this shape fits an input.
+
+    Args:
+        spec: The input.
+        shape: Of the array.
+        any_rows: Rows beyond the model's batch are run batch by batch.
+
+    Raises:
+        RunFailed: ``user_input``, naming the input and what it takes.
+    """
     first = 1 if any_rows else 0
     fits = len(shape) == len(spec.shape) and all(
         not isinstance(want, int) or want < 1 or want == have
@@ -250,32 +263,48 @@ def open_inputs(
         feeds: Feeds = {}
         for input_name, spec in by_name.items():
             value = arrays[of_input[input_name]]
-            check_array(spec, value.shape, value.dtype, any_rows=True)
-            refuse_nan(value, of_input[input_name])
-            feeds[input_name] = np.ascontiguousarray(
-                converted(value, np.dtype(spec.dtype), f"input {input_name!r}")
-            )
+            check_array(spec, value.shape, value.dtype)
+            feeds[input_name] = input_of(value, spec, of_input[input_name])
         found.append(_set_of(set_name, feeds, inputs, wish))
     return found
 
 
-def refuse_nan(values: Array, name: str) -> None:
-    """Refuse NaN in an input.
+def not_finite(values: Array) -> str:
+    """Return how many values are NaN or infinite, in words; "" if all are finite numbers."""
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return ""
+    nan = int(np.isnan(values).sum())
+    infinite = int(np.isinf(values).sum())
+    what = "NaN or infinite" if nan and infinite else "NaN" if nan else "infinite"
+    return f"{nan + infinite} of {values.size} values that are {what}"
+
+
+FINITE = "finite numbers; for a mask the type's lowest instead of -inf, e.g. -3.4e38 for float32"
+"""What is accepted instead."""
+
+
+def input_of(values: Array, spec: TensorSpec, name: str) -> Array:
+    """Return the values of an array as an input takes them.
+
+    Args:
+        values: The array.
+        spec: The input.
+        name: Of the array, ``INPUT`` or ``SET/INPUT``.
 
     Raises:
-        RunFailed: ``user_input``: naming the array and how many of its values are NaN.
+        RunFailed: ``user_input``, naming the array: it has NaN or infinite values, or values that
+            the input's type cannot hold.
     """
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        count = int(np.isnan(values).sum())
-        raise _wrong(f"has {count} of {values.size} values that are NaN in {name!r}")
+    if problem := not_finite(values):
+        raise _wrong(f"has {problem} in {name!r}; accepted are {FINITE}")
+    what = f"input {spec.name!r}" + (f" (array {name!r})" if name != spec.name else "")
+    return np.ascontiguousarray(converted(values, np.dtype(spec.dtype), what))
 
 
 def _set_of(name: str, feeds: Feeds, inputs: Sequence[TensorSpec], wish: object) -> InputSet:
     shapes = {key: value.shape for key, value in feeds.items()}
-    size = batch_size_for(inputs, shapes, wish)
+    size = checked_batch_size(name, inputs, shapes, wish)
     if size is None:
-        for spec in inputs:
-            check_array(spec, shapes[spec.name], feeds[spec.name].dtype, any_rows=False)
         return InputSet(name=name, batches=[feeds])
     rows = len(next(iter(feeds.values())))
     batches = [
@@ -283,6 +312,33 @@ def _set_of(name: str, feeds: Feeds, inputs: Sequence[TensorSpec], wish: object)
         for start in range(0, rows, size)
     ]
     return InputSet(name=name, batches=batches, rows=rows, batch_size=size)
+
+
+def checked_batch_size(
+    name: str, inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], wish: object
+) -> Optional[int]:
+    """Return the rows of a run of a set of arrays; None if they are run as they are.
+
+    Args:
+        name: Of the set.
+        inputs: Of the model.
+        shapes: Of the arrays, by input.
+        wish: ``parameters.batch_size``.
+
+    Raises:
+        RunFailed: ``user_input``: as `batch_size_for` and `check_shared_sizes`; or an array that is
+            run as it is does not fit.
+    """
+    size = batch_size_for(inputs, shapes, wish)
+    if size is None:
+        for spec in inputs:
+            fitting_shape(spec, shapes[spec.name], any_rows=False)
+    else:
+        shapes = {key: (size, *shape[1:]) for key, shape in shapes.items()}
+    if problem := shared_size_problem(inputs, shapes):
+        which = f"set {name!r}: " if name != ONLY_SET else ""
+        raise _wrong(f"does not fit: {which}{problem[1]}")
+    return size
 
 
 def _filled(rows: Array, size: int) -> Array:

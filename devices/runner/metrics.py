@@ -6,7 +6,8 @@ What ``y`` of the dataset holds and what the model has to return is in
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Protocol, Tuple
+import math
+from typing import Dict, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,63 @@ _THRESHOLDS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0.0, 1.0, 101)
 
 Array = NDArray[np.generic]
+
+
+def truth_problem(
+    name: object,
+    truth: Tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    output: Optional[Sequence[object]],
+) -> Optional[Tuple[str, str]]:
+    """Return why ``y`` cannot be compared with the output of any run, and what is accepted.
+
+    Args:
+        name: Of the metric; None: classification.
+        truth: Shape of ``y``.
+        dtype: Of ``y``.
+        output: Shape of the output with its rows, as the model states it; what is no whole number
+            is open. None: not known.
+    """
+    metric = CLASSIFICATION if name is None else name
+    if not isinstance(metric, str) or metric not in _TRUTH:
+        return None
+    kinds, takes = _TRUTH[metric]
+    fits = bool(truth) and dtype.kind in kinds
+    if metric == CLASSIFICATION:
+        fits = fits and (len(truth) == 1 or truth[1:] == (1,))
+    elif metric == "segmentation":
+        fits = fits and len(truth) >= 3
+    elif metric == "detection":
+        fits = fits and len(truth) == 3 and truth[2] == 5
+    if not fits:
+        return f"has 'y' of shape {list(truth)} and type {dtype}", f"y: {takes}"
+    sizes = [size for size in (output or ())[1:] if isinstance(size, int) and size > 0]
+    if not output or len(sizes) != len(output) - 1:
+        return None
+    own = (truth[0], *sizes)
+    if metric == "regression":
+        fits = _same_shape(own, truth)
+    elif metric == "segmentation":
+        of_pixels = len(own) == 4 and truth[-2:] in (own[2:], own[1:3])
+        fits = of_pixels or _same_shape(own, truth)
+    elif metric == "detection":
+        fits = len(own) == 3 and own[2] == 6
+    if fits:
+        return None
+    shown = ", ".join(map(str, ("rows", *sizes)))
+    return (
+        f"has 'y' of shape {list(truth)}, and the output has shape [{shown}]",
+        f"y: {takes}; or another output by preprocessing/output",
+    )
+
+
+_TRUTH = {
+    CLASSIFICATION: ("iu", "class numbers from 0 on, of shape (rows,)"),
+    "regression": ("biuf", "numbers, of the shape of the output"),
+    "segmentation": ("iu", "class numbers of pixels, of shape (rows, height, width)"),
+    "detection": ("biuf", "(rows, boxes, 5): x1, y1, x2, y2, class"),
+}
+"""Kinds of types that ``y`` may have, and what it holds, by metric."""
 
 
 class Metric(Protocol):
@@ -72,8 +130,8 @@ class Regression:
     def add(self, output: Array, truth: Array) -> None:
         """Count rows; see `Metric.add`."""
         rows = len(truth)
-        if output.size != truth.size or len(output) != rows:
-            raise _unfit(output, truth, "as many values a row as 'y'")
+        if not _same_shape(output.shape, truth.shape):
+            raise _unfit(output, truth, "values of the shape of 'y'")
         wrong = output.reshape(rows, -1).astype(np.float64) - truth.reshape(rows, -1).astype(
             np.float64
         )
@@ -83,8 +141,10 @@ class Regression:
 
     def result(self) -> Dict[str, object]:
         """MAE and RMSE; see `Metric.result`."""
-        mae = self._absolute / max(1, self._values)
-        rmse = float(np.sqrt(self._square / max(1, self._values)))
+        if not self._values:
+            raise RunFailed("user_input", "'y' has no values, so that there is no error to state")
+        mae = self._absolute / self._values
+        rmse = float(np.sqrt(self._square / self._values))
         return {"metric": "regression", "name": "MAE", "value": mae, "mae": mae, "rmse": rmse}
 
 
@@ -121,14 +181,20 @@ class Segmentation:
         hits = np.diag(self._confusion).astype(np.float64)
         union = self._confusion.sum(axis=0) + self._confusion.sum(axis=1) - hits
         occurs = union > 0
+        if not occurs.any():
+            raise RunFailed(
+                "user_input",
+                f"no pixel of 'y' has a class: all are {IGNORED_LABEL}, which is ignored, so that "
+                "there is no mIoU to state",
+            )
         shares = hits[occurs] / union[occurs]
-        miou = float(shares.mean()) if shares.size else 0.0
+        miou = float(shares.mean())
         return {
             "metric": "segmentation",
             "name": "mIoU",
             "value": miou,
             "miou": miou,
-            "pixel_accuracy": float(hits.sum() / max(1, self._confusion.sum())),
+            "pixel_accuracy": float(hits.sum() / self._confusion.sum()),
             "iou_by_class": {
                 str(number): float(share)
                 for number, share in zip(np.flatnonzero(occurs), shares, strict=True)
@@ -165,7 +231,7 @@ class Detection:
                 )
 
     def _match(self, number: int, boxes: NDArray[np.float64], there: NDArray[np.float64]) -> None:
-        """Each box, best first, takes the free true box that it overlaps most."""
+        """Let each box, best first, take the free true box that it overlaps most."""
         self._true[number] = self._true.get(number, 0) + len(there)
         matches = self._found.setdefault(number, [])
         boxes = boxes[np.argsort(-boxes[:, 4], kind="stable")[:MAX_BOXES]]
@@ -175,8 +241,8 @@ class Detection:
             hit = np.zeros(len(_THRESHOLDS), dtype=bool)
             for level, threshold in enumerate(_THRESHOLDS):
                 free = np.where(taken[level], -1.0, overlaps[place])
-                if free.size and free.max() >= threshold:
-                    taken[level, int(free.argmax())] = True
+                if free.size and free.max() >= threshold:  # of equal ones the last, as COCO has it
+                    taken[level, free.size - 1 - int(free[::-1].argmax())] = True
                     hit[level] = True
             matches.append((float(boxes[place, 4]), hit))
 
@@ -185,7 +251,11 @@ class Detection:
         precisions = [
             self._average_precisions(number) for number, count in self._true.items() if count
         ]
-        by_level = np.mean(precisions, axis=0) if precisions else np.zeros(len(_THRESHOLDS))
+        if not precisions:
+            raise RunFailed(
+                "user_input", "'y' has no box in any image, so that there is no mAP to state"
+            )
+        by_level = np.mean(precisions, axis=0)
         value = float(by_level.mean())
         return {
             "metric": "detection",
@@ -203,11 +273,11 @@ class Detection:
             return np.zeros(len(_THRESHOLDS))
         hits = np.array([hit for _, hit in found]).T.cumsum(axis=1)
         recall = hits / self._true[number]
-        precision = hits / np.arange(1, len(found) + 1)
+        precision = hits / (np.arange(1, len(found) + 1) + np.spacing(1))
         precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
         averages = np.zeros(len(_THRESHOLDS))
         for level in range(len(_THRESHOLDS)):
-            places = np.searchsorted(recall[level], _RECALLS - 1e-12, side="left")
+            places = np.searchsorted(recall[level], _RECALLS, side="left")
             reached = places < len(found)
             averages[level] = precision[level][places[reached]].sum() / len(_RECALLS)
         return averages
@@ -230,8 +300,13 @@ def _overlaps(boxes: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray
 
 def _classes_of_pixels(output: Array, truth: Array) -> NDArray[np.int64]:
     """Class number of each pixel: shape (rows, height, width)."""
-    size = truth.shape if truth.ndim == 3 else truth.reshape(len(truth), *truth.shape[-2:]).shape
-    if output.dtype.kind in "iu" and output.size == truth.size:
+    if truth.ndim < 3 or truth.size != len(truth) * math.prod(truth.shape[-2:]):
+        raise RunFailed(
+            "user_input",
+            f"'y' has shape {list(truth.shape)}; segmentation takes (rows, height, width)",
+        )
+    size = (len(truth), *truth.shape[-2:])
+    if output.dtype.kind in "iu" and _same_shape(output.shape, truth.shape):
         return output.reshape(size).astype(np.int64)
     if output.ndim == 4 and output.shape[0] == size[0]:
         if output.shape[2:] == size[1:]:
@@ -241,6 +316,16 @@ def _classes_of_pixels(output: Array, truth: Array) -> NDArray[np.int64]:
     raise _unfit(
         output, truth, "class numbers of the shape of 'y', or scores with a dimension for classes"
     )
+
+
+def _same_shape(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether arrays have the same rows and the same shape, but for dimensions of 1.
+
+    Equal sizes are not enough: the values of a transposed output would be compared with others.
+    """
+    if not one or not other or one[0] != other[0]:
+        return False
+    return [size for size in one[1:] if size != 1] == [size for size in other[1:] if size != 1]
 
 
 def _unfit(output: Array, truth: Array, takes: str) -> RunFailed:

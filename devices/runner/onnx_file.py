@@ -214,9 +214,17 @@ def inputs_of(
     Raises:
         RunFailed: ``user_model``: not an ONNX file, or over a limit.
     """
+    return interface_of(model, max_fields=max_fields)[0]
+
+
+def interface_of(
+    model: "Path | memoryview", *, max_fields: int | None = None
+) -> "tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]":
+    """The inputs that a run has to give, and the outputs; as `inputs_of`."""
     view = open_model(model) if isinstance(model, Path) else model
     scan = _ModelScan(file_bytes=len(view), max_fields=max_fields)
     given: list[TensorSpec] = []
+    returned: list[TensorSpec] = []
     weights: set[str] = set()
     for number, _, value in scan.fields_of(view):
         if number != MODEL_GRAPH or not isinstance(value, memoryview):
@@ -236,11 +244,12 @@ def inputs_of(
                             for field in scan.fields_of(part.content())
                             if field.number == TENSOR_NAME
                         }
-            elif entry.number == GRAPH_INPUT:
+            elif entry.number in (GRAPH_INPUT, GRAPH_OUTPUT):
                 if len(entry.content()) > MAX_INPUT_BYTES:
-                    raise not_onnx("the description of an input is too long")
-                given.append(_input(entry.content()))
-    return tuple(spec for spec in given if spec.name not in weights)
+                    raise not_onnx("the description of an input or output is too long")
+                which = given if entry.number == GRAPH_INPUT else returned
+                which.append(_input(entry.content()))
+    return tuple(spec for spec in given if spec.name not in weights), tuple(returned)
 
 
 def _input(view: memoryview) -> TensorSpec:

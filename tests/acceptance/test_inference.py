@@ -76,7 +76,7 @@ def test_what_does_not_fit_the_model_is_refused_before_a_board_is_used(
         ),
         ({"x": np.zeros((1, 5), np.float32)}, "shape [1, 5] for input 'x'"),
         ({"x": np.zeros((1, 4), "U3")}, "type <U3"),
-        ({"x": np.full((1, 4), np.nan)}, "4 of 4 values are NaN"),
+        ({"x": np.full((1, 4), np.nan)}, "the array 'x' has 4 of 4 values that are NaN"),
     ):
         with pytest.raises((ValidationFailed, InvalidInput), match=says.replace("[", "\\[")):
             client.infer(model, inputs, "emumid", progress=False)

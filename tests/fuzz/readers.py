@@ -52,6 +52,7 @@ from edgeyard.devices.runner.inference import open_inputs
 from edgeyard.devices.runner.model_archive import open_archive
 from edgeyard.devices.runner.preprocessing import parse_preprocessing
 from edgeyard.devices.runner.spec import read_spec
+from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.runner.training import parse_config
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import (
@@ -142,6 +143,7 @@ def _onnx_seeds() -> Sequence[bytes]:
 def _tflite(content: bytes, folder: Path) -> None:
     from edgeyard.devices.runner.engines.tflite_variables import TrainableFile
 
+    tflite_inputs(_file(folder, "model.tflite", content))
     TrainableFile(content).readable()
 
 

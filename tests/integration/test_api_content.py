@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from edgeyard.benchmark_api.content import ContentChecks
 from edgeyard.errors import InvalidInput
@@ -22,6 +22,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from tests.builders.api import Api, description, running
+from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
 from tests.integration.test_api_benchmarks import refusal
 
@@ -141,6 +142,9 @@ def model_file(sha256: str, size_bytes: int) -> BenchmarkFile:
         (npz(x=np.zeros((1, 5), np.float32)), "has shape [1, 5] for input 'x'"),
         (npz(x=np.zeros((1, 4), "U2")), "has type <U2 for input 'x', which takes float32"),
         (npz(x=np.full((2, 4), np.nan, np.float32)), "8 of 8 values that are NaN in 'x'"),
+        (npz(x=np.full((2, 4), -np.inf, np.float32)), "8 of 8 values that are infinite in 'x'"),
+        (npz(a__x=np.zeros((1, 4)), b__x=np.full((1, 4), np.inf)), "are infinite in 'b/x'"),
+        (npz(x=np.full((1, 4), 1e300)), "cannot hold 1e+300"),
         (npz(a__x=np.zeros((1, 4)), b__z=np.zeros(1)), "set 'b' has an array 'z'"),
         (b"no archive", "is not a readable .npz"),
     ],
@@ -156,6 +160,122 @@ def test_own_inputs_that_fit_are_accepted(api: Api) -> None:
     put(api, "data.npz", npz(a__x=np.zeros((1, 4), np.float32), b__x=np.zeros((9, 4))))
     whole = description(model="net.onnx", dataset="data.npz", keep_outputs=True)
     assert api.as_().post("/v1/benchmarks", json=whole).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (
+            npz(p=np.zeros((2, 3), np.int8), q=np.zeros((2, 4), np.int8)),
+            "dimension 'm' is 3 in input 'p' [2, 3] and 4 in input 'q' [2, 4]",
+        ),
+        (
+            npz(**{f"{name}__{one}": np.zeros((2, 3 + (name == "b" and one == "q")), np.int8)
+                   for name in "ab" for one in "pq"}),
+            "set 'b': dimension 'm' is 3 in input 'p'",
+        ),
+        (
+            npz(p=np.zeros((2, 3), np.int8), q=np.array([[0, 0, 300], [0, 0, 0]])),
+            "input 'q' takes int8, which cannot hold 300",
+        ),
+        (
+            npz(p=np.zeros((2, 3), np.int8), q=np.zeros((2, 3))),
+            "has type float64 for input 'q', which takes int8: whole numbers",
+        ),
+    ],
+)  # fmt: skip
+def test_own_inputs_that_contradict_each_other_are_refused(
+    api: Api, dataset: bytes, says: str
+) -> None:
+    model = model_of(
+        [helper.make_node("Add", ["p", "q"], ["y"])],
+        {"p": ["n", "m"], "q": ["n", "m"]},
+        {"y": ["n", "m"]},
+        dtype=TensorProto.INT8,
+    )
+    error = refused(api, model, dataset, keep_outputs=True)["/dataset"]
+    assert says in error["reason"]
+    assert error["accepted"]
+
+
+def test_sizes_of_random_data_that_contradict_each_other_are_refused(api: Api) -> None:
+    given = {"ids": {"shape": [4, 5, 8]}, "mask": {"shape": [1, 5, 1]}}
+    found = refused(api, open_model(), input=given)
+    assert "dimension 'batch' is 4 in input 'ids' [4, 5, 8]" in found["/input/mask"]["reason"]
+    assert "--input 'mask=4x5x1'" in found["/input/mask"]["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "y", "says"),
+    [
+        (None, np.zeros(2), "has 'y' of shape [2] and type float64"),
+        (None, np.zeros((2, 3), int), "has 'y' of shape [2, 3] and type int64"),
+        ("regression", np.zeros((2, 4)), "'y' of shape [2, 4], and the output has shape [rows, 3]"),
+        ("segmentation", np.zeros((2, 3, 4)), "has 'y' of shape [2, 3, 4] and type float64"),
+        ("segmentation", np.zeros((2, 3, 4), int), "and the output has shape [rows, 3]"),
+        ("detection", np.zeros((2, 3, 4)), "has 'y' of shape [2, 3, 4]"),
+        ("detection", np.zeros((2, 3, 5)), "and the output has shape [rows, 3]"),
+    ],
+)  # fmt: skip
+def test_a_y_that_no_output_can_be_compared_with_is_refused(
+    api: Api, metric: str | None, y: Any, says: str
+) -> None:
+    parameters = {} if metric is None else {"metric": metric}
+    dataset = npz(x=np.zeros((2, 4), np.float32), y=y)
+    found = refused(
+        api, linear_model(WEIGHTS), dataset, benchmark_type="TYPE2", parameters=parameters
+    )
+    assert says in found["/dataset"]["reason"]
+    assert found["/dataset"]["accepted"].startswith("y: ")
+
+
+def test_a_y_that_fits_is_accepted(api: Api) -> None:
+    put(api, "net.onnx", linear_model(WEIGHTS))
+    for metric, y in (("classification", np.zeros(2, int)), ("regression", np.zeros((2, 1, 3)))):
+        put(api, "data.npz", npz(x=np.zeros((2, 4), np.float32), y=y))
+        whole = description(
+            model="net.onnx",
+            dataset="data.npz",
+            benchmark_type="TYPE2",
+            parameters={"metric": metric},
+        )
+        assert api.as_().post("/v1/benchmarks", json=whole).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (npz(picture=np.zeros((1, 1, 8, 8), np.float32)), "has an array 'picture'"),
+        (npz(image=np.zeros((1, 8, 8), np.float32)), "has shape [1, 8, 8] for input 'image'"),
+        (npz(image=np.full((1, 1, 8, 8), "a")), "has type <U1 for input 'image'"),
+        (npz(image=np.full((1, 1, 8, 8), np.nan)), "64 of 64 values that are NaN in 'image'"),
+    ],
+)
+def test_own_inputs_of_a_tflite_model_are_checked(
+    tmp_path: Path, dataset: bytes, says: str
+) -> None:
+    files = ContentFiles(tmp_path)
+    stored = []
+    for content in ((DEMO / "digits.tflite").read_bytes(), dataset):
+        writer = files.writer(10_000_000)
+        writer.write(content)
+        stored.append(writer.commit())
+    model, data = stored
+    asked = JobDescription(
+        model="m",
+        runtime="tflite",
+        benchmark_type=BenchmarkType.TYPE1,
+        target="rpi4b",
+        keep_outputs=True,
+    )
+    inputs = BenchmarkFile(
+        role=FileRole.DATASET, position=0, name="d.npz", sha256=data.sha256, size_bytes=1
+    )
+    with pytest.raises(InvalidInput) as refused_one:
+        ContentChecks(files).check(asked, [model_file(model.sha256, 1), inputs])
+    [error] = refused_one.value.errors
+    assert error.pointer == "/dataset"
+    assert says in error.reason
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def opened(
         ({"x": np.zeros((0, 4), np.float32)}, "shape [0, 4] for input 'x'"),
         ({"x": np.array([["a"] * 4])}, "has type <U1 for input 'x', which takes float32"),
         ({"x": np.array([[1, 2, np.nan, 4]], np.float32)}, "1 of 4 values that are NaN in 'x'"),
+        ({"x": np.array([[1, 2, np.inf, 4]])}, "1 of 4 values that are infinite in 'x'"),
+        ({"x": np.array([[1, np.nan, np.inf, 4]])}, "2 of 4 values that are NaN or infinite in"),
         ({"x": np.full((1, 4), 1e300)}, "cannot hold 1e+300"),
         ({f"{n}/x": np.zeros((1, 4), np.float32) for n in range(65)}, "has 65 sets"),
     ],
@@ -102,6 +104,16 @@ def test_batches_need_equal_rows(tmp_path: Path) -> None:
     arrays = {"x": np.zeros((4, 4), np.float32), "mask": np.zeros((3, 1), np.int64)}
     with pytest.raises(RunFailed, match="different numbers of rows"):
         opened(tmp_path, arrays, OPEN, MASK, wish=2)
+
+
+def test_a_dimension_of_one_name_has_one_size(tmp_path: Path) -> None:
+    p, q = TensorSpec("p", ("n", "m"), "float32"), TensorSpec("q", ("n", "m"), "float32")
+    arrays = {"p": np.zeros((2, 3), np.float32), "q": np.zeros((2, 4), np.float32)}
+    with pytest.raises(RunFailed, match=r"dimension 'm' is 3 in input 'p' \[2, 3\] and 4 in"):
+        opened(tmp_path, arrays, p, q)
+    arrays["q"] = np.zeros((2, 3), np.float32)
+    for wish in (None, 2):
+        assert len(opened(tmp_path, arrays, p, q, wish=wish)) == 1
 
 
 def test_the_time_of_a_layer_is_without_the_layers_inside() -> None:

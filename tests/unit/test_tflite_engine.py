@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.runner.engine import Session
 from edgeyard.devices.runner.engines import find
+from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.errors import RunFailed
 from tests.builders.networks import DATA, DEMO, digits
 
@@ -43,6 +44,30 @@ def test_inputs_and_outputs_have_the_signatures_names_and_open_dimensions() -> N
     (image,) = session.inputs
     assert (image.name, image.shape, image.dtype) == ("image", (None, 1, 8, 8), "float32")
     assert [each.name for each in session.outputs] == ["logits"]
+
+
+@pytest.mark.parametrize(
+    ("model", "signature"),
+    [
+        (DEMO / "digits.tflite", ""),
+        (DEMO / "digits_trainable.tflite", ""),
+        (DEMO / "digits_trainable.tflite", "train"),
+        (DATA / "trainable_fixed.tflite", ""),
+        (DATA / "train_without_infer.tflite", "train"),
+    ],
+)
+def test_the_inputs_of_a_file_are_known_without_the_engine(model: Path, signature: str) -> None:
+    asked: dict[str, Any] = {"signature": signature} if signature else {}
+    found = sorted(tflite_inputs(model, signature), key=lambda one: one.name)
+    assert found == sorted(load(model, **asked).inputs, key=lambda one: one.name)
+    assert tflite_inputs(model, "absent") == ()
+
+
+def test_a_damaged_file_states_no_inputs(tmp_path: Path) -> None:
+    content = (DEMO / "digits.tflite").read_bytes()
+    for damaged in (b"", content[:8], content[:200], b"\xff" * 4 + content[4:], b"x" * 300):
+        (tmp_path / "net.tflite").write_bytes(damaged)
+        assert tflite_inputs(tmp_path / "net.tflite") == ()
 
 
 def test_facts_name_version_provider_and_threads() -> None:

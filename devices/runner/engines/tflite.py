@@ -24,10 +24,8 @@ from edgeyard.devices.runner.engines.litert import (
     read_model,
     translated,
 )
+from edgeyard.devices.runner.tflite_file import DEFAULT_SIGNATURES
 from edgeyard.errors import RunFailed
-
-_DEFAULT_SIGNATURES = ("serving_default", "infer")
-"""Run, in this order, when a model has several signatures and none is asked for."""
 
 Array = NDArray[np.generic]
 
@@ -77,7 +75,7 @@ def session_of(interpreter: Any, options: Options) -> Session:
     asked = options.signature
     if asked and asked not in names:
         raise bad_parameter("signature", f"must be one of {', '.join(sorted(names)) or '(none)'}")
-    chosen = asked or next((name for name in _DEFAULT_SIGNATURES if name in names), "")
+    chosen = asked or next((name for name in DEFAULT_SIGNATURES if name in names), "")
     if not chosen and len(names) == 1:
         chosen = names[0]
     facts = {
