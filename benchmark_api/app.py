@@ -40,6 +40,7 @@ from edgeyard.benchmark_api.routes import (
     scorers,
     submitting,
     tasks,
+    twin,
 )
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
@@ -53,6 +54,7 @@ from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
+from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
 ROUTERS: tuple[Router, ...] = (
     submitting.router,
@@ -71,6 +73,7 @@ ROUTERS: tuple[Router, ...] = (
     scorers.router,
     scenarios.scenarios,
     scenarios.simulations,
+    twin.router,
     schedules.router,
     accounts.router,
     health.router,
@@ -138,6 +141,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
         offers=Offers(services.usable_boards, services.joined),
         passwords=Passwords(LoginLimits(services.settings, services.clock.monotonic_s)),
+        posted=DigitalTwin(services.settings.twin_limit_bytes),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

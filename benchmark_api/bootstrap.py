@@ -27,6 +27,7 @@ from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
+from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
@@ -269,6 +270,7 @@ def build(settings: Settings, port: int) -> System:
         others=twin.others,
         joined=twin.joined,
         confinement=confinement,
+        twin_metrics=metrics_source(settings, clock.monotonic_s),
     )
 
     def apply(settings: Settings, inventory: Inventory) -> Collection[str]:
@@ -326,6 +328,25 @@ class _StoredPulls(PulledScenarios):
     def add(self, scenario: Scenario) -> None:
         stored, body = stored_scenario(scenario, created_at=self._clock.now(), source=self._source)
         self._store.transact(lambda uow: uow.scenarios.add(stored, body))
+
+
+TWIN_TIMEOUT_S = 5.0
+"""Of a question to the Prometheus of the digital twin, which a request waits for."""
+
+
+def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> MetricsSource | None:
+    """What reads the figures of the digital twin; None: the settings name no Prometheus.
+
+    Raises:
+        ConfigError: The URL is wrong.
+    """
+    if settings.twin_prometheus is None:
+        return None
+    try:
+        prometheus = Prometheus(settings.twin_prometheus, timeout_s=TWIN_TIMEOUT_S)
+    except InvalidInput as error:
+        raise ConfigError([f"twin_prometheus: {error}"]) from error
+    return MetricsSource(prometheus.query_range, monotonic_s)
 
 
 def scenario_puller(

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edgeyard.benchmark_api.content import ContentChecks
 from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
@@ -20,7 +21,7 @@ from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
-from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
@@ -136,6 +137,10 @@ class EngineQueries(Protocol):
         """Who waits, in which order."""
         ...
 
+    def state(self) -> CycleInput:
+        """What a decision would know now: boards, queue, running benchmarks, past runs."""
+        ...
+
     def boards(self) -> Sequence[BoardView]:
         """Every board as the twin knows it, expected ones first."""
         ...
@@ -177,6 +182,7 @@ class Services:
             changes.
         confinement: Whether the embedded cluster's runs are confined in all that matters, and in
             words; None: there is no embedded cluster.
+        twin_metrics: The Prometheus whose figures the digital twin shows; None: none is configured.
         content: Looks into the files of submissions.
         others: Boards that hosts report and the inventory lacks; the same tuple while it is equal.
     """
@@ -197,6 +203,7 @@ class Services:
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
     confinement: tuple[bool, str] | None = None
+    twin_metrics: MetricsSource | None = None
     content: ContentChecks = field(init=False)
 
     def __post_init__(self) -> None:

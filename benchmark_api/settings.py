@@ -216,6 +216,13 @@ class Settings(BaseSettings):
     scenario_limit_bytes: Size = Field(
         16 * 2**20, ge=1024, le=2**30, description="Largest scenario of simulations, bytes of JSON."
     )
+    twin_limit_bytes: Size = Field(
+        16 * 2**20,
+        ge=1024,
+        le=2**30,
+        description="Room for the states that are posted to the digital twin, in memory, bytes of "
+        "JSON.",
+    )
     campaign_limit: int = Field(
         1000, ge=1, le=100_000, description="Most benchmarks of one campaign."
     )
@@ -382,6 +389,13 @@ class Settings(BaseSettings):
         None,
         description="TOML file with the queries for pulling scenarios; default: those for "
         "node_exporter and Nomad.",
+    )
+
+    # the digital twin
+    twin_prometheus: str | None = Field(
+        None,
+        description="URL of a Prometheus whose figures of node_exporter and Nomad the digital twin "
+        "shows; default: those that hosts and the cluster report.",
     )
 
     # sessions of accounts with a password

@@ -10,6 +10,7 @@ from fastapi import Depends, Query, Request
 from pydantic import BeforeValidator
 
 from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
+from edgeyard.benchmark_api.live_twin import HostReports
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.passwords import Passwords
 from edgeyard.benchmark_api.routes.checking import StoreChecks
@@ -22,13 +23,19 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
 _BODY_LIMIT = "body_limit_bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything behind the routes of one app."""
+    """Everything behind the routes of one app.
+
+    Attributes:
+        posted: States that operators posted to the digital twin.
+        reports: Nodes that hosts posted to it.
+    """
 
     services: Services
     metrics: Metrics
@@ -37,6 +44,8 @@ class Context:
     group: GroupCommit[StoreChecks]
     offers: Offers
     passwords: Passwords
+    posted: DigitalTwin
+    reports: HostReports = field(default_factory=HostReports)
     uploads: Uploads = field(default_factory=Uploads)
 
 

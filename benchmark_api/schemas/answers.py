@@ -1223,6 +1223,34 @@ class UploadAnswer(Struct, frozen=True, kw_only=True):
     files: list[str]
 
 
+class TwinVersion(Struct, frozen=True, kw_only=True):
+    """The version under which a posted state can be read."""
+
+    version: int
+
+
+class TwinHealth(Struct, frozen=True, kw_only=True):
+    """How the digital twin is.
+
+    Attributes:
+        status: ``stale``: what is known of the lab is older than dispatch allows.
+        age_s: Age of what is known of the lab; null: it has not answered yet.
+        cluster_problem: Why the cluster did not answer last time; "": it did.
+        version: Of the newest posted state; 0: none.
+        refreshing: A newer state is announced.
+        held_bytes: Of all posted states.
+        max_bytes: Room for them.
+    """
+
+    status: Literal["ok", "stale"]
+    age_s: float | None
+    cluster_problem: str
+    version: int
+    refreshing: bool
+    held_bytes: int
+    max_bytes: int
+
+
 def as_json(model: Struct | None) -> dict[str, Any]:
     """Return a model as the JSON values that the API answers; None is an empty object."""
     found: dict[str, Any] = {} if model is None else to_builtins(model)

@@ -53,7 +53,10 @@ class HttpTwin:
 
     def send(self, body: bytes) -> int:
         """See `TwinSink.send`."""
-        return int(ask(self._client, "POST", "/", body=body).json()["version"])
+        base = self._client.base_url
+        # The twin of a server is at /v1/twin, without a slash at the end.
+        path = "/" if base.path == "/" else str(base).rstrip("/")
+        return int(ask(self._client, "POST", path, body=body).json()["version"])
 
     def pull(self, version: int) -> TwinData:
         """See `TwinSource.pull`."""

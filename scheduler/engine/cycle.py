@@ -18,7 +18,7 @@ from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
@@ -153,6 +153,10 @@ class Cycle:
         self._committer.add_shadow(decision, seq, learn=learn)
         _log_faults(decision.result)
         return PolicyCommit(policy=shadow, given=decision.given, result=decision.result)
+
+    def state(self) -> CycleInput:
+        """Return what a decision would know now. Any thread."""
+        return self._decider.state(self._cycle_policies)
 
     def preview(
         self, candidate: PendingBenchmark, max_wait_s: float = MAX_PREVIEW_WAIT_S

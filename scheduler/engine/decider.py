@@ -125,6 +125,20 @@ class Decider:
         given = replace(given, knowledge=knowledge)
         return Decision(policy=policy, given=given, result=self._result(given, policy), expired={})
 
+    def state(self, policies: CyclePolicies) -> CycleInput:
+        """Return what a decision would know now. Any thread."""
+        now, active = self._clock.now(), policies.active
+        with self._store.read() as uow:
+            drained, holders = board_holds(uow)
+            return CycleInput(
+                snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+                pending=self._pending(uow, active, policies),
+                now=now,
+                holders=self._cache.holders(uow, active.policy.max_preemptions),
+                knowledge=self._knowledge(uow, now),
+                seed=self._seed,
+            )
+
     def preview(
         self, candidate: PendingBenchmark, policies: CyclePolicies, max_wait_s: float
     ) -> CycleResult:

@@ -19,7 +19,7 @@ from edgeyard.scheduler.engine.preview import Candidate, Preview
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.service import Engine
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
-from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -168,6 +168,10 @@ class ElectedEngine:
     def queue(self) -> QueueView:
         """As `Engine.queue`."""
         return self._engine.queue()
+
+    def state(self) -> CycleInput:
+        """As `Engine.state`."""
+        return self._engine.state()
 
     def boards(self) -> tuple[BoardView, ...]:
         """As `Engine.boards`."""

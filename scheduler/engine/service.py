@@ -64,7 +64,7 @@ from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
-from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
@@ -368,6 +368,10 @@ class Engine:
         """The queue as the last cycle saw it. Any thread."""
         outcome = self._parts.cycle.latest
         return QueueView("", "", ()) if outcome is None else outcome.queue
+
+    def state(self) -> CycleInput:
+        """What a decision would know now. Any thread."""
+        return self._parts.cycle.state()
 
     def boards(self) -> tuple[BoardView, ...]:
         """Every board as the twin knows it now. Any thread."""

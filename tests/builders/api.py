@@ -28,6 +28,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound
 from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.changes import Bounds, Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.election import LeaderView
@@ -45,9 +46,17 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    Explanation,
+    Placement,
+    Verdict,
+)
 from edgeyard.scheduler.model.files import DownloadGrant
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -256,6 +265,28 @@ class FakeEngine:
 
     def queue(self) -> FakeQueue:
         return FakeQueue(order=self.order, never=self.never)
+
+    def state(self) -> CycleInput:
+        now = datetime.now(UTC)
+        boards = snapshot_of(BOARDS, hosts={each.target_uid: "host-1" for each in BOARDS})
+        return CycleInput(
+            snapshot=boards,
+            pending=[pending("b-waits", user_id="bob")],
+            now=now,
+            holders=[
+                BoardHolder(
+                    benchmark_id="b-runs",
+                    target_uid=boards.uids[0],
+                    priority=50,
+                    user_id="alice",
+                    started_at=now - timedelta(seconds=30),
+                )
+            ],
+            knowledge=Knowledge(
+                host_loads={"host-1": HostLoad(cpu=0.5, memory=0.25)},
+                runs=History((past_run(boards.uids[0]),)),
+            ),
+        )
 
     def boards(self) -> tuple[BoardView, ...]:
         others = (replace(self._view(BOARDS[0].target_uid), board=each) for each in self.unknown)

@@ -114,6 +114,10 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/simulations/{run_id}"): USERS,
     ("PUT", "/v1/simulations/{run_id}"): REGISTERED,
     ("DELETE", "/v1/simulations/{run_id}"): REGISTERED,
+    ("POST", "/v1/twin"): OPERATORS | {"host": 200, "other host": 403},  # of its boards
+    ("GET", "/v1/twin/health_check"): ANYBODY,
+    ("GET", "/v1/twin/data"): OPERATORS,
+    ("POST", "/v1/twin/refresh"): OPERATORS,
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
     ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,
@@ -239,7 +243,8 @@ def expected_of(path: str, rule: dict[str, int], caller: str) -> int:
         return rule.get("alice" if rule.get("alice") == 404 else "bob", 401)
     if caller == "other host":
         # A board's host may write what its tasks write.
-        return 403 if rule.get("upload") == 200 else rule.get("host", 401)
+        own = 403 if rule.get("upload") == 200 else rule.get("host", 401)
+        return rule.get("other host", own)
     return rule.get(caller, 401)
 
 
@@ -459,6 +464,13 @@ SCENARIO: dict[str, object] = {
     "duration_s": 50,
     "nodes": {"nodes": [{"cpu_cores": 10}], "mix": {}},
 }
+NODE: dict[str, object] = {
+    "id": "rpi4b-0001-0001",
+    "cpu_cores": 4,
+    "memory": 1024,
+    "cpu_load": 3.62,
+    "memory_load": 4.08,
+}
 BODIES: dict[str, dict[str, object]] = {
     "/v1/benchmarks": {"json": description(model_url="https://example.org/m.onnx")},
     "/v1/campaigns": {
@@ -475,6 +487,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/scenarios": {"json": SCENARIO},
     "/v1/scenarios/{scenario}/tags": {"json": {"add": ["x"]}},
     "/v1/simulations/{run_id}": {"json": {"scenario": "paper", "policy": "default", "seed": 1}},
+    "/v1/twin": {"json": NODE},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
     "/v1/users/{user_id}/credits": {"json": {"credits": 1000}},

@@ -105,6 +105,8 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         failure: Category of the failure of one that has failed.
         not_ready: Why it may not start, whichever node is free.
         tried_nodes: Nodes on which it has failed.
+        cpu_used: Cores that it uses now.
+        memory_used: MB that it uses now.
         resting: Nodes that may not try it again before a time.
         binding: How firmly it is bound to the node of a decision; None: as the policy says.
         probe: It tests a node in quarantine.
@@ -160,6 +162,8 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     ending: bool = False
     preempted: bool = False
     strict: bool = True
+    cpu_used: _Number | None = None
+    memory_used: _Number | None = None
 
     @property
     def name(self) -> str:
