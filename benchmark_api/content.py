@@ -244,8 +244,9 @@ class ContentChecks:
                 shapes = {spec.name: headers[arrays[spec.name]][0] for spec in inputs}
                 checked_batch_size(name, inputs, shapes, asked.parameters.get("batch_size"))
         except RunFailed as error:
-            where = "/parameters/batch_size" if "batch_size:" in error.sentence else "/dataset"
-            return [FieldError(where, error.sentence, f"inputs: {takes}")]
+            prefix = "parameters/batch_size: "
+            where = f"/{prefix[:-2]}" if error.sentence.startswith(prefix) else "/dataset"
+            return [FieldError(where, error.sentence.removeprefix(prefix), f"inputs: {takes}")]
         if problem := self._values(dataset, tuple(inputs)):
             reason, _, accepted = problem.partition("; accepted are ")
             return [FieldError("/dataset", reason, accepted or f"inputs: {takes}")]

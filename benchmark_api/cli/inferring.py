@@ -74,7 +74,7 @@ def infer(
     user_priority: Annotated[
         int | None, typer.Option("--priority", help="Priority from 1 to 10, the highest.")
     ] = None,
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="Label to find it by.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="Tag to find it by.")] = None,
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:

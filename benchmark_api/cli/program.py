@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -146,10 +145,15 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
                 function(session, **given)
             except EdgeyardError as error:
                 errors: Iterable[FieldError] = getattr(error, "errors", ())
-                named = [replace(each, pointer=_typed(each, flags, given)) for each in errors]
+                named = [_typed(each, flags, given) for each in errors]
                 if not named:
                     raise
                 raise InvalidInput(named) from error
+            except OSError as error:
+                of_file = _of_file(error, flags, given)
+                if of_file is None:
+                    raise
+                raise InvalidInput([of_file]) from error
             finally:
                 session.close()
 
@@ -183,13 +187,49 @@ def _output(given: Mapping[str, Any]) -> Output | None:
     return Output.JSON if given.get("as_json") else given.get("output")
 
 
+_VALUES: Mapping[str, str] = {
+    "benchmark_type": "TYPE",
+    "binding": "BINDING",
+    "cron": "CRON",
+    "dataset": "FILE",
+    "deadline": "TIME",
+    "expires": "TIME",
+    "limit": "COUNT",
+    "if_unavailable": "ACTION",
+    "max_lease": "TIME",
+    "max_retries": "COUNT",
+    "model": "FILE",
+    "nb_inference": "COUNT",
+    "odt_config": "FILE",
+    "precision": "SHARE",
+    "queue_timeout": "TIME",
+    "ram": "SIZE",
+    "runtime": "ENGINE",
+    "start_time": "TIME",
+    "storage": "SIZE",
+    "target": "FAMILY",
+    "target_uid": "BOARD",
+    "user_budget": "CREDITS",
+    "user_priority": "PRIORITY",
+    "user_time": "TIME",
+    "version_tag": "TAG",
+}
+"""What the values of options are, by parameter, where the option's own name does not state it."""
+
+
 def _name_values(name: str, annotation: object) -> None:
-    """Name the values of a repeatable option after it: ``--tag TAG``, not ``<list[str]>``."""
+    """Name the values of an option after what they are: ``--limit COUNT``, not ``<int>``."""
     (info,) = getattr(annotation, "__metadata__", (None,))
-    if isinstance(info, typer.models.OptionInfo) and info.metavar is None:
-        (kind,) = get_args(annotation)[:1]
-        if any(get_origin(each) is list for each in (kind, *get_args(kind))):
-            info.metavar = _flag(name, annotation).lstrip("-").upper().replace("-", "_")
+    if not isinstance(info, typer.models.OptionInfo) or info.metavar is not None:
+        return
+    (kind,) = get_args(annotation)[:1]
+    kinds = {kind, *get_args(kind)}
+    is_list = any(get_origin(each) is list for each in kinds)
+    if Path in kinds:
+        info.metavar = "FILE"
+    elif is_list or kinds & {int, float, str}:
+        own = _flag(name, annotation).lstrip("-").upper().replace("-", "_")
+        info.metavar = _VALUES.get(name, own)
 
 
 def _flag(name: str, annotation: object) -> str:
@@ -202,12 +242,22 @@ def _flag(name: str, annotation: object) -> str:
     return long[0] if long else f"--{name.replace('_', '-')}"
 
 
-_MISSING = re.compile(r"^is (required|missing)$|\bneeds an? ")
-"""Reasons of a field that has no value."""
+_PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
+    "dataset": ("dataset", "inputs"),
+    "dataset_urls": ("dataset", "inputs"),
+    "model_url": ("model",),
+    "input": ("inputs",),
+    "submitted_from": ("since",),
+    "submitted_before": ("until",),
+}
+"""Parameters of verbs that set a field of a request whose name they do not have, in this order."""
+_LIKE_FIELD = re.compile(r"(?<![\w'\"./-])[a-z]+(?:_[a-z]+)+(?![\w'\"/=-])")
 
 
-def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, object]) -> str:
-    """Return the flag that set a refused field or would set a missing one, or else its name.
+def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, object]) -> FieldError:
+    """Return an error that names the flag that set a refused field, or that would set it.
+
+    What came from a job file is named as it stands there.
 
     Args:
         error: Its pointer is a JSON pointer (RFC 6901) into the request, or a flag already.
@@ -215,22 +265,52 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         given: The values of these parameters.
     """
     if not error.pointer.startswith("/") or Path(error.pointer.split(", line ")[0]).exists():
-        return error.pointer
-    path = error.pointer.removeprefix("/description").lstrip("/")
-    field = path.split("/", 1)[0]
-    stems = {field, re.sub("_(s|at|id)$", "", field), field.removesuffix("s"), f"{field}s"}
+        return error
+    path = re.sub("^/(description|matrix|query)(?=/)", "", error.pointer).lstrip("/")
+    field, _, rest = path.partition("/")
+    key = rest.split("/", 1)[0]
+    from_file = given.get("job") is not None
+    typed = re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
+    for name in (key, *_parameters_for(field)):
+        value = given.get(name)
+        is_set = value not in (None, [], (), "", False)
+        if name not in flags or (from_file and not is_set):
+            continue
+        is_named = key and not key.isdigit() and name != key
+        typed = f"{flags[name]} {key}" if is_named else flags[name]
+        break
+    else:
+        for name, value in given.items():
+            pairs = value if isinstance(value, list | tuple) else ()
+            if any(str(each).startswith(f"{field}=") for each in pairs):
+                typed = f"{flags[name]} {field}"
+
+    def flag(match: re.Match[str]) -> str:
+        names = [name for name in _parameters_for(match[0]) if name in flags]
+        is_attribute = field == "constraints"  # fields and attributes of boards share names
+        return flags[names[0]] if names and not from_file and not is_attribute else match[0]
+
+    return FieldError(
+        typed, _LIKE_FIELD.sub(flag, error.reason), _LIKE_FIELD.sub(flag, error.accepted)
+    )
+
+
+def _parameters_for(field: str) -> list[str]:
+    """Return the parameters of verbs that may set a field, the likeliest first."""
+    stem = re.sub("_(s|at|id)$", "", field)
+    plural = (field.removesuffix("s"), f"{field}s")
+    return [*_PARAMETERS_OF.get(field, ()), field, stem, *plural]
+
+
+def _of_file(
+    error: OSError, flags: Mapping[str, str], given: Mapping[str, object]
+) -> FieldError | None:
+    """Return an error that names the flag whose file could not be used; None if there is none."""
     for name, value in given.items():
-        pairs = value if isinstance(value, list | tuple) else ()
-        set_by_name = name in stems and value not in (None, [], ())
-        if set_by_name or any(str(each).startswith(f"{field}=") for each in pairs):
-            key = path.partition("/")[2].split("/")[0]
-            of_pair = any(str(each).startswith(f"{key}=") for each in pairs) if key else False
-            return f"{flags.get(name, path)} {key}" if of_pair else flags.get(name, path)
-    if _MISSING.search(error.reason):
-        for name in given:
-            if name in stems and name in flags:
-                return flags[name]
-    return re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
+        path = str(value) if isinstance(value, str | os.PathLike) else ""
+        if path and error.filename is not None and path in (str(error.filename), error.filename):
+            return FieldError(flags[name], f"cannot use {path}: {error.strerror}")
+    return None
 
 
 class _Verb(TyperCommand):
@@ -238,7 +318,7 @@ class _Verb(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""
-        return re.sub(r" *<list\[\w+\]>", "", super().get_help(ctx))
+        return re.sub(r" *<(list\[\w+\]|path|str|int|float)( range)?>", "", super().get_help(ctx))
 
 
 class Program(TyperGroup):
@@ -303,7 +383,22 @@ def message_of(error: EdgeyardError) -> str:
             f"{error}\nSet EDGEYARD_TOKEN, or token in a profile; a server that was started with "
             "`edgeyard up --data-dir DIR` has written one to DIR/admin.token"
         )
+    if status == 404 and (found := _ABSENT.match(str(error))):
+        return f"{error}; {_LISTS[found[1]]} shows those that exist"
     return str(error)
+
+
+_LISTS = {
+    "benchmark": "`edgeyard list`",
+    "board": "`edgeyard boards list`",
+    "campaign": "`edgeyard campaigns list`",
+    "file": "`edgeyard files list`",
+    "schedule": "`edgeyard schedules list`",
+    "token": "`edgeyard tokens list`",
+    "user": "`edgeyard users list`",
+}
+"""Commands that list the things of a kind."""
+_ABSENT = re.compile(f"no ({'|'.join(_LISTS)}) '")
 
 
 def _usage(error: typer.TyperException) -> int:

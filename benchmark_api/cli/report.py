@@ -41,7 +41,7 @@ def write_report(path: Path, rows: Sequence[Row], title: str) -> None:
     Args:
         path: File to write.
         rows: Compared results.
-        title: Campaign or label that they belong to; "": none.
+        title: Campaign or tag that they belong to; "": none.
     """
     heading = f"Benchmarks of {title}" if title else "Benchmarks"
     page = [

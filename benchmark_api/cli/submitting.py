@@ -126,7 +126,7 @@ def submit(
         int | None, _option("May preempt lower priorities whose progress is below this, %.")
     ] = None,
     cron: Annotated[str | None, _option("Submit repeatedly: crontab of five fields, UTC.")] = None,
-    tags: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
+    tags: Annotated[Texts | None, _option("Tag to find it by.", "--tag")] = None,
     name: Annotated[
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
     ] = None,

@@ -28,8 +28,15 @@ def upload_with_progress(session: Session, path: Path) -> UploadedFile:
     except OSError as error:
         raise InvalidInput.at("FILE", f"cannot read {path}: {error.strerror}") from error
     if size_bytes < BAR_FROM_BYTES or not sys.stderr.isatty():
-        session.report(f"uploading {path.name} ({size(size_bytes)})")
-        return session.client.upload(path)
+        reported = False
+
+        def report(_: int) -> None:
+            nonlocal reported
+            if not reported:
+                session.report(f"uploading {path.name} ({size(size_bytes)})")
+            reported = True
+
+        return session.client.upload(path, on_sent=report)
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

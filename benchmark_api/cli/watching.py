@@ -57,7 +57,7 @@ Campaign = Annotated[
     typer.Option("--campaign", metavar="ID", help="All members of a campaign, by id or name."),
 ]
 Tag = Annotated[
-    str | None, typer.Option("--tag", metavar="LABEL", help="All benchmarks with this label.")
+    str | None, typer.Option("--tag", metavar="TAG", help="All benchmarks with this tag.")
 ]
 Timeout = Annotated[
     str | None,
@@ -86,7 +86,7 @@ def wait(
     timeout_s = asking.seconds(timeout, "--timeout")
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
-        raise InvalidInput.at("ID", "nothing to wait for", "ids, --campaign ID or --tag LABEL")
+        raise InvalidInput.at("ID", "nothing to wait for", "ids, --campaign ID or --tag TAG")
     finish(session, chosen, timeout_s, cancel_on_timeout)
 
 
@@ -116,7 +116,7 @@ def watch(
 def chosen_ids(
     session: Session, given: Sequence[str] | None, campaign: str | None, tag: str | None
 ) -> list[str]:
-    """Return the given ids and those of the campaign and of the label."""
+    """Return the given ids and those of the campaign and of the tag."""
     ids = list(given or ())
     if campaign is not None:
         found = session.client.campaign(campaign_id(session, campaign))
@@ -124,10 +124,10 @@ def chosen_ids(
             raise InvalidInput.at("--campaign", f"{campaign} has no benchmarks any more")
         ids += [one.benchmark_id for one in found]
     if tag is not None:
-        labelled = [one.benchmark_id for one in session.client.list(tag=tag)]
-        if not labelled:
-            raise InvalidInput.at("--tag", f"no benchmark has the label {tag!r}")
-        ids += reversed(labelled)
+        tagged = [one.benchmark_id for one in session.client.list(tag=tag)]
+        if not tagged:
+            raise InvalidInput.at("--tag", f"no benchmark has the tag {tag!r}")
+        ids += reversed(tagged)
     return list(dict.fromkeys(ids))
 
 

@@ -34,7 +34,7 @@ from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
 from edgeyard.scheduler.ports import UnitOfWork
 
-UPLOADED_OR_URL = "a file that you uploaded (POST /v1/files), or a URL"
+UPLOADED_OR_URL = "the name of a file that you uploaded (`edgeyard files list`), or a URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ def _parameter_problems(asked: JobDescription) -> list[FieldError]:
     kind = asked.benchmark_type
     no_dataset: tuple[str, str] | None = (
         f"describes how a dataset is read, and {kind.value} reads none",
-        "TYPE2, or none",
+        "TYPE2, or no such parameter",
     )
     if kind is BenchmarkType.TYPE2 or (kind is BenchmarkType.TYPE1 and asked.keep_outputs):
         no_dataset = None
@@ -390,7 +390,9 @@ def _parameter_problems(asked: JobDescription) -> list[FieldError]:
     )
     if kind is BenchmarkType.TYPE1 and no_dataset is None:
         found += [
-            FieldError(f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or none")
+            FieldError(
+                f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or no such parameter"
+            )
             for key in ("raw", "preprocessing", "metric")
             if key in asked.parameters
         ]

@@ -342,7 +342,7 @@ def _type_problems(asked: JobDescription, kinds: Sequence[_Kind]) -> list[FieldE
         FieldError(
             "/benchmark_type",
             f"{asked.runtime} on {asked.family} does not support it",
-            "one of " + ", ".join(sorted(types)) if types else "nothing",
+            "one of " + ", ".join(sorted(types)) if types else "another target or runtime",
         )
     ]
 
@@ -381,6 +381,6 @@ def _listed(values: Collection[AttributeValue]) -> str:
 
 
 def _choice(word: str, known: Collection[str]) -> str:
-    listed = "one of " + ", ".join(known) if known else "nothing"
+    listed = "one of " + ", ".join(known) if known else "none; no board is known"
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"{listed}; did you mean {close[0]}?" if close else listed

@@ -216,7 +216,7 @@ class JobDescriptionIn(BaseModel):
         "that fits run it, notify sends its owner an event and the benchmark keeps waiting.",
     )
     tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field(
-        [], max_length=20, description="Labels to find the benchmark by."
+        [], max_length=20, description="Tags to find the benchmark by."
     )
     name: Annotated[Text, Field(max_length=128)] = Field(
         "", description="Name to find the benchmark, or its campaign, by."
@@ -277,7 +277,7 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
             FieldError(
                 "/dataset",
                 f"{asked.benchmark_type} needs a dataset",
-                "an uploaded file's name, or dataset_urls",
+                "an uploaded file's name, or a URL",
             )
         )
     if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
@@ -306,7 +306,7 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
             FieldError("/precision", "can't be combined with nb_inference", "one of the two")
         )
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
-        found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
+        found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
     if asked.input and asked.benchmark_type != "TYPE1":
         found.append(
             FieldError(
@@ -317,13 +317,13 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
         )
     found += _about_outputs(asked, has_data)
     if asked.profile_layers and asked.benchmark_type != "TYPE1":
-        found.append(FieldError("/profile_layers", "is for TYPE1 only", "false, or TYPE1"))
+        found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
     if asked.profile_layers and asked.runtime in WITHOUT_PROFILER:
         found.append(
             FieldError(
                 "/profile_layers",
                 f"engine {asked.runtime} has no profiler of layers that Python can read",
-                "false, or the runtime ort",
+                "the runtime ort, or no profile",
             )
         )
     if asked.deadline and asked.start_time and asked.deadline <= asked.start_time:
@@ -347,7 +347,7 @@ def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
     if not asked.keep_outputs:
         return []
     if asked.benchmark_type != "TYPE1":
-        return [FieldError("/keep_outputs", "is for TYPE1 only", "false, or TYPE1")]
+        return [FieldError("/keep_outputs", "is for TYPE1 only", "TYPE1, or no outputs")]
     found = []
     if not has_data:
         found.append(
@@ -362,7 +362,7 @@ def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
             FieldError(
                 "/input",
                 "describes random data, and keep_outputs runs on the arrays of the dataset",
-                "nothing",
+                "one of the two",
             )
         )
     if asked.precision is not None:

@@ -291,6 +291,8 @@ _BEYOND_BOUNDS = {
     "less_than_equal": "is too large",
     "greater_than": "is too small",
     "greater_than_equal": "is too small",
+    "string_too_long": "is too long",
+    "string_too_short": "is too short",
 }
 """Reasons by pydantic's error types; what is accepted names the bound."""
 
@@ -311,8 +313,11 @@ def _field_error(
         return FieldError(place, "is required", _missing(location, known))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
-    beyond = _BEYOND_BOUNDS.get(error["type"])
-    reason = beyond or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    reason = _BEYOND_BOUNDS.get(error["type"])
+    if reason is None and error["type"] in ("literal_error", "enum"):
+        reason = f"is {str(error['input'])[:100]!r}"
+    if reason is None:
+        reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return FieldError(place, reason[:300], _accepted(error, location, known))
 
 

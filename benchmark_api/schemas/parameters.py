@@ -188,7 +188,10 @@ def problems(
     for key, value in values.items() if known else ():
         if key not in known:
             reason = f"engine {engine} has no such parameter"
-            accepted = ", ".join(known)
+            taken = [
+                name for name, each in known.items() if not each.of_dataset or no_dataset is None
+            ]
+            accepted = ", ".join(taken)
             if close := difflib.get_close_matches(key, known, n=1):
                 accepted = f"{accepted}; did you mean {close[0]}?"
             found.append(FieldError(f"/parameters/{key}", reason, accepted))

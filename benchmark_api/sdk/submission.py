@@ -250,7 +250,7 @@ def _local(name: str, value: object, base: Path) -> Path | None:
     if isinstance(value, Mapping) or _is_url(value):
         return None
     if not isinstance(value, str | Path):
-        raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", "a path, name or URL")
+        raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", _accepted(value))
     path = base / Path(value).expanduser()
     if path.is_dir() and name == "model":
         from edgeyard.benchmark_api.sdk.model_folder import packed
@@ -265,6 +265,13 @@ def _local(name: str, value: object, base: Path) -> Path | None:
             f"/{name}", f"there is no file {path}", "a file here, a URL, or the name of an upload"
         )
     return None
+
+
+def _accepted(value: object) -> str:
+    """Return what would be accepted instead of a value that is no file."""
+    if any(base.__module__.startswith("torch.") for base in type(value).__mro__):
+        return "a file: export it first, e.g. torch.onnx.export(module, inputs, 'net.onnx')"
+    return "a path, a name, a URL, bytes or an onnx.ModelProto"
 
 
 def _is_url(value: object) -> bool:

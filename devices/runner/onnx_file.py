@@ -402,8 +402,9 @@ class _ModelScan:
         if not self.data_sizes:
             raise RunFailed(
                 "user_model",
-                f"the weights {name!r} lie outside the ONNX file, in {location[:100]!r}; submit "
-                "the folder of both, or an uncompressed zip, or save it with all data inside",
+                f"the weights {name!r} lie outside the ONNX file, in {location[:100]!r}, "
+                "which is missing: put both into one folder and submit the folder, or save the "
+                "model with all data inside",
             )
         size = self.data_sizes.get(location)
         if size is None:

@@ -29,7 +29,7 @@ class BudgetFilter(UserFilter):
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        return quick_runs(batch).codes(batch, batch.budget_times_s)
+        return quick_runs(batch).codes(batch, batch.budget_times_s, of_run=True)
 
     def ledger(self, batch: Batch) -> _Credits | None:
         known = batch.knowledge.entitlements

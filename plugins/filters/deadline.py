@@ -32,7 +32,7 @@ class DeadlineFilter(Filter):
         left_s = [
             np.nan if at is None else (at - batch.now).total_seconds() for at in batch.deadlines
         ]
-        return quick_runs(batch).codes(batch, np.array(left_s, dtype=np.float64))
+        return quick_runs(batch).codes(batch, np.array(left_s, dtype=np.float64), of_run=False)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         if code == INFEASIBLE:

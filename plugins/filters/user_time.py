@@ -15,7 +15,8 @@ from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, tri
 class UserTimeFilter(Filter):
     """Refuses boards on which even a quick run is predicted to exceed the stated ``user_time``.
 
-    It would be stopped there, without a result. A quick run is the 0.1 quantile of the prediction:
+    It would be stopped there, without a result; a run with a precision ends in time with what it
+    has measured, and is never refused. A quick run is the 0.1 quantile of the prediction:
     a board is refused if 9 of 10 runs would be stopped. A prediction may be wrong, so it
     refuses for the policy's ``prediction_wait_s`` at most; only a ``user_time`` that no run can
     keep is refused finally.
@@ -28,7 +29,7 @@ class UserTimeFilter(Filter):
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        return quick_runs(batch).codes(batch, batch.user_times_s)
+        return quick_runs(batch).codes(batch, batch.user_times_s, of_run=True)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         bound = f"the {batch.user_times_s[row]:g} s of user_time"

@@ -306,6 +306,7 @@ def pending_of(
         nb_inference=asked.nb_inference,
         variant=variant_of(benchmark),
         budget=asked.user_budget,
+        ends_in_time=asked.precision is not None,
         probe=benchmark.user_id == PROBER,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

@@ -112,6 +112,7 @@ class Batch:
         deadlines: None: none.
         user_times_s: Bounds on the run time that users stated; NaN: none.
         budget_times_s: How long their budgets pay for; NaN: no budget.
+        ends_in_time: At their time limits they end with what they have measured.
         lease_users: Whose they are, where that user has a lease; None for all others.
         probes: Sent by Edgeyard to a board that is set aside.
         predictions_expired: They have waited so long that no prediction keeps them from a board
@@ -142,6 +143,7 @@ class Batch:
     deadlines: tuple[datetime | None, ...]
     user_times_s: NDArray[np.float64]
     budget_times_s: NDArray[np.float64]
+    ends_in_time: NDArray[np.bool_]
     lease_users: tuple[str | None, ...]
     probes: NDArray[np.bool_]
     predictions_expired: NDArray[np.bool_]

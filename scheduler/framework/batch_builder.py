@@ -71,6 +71,7 @@ def build_batch(
         budget_times_s=np.array(
             [_paid_s(each, knowledge.rates) for each in first], dtype=np.float64
         ),
+        ends_in_time=np.array([each.ends_in_time for each in first], dtype=np.bool_),
         lease_users=tuple(each.user_id if each.user_id in leasing else None for each in first),
         probes=np.array([each.probe for each in first], dtype=np.bool_),
         predictions_expired=expired[firsts],

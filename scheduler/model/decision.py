@@ -56,6 +56,8 @@ class PendingBenchmark:
         variant: Digest of everything else in its description on which its run time may depend: the
             engine's parameters, input shapes, precision, dataset, training configuration.
         budget: Maximum cost in credits; None: no limit of its own.
+        ends_in_time: At its time limit a run ends with what it has measured, as TYPE1 with a
+            precision does, so that no prediction of its run time keeps it from a board.
         probe: Edgeyard submitted it to test a board in quarantine.
         model_bytes: Size of its model file; None until it is known.
         pin: Of a benchmark that runs on ``target_uid`` alone; None: it is not pinned, or nobody
@@ -87,6 +89,7 @@ class PendingBenchmark:
     nb_inference: int = 20
     variant: str = ""
     budget: float | None = None
+    ends_in_time: bool = False
     probe: bool = False
     model_bytes: int | None = None
     pin: PinGrace | None = None

@@ -41,18 +41,24 @@ class QuickRuns:
     boards: NDArray[np.intp]
     min_s: NDArray[np.float64]
 
-    def codes(self, batch: Batch, bounds_s: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def codes(
+        self, batch: Batch, bounds_s: NDArray[np.float64], *, of_run: bool
+    ) -> NDArray[np.uint8]:
         """Return where a bound is too short, and whether that is certain.
 
         Args:
             batch: The batch.
             bounds_s: Shape (classes,), seconds; NaN: no bound.
+            of_run: The bound stops the run, so that one which then ends with what it has measured
+                is not too slow.
 
         Returns:
             Shape (classes, boards): `INFEASIBLE` where no run can be so short, `TOO_SLOW` where
             even a quick run is predicted to take longer; (1, boards) of zeros where nothing is.
         """
         slow = self.min_s > bounds_s[self.rows]
+        if of_run:
+            slow &= ~batch.ends_in_time[self.rows]
         infeasible = np.flatnonzero(bounds_s < MIN_RUN_S)
         if not slow.any() and not len(infeasible):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)

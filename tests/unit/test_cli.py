@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -203,7 +204,7 @@ def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
     server.on("POST", "/v1/benchmarks", answer)
     result = run("submit", "--model", "m", "--target", "x")
     assert result.exit_code == 1
-    assert "--target: is no family (accepted: rpi4b)\nram: is no size" in result.stderr
+    assert "--target: is no family (accepted: rpi4b)\n--ram: is no size" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -215,11 +216,11 @@ def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
         (["submit", "-m", "m", "--user-time", "1"], "/user_time", "--user-time: "),
         (["submit", "-m", "m", "--parameter", "a=1"], "/parameters/a", "--parameter a: "),
         (["submit", "-m", "m", "--constraint", "a = 1"], "/constraints/0/value", "--constraint: "),
-        (["submit", "-m", "m"], "/constraints/0/value", "constraints[0].value: "),
+        (["submit", "-m", "m"], "/constraints/0/value", "--constraint: "),
         (["users", "create", "ann", "--max-priority", "99"], "/max_priority", "--max-priority: "),
         (["users", "create", "ann", "--max-lease", "9 d"], "/max_lease_s", "--max-lease: "),
         (["users", "create", "ann", "--board", "x y"], "/boards/0", "--board: "),
-        (["users", "create", "ann", "--quota", "max_files=3"], "/max_files", "--quota: "),
+        (["users", "create", "ann", "--quota", "max_files=3"], "/max_files", "--quota max_files: "),
         (["users", "create", "a b"], "/user_id", "USER: "),
         (["tokens", "create", "--expires", "+1 d"], "/expires_at", "--expires: "),
         (["boards", "lease", UID, "--until", "+2 h", "--user", "x"], "/user_id", "--user: "),
@@ -246,7 +247,13 @@ def test_an_error_names_the_flag_that_was_typed(
     [
         ("/target", "is required", "--target: is required"),
         ("/dataset", "TYPE2 needs a dataset", "--dataset: TYPE2 needs a dataset"),
-        ("/target", "no family x is known", "target: no family x is known"),
+        ("/target", "no family x is known", "--target: no family x is known"),
+        ("/input/p", "is open", "--input p: is open"),
+        ("/dataset_urls/0", "is no URL", "--dataset: is no URL"),
+        ("/matrix/model", "a.onnx: is a page", "--model: a.onnx: is a page"),
+        ("/description/parameters/a", "is unknown", "--parameter a: is unknown"),
+        ("/user_time", "a user_time of 2 s", "--user-time: a --user-time of 2 s"),
+        ("/model", "no file 'user_time'", "--model: no file 'user_time'"),
     ],
 )
 def test_an_error_names_the_flag_of_a_missing_field(
@@ -256,6 +263,43 @@ def test_an_error_names_the_flag_of_a_missing_field(
     server.on("POST", "/v1/benchmarks", Answer(problem(422, "invalid_input", "", errors), 422))
     result = run("submit", "-m", "m")
     assert (result.exit_code, result.stderr) == (1, f"edgeyard: {shown}\n")
+
+
+def test_an_error_in_a_job_file_names_its_field(server: FakeServer) -> None:
+    Path("job.yaml").write_text("model: m\ninput: {p: {shape: [1]}}\n")
+    errors = [{"pointer": "/input/p", "reason": "is open"}, {"pointer": "/ram", "reason": "no"}]
+    server.on("POST", "/v1/benchmarks", Answer(problem(422, "invalid_input", "", errors), 422))
+    refused = run("submit", "job.yaml", "--ram", "x")
+    assert refused.stderr == "edgeyard: input.p: is open\n--ram: no\n"
+
+
+def test_a_file_is_downloaded_by_its_name(server: FakeServer) -> None:
+    missing = Answer(problem(404, "not_found", "no file 'net.onnx'"), 404)
+    server.on("GET", "/v1/files/net.onnx", missing)
+    files = [user_file(file_id="old"), user_file(file_id="new", created_at="2026-11-22T08:00:00Z")]
+    server.on("GET", "/v1/files", {"items": files, "next_cursor": None})
+    server.on("GET", "/v1/files/new/content", Answer(b"newest"))
+    done = run("files", "download", "net.onnx", "here.onnx")
+    assert done.exit_code == 0, done.stderr
+    assert Path("here.onnx").read_bytes() == b"newest"
+    server.on("GET", "/v1/files/other", Answer(problem(404, "x", "no file 'other'"), 404))
+    refused = run("files", "download", "other")
+    assert refused.stderr == (
+        "edgeyard: no file 'other'; `edgeyard files list` shows those that exist\n"
+    )
+
+
+def test_a_file_that_cannot_be_written_is_named_with_its_flag(server: FakeServer) -> None:
+    server.on("GET", "/v1/results", {"items": [row()]})
+    refused = run("results", ID, ID, "--html", "nowhere/x.html")
+    assert refused.exit_code == 1
+    assert "--html: cannot use nowhere/x.html: No such file or directory" in refused.stderr
+
+
+def test_help_names_values_by_what_they_are(server: FakeServer) -> None:
+    for command in ("submit", "infer", "list", "check", "boards lease", "users create"):
+        shown = run(*command.split(), "--help").stdout
+        assert not re.search(r"<(str|int|float)\b", shown), shown
 
 
 def test_a_missing_token_comes_with_what_to_do(server: FakeServer) -> None:
@@ -974,7 +1018,7 @@ def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServ
     assert [one["group"] for one in listed] == [1, 1, 2]
 
 
-def test_results_of_a_label_are_compared(server: FakeServer) -> None:
+def test_results_of_a_tag_are_compared(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", {"items": [benchmark("b"), benchmark("a")]})
     server.on("GET", "/v1/results", {"items": [row("a"), row("b", p50_ms=24.6)]})
     assert "2.00×" in run("results", "--tag", "demo").stdout
@@ -982,7 +1026,7 @@ def test_results_of_a_label_are_compared(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", {"items": []})
     refused = run("results", "--tag", "none")
     assert refused.exit_code != 0
-    assert "--tag: no benchmark has the label 'none'" in refused.stderr
+    assert "--tag: no benchmark has the tag 'none'" in refused.stderr
 
 
 def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:

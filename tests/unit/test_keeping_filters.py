@@ -212,6 +212,14 @@ def test_what_is_predicted_to_be_too_slow_is_tried_after_a_stated_wait(
 
 
 @pytest.mark.parametrize("name", BOUNDS)
+def test_what_ends_in_time_is_not_kept_from_idle_boards_by_its_run_time(name: str) -> None:
+    """A run with a precision is cut at its time limit, but not at its deadline."""
+    job = bounded(name, ends_in_time=True)
+    result = cycle(snapshot_of([board(ONE)]), [job], knowledge=Knowledge(runs=past(100, job)))
+    assert bool(result.placements) is (name != "deadline")
+
+
+@pytest.mark.parametrize("name", BOUNDS)
 def test_one_slow_run_keeps_no_model_from_idle_boards(name: str) -> None:
     job = bounded(name)
     boards = snapshot_of([board(ONE), board(TWO)])
