@@ -33,8 +33,8 @@ CONNECTIONS = 40
 _PATIENT = {"connect_timeout": 5.0, "read_timeout": 60.0}
 _TRIES = 3
 _QUICK = {"connect_timeout": 1.5, "read_timeout": 2.5}
-"""For questions about content and its removal, tried once: they are asked in transactions, whose
-locks a service that hangs may not hold. Two of them end before PostgreSQL ends the transaction."""
+"""For questions about content and its removal, tried once: a request waits for them, and a removal
+is over before others stop waiting for its end (`Files.begin_removal`)."""
 
 _CHUNK_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")

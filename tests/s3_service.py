@@ -7,13 +7,17 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from deploy.process import free_port
 from edgeyard.scheduler.s3_files import S3Access
+from tests.fakes.relay import Relay
 
 KEY, SECRET = "edgeyard", "secret-of-the-bucket"
 _BUILD = Path(__file__).parents[1] / "deploy" / "s3" / "build"
@@ -91,3 +95,12 @@ def s3_access(s3_endpoint: str) -> S3Access:
         access_key=KEY,
         secret_key=SECRET,
     )
+
+
+@contextmanager
+def stalled_later(access: S3Access) -> Iterator[tuple[S3Access, Relay]]:
+    """Access by way of a relay, which the test can stall."""
+    where = urlsplit(str(access.endpoint))
+    relay = Relay([(str(where.hostname), int(where.port or 0))])
+    with relay.listening(("127.0.0.1", 0)) as at:
+        yield replace(access, endpoint=f"http://{at[0]}:{at[1]}"), relay

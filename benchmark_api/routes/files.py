@@ -19,8 +19,8 @@ from edgeyard.benchmark_api.routes.documented import accepts, accepts_files, con
 from edgeyard.benchmark_api.routes.receiving import (
     ReceivedFile,
     UploadBudget,
-    check_kept,
     receive_form,
+    see_received,
 )
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -95,12 +95,13 @@ def name_file(
 
     def add(uow: UnitOfWork) -> UserFile:
         added = uow.files.add_user_file(file)
-        check_kept(services.files, [received])
+        seen.check(uow)
         allowed = quotas_of(caller.user, services.settings.quotas)
         quotas.check_stored(uow, caller.user_id, allowed, files=True)
         return added
 
     with removed_if_refused(context, [received]):
+        seen = see_received(services, [received])
         file = services.store.transact(add)
     context.metrics.uploaded.labels("file").inc(size)
     return file

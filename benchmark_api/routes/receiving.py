@@ -24,7 +24,9 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
-from edgeyard.errors import InvalidInput, TooLarge, Unavailable
+from edgeyard.benchmark_api.services import Services
+from edgeyard.errors import InvalidInput, TooLarge
+from edgeyard.scheduler.engine.contents import SeenContent, see_content
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -89,15 +91,14 @@ class UploadBudget:
         self._taken = 0
 
 
-def check_kept(files: FileStore, received: Sequence[ReceivedFile]) -> None:
-    """Check, in the unit of work that names received files, that they are still there.
+def see_received(services: Services, received: Sequence[ReceivedFile]) -> SeenContent:
+    """Look for received files before the transaction that names them.
 
     Raises:
         Unavailable: So much time went by that one was removed as nobody's.
     """
-    for each in received:
-        if not files.contains(each.stored.sha256):
-            raise Unavailable(f"{each.name} was removed before it was named: send it again")
+    names = {each.stored.sha256: each.name for each in received}
+    return see_content(services.store, services.files, names)
 
 
 async def receive_raw(

@@ -32,7 +32,7 @@ from edgeyard.benchmark_api.routes.context import (
 )
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
-from edgeyard.benchmark_api.routes.receiving import ReceivedFile, check_kept
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, see_received
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
@@ -350,6 +350,7 @@ def enqueue(
         return checks.files_of(asked, caller, kept) if earlier is None else earlier
 
     allowed = quotas_of(caller.user, services.settings.quotas)
+    seen = see_received(services, received)
     # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
     forecast = _forecast(asked, caller, services, kept)
 
@@ -360,7 +361,7 @@ def enqueue(
         if isinstance(found, Answer):
             return found
         description, files = found
-        check_kept(services.files, received)
+        seen.check(uow)
         if description.cron is not None:
             schedule = add_schedule(uow, description, caller.user_id, files, now)
             quotas.check_schedules(uow, caller.user_id, allowed)

@@ -23,9 +23,9 @@ from edgeyard.benchmark_api.routes.documented import (
 from edgeyard.benchmark_api.routes.receiving import (
     ReceivedFile,
     UploadBudget,
-    check_kept,
     receive_form,
     receive_raw,
+    see_received,
 )
 from edgeyard.benchmark_api.routes.sending import inline, stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -311,6 +311,8 @@ def _record(
     door = _door(context, job, token, found)
     job_id = door.admit(found).job_id
 
+    seen = see_received(services, received)
+
     def record(uow: UnitOfWork) -> tuple[Attempt, bool]:
         new = False
         attempt = door.admit_now(uow, job_id)
@@ -327,7 +329,7 @@ def _record(
                     received_at=now,
                 )
             )
-        check_kept(services.files, received)
+        seen.check(uow)
         if any(each.name != REPORT for each in received):  # the numbers themselves are never lost
             owner, allowed = _quotas(uow, attempt, services.settings.quotas)
             quotas.check_run(uow, attempt.benchmark_id, attempt.number, owner, allowed)

@@ -21,6 +21,7 @@ from edgeyard.errors import (
     Unavailable,
 )
 from edgeyard.scheduler.engine import lifecycle, quotas
+from edgeyard.scheduler.engine.contents import SeenContent, see_content
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL
@@ -274,16 +275,18 @@ class Claims:
                 extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
             )
             return
+        names = {file.sha256: name for name, file in stored.items()}
+        seen = see_content(self._store, self._files, names)
         try:
             try:
-                self._store.transact(lambda uow: self._record(uow, attempt, report, stored))
+                self._store.transact(lambda uow: self._record(uow, attempt, report, stored, seen))
             except TooLarge as error:
                 logger.info(
                     "the files of a claimed result are too large; its report is kept alone",
                     extra={"event": "result.files", "job_id": attempt.job_id, "reason": str(error)},
                 )
                 alone = {name: file for name, file in stored.items() if name == REPORT}
-                self._store.transact(lambda uow: self._record(uow, attempt, report, alone))
+                self._store.transact(lambda uow: self._record(uow, attempt, report, alone, seen))
         except Conflict:
             return  # the task itself, or another attempt, was quicker
         logger.info(
@@ -301,6 +304,7 @@ class Claims:
         attempt: Attempt,
         report: Mapping[str, object],
         stored: Mapping[str, StoredFile],
+        seen: SeenContent,
     ) -> None:
         now = self._clock.now()
         current = uow.attempts.by_job_id(attempt.job_id)
@@ -318,9 +322,7 @@ class Claims:
                     received_at=now,
                 )
             )
-        for name, file in stored.items():
-            if not self._files.contains(file.sha256):
-                raise Unavailable(f"{name} was removed before it was named")
+        seen.check(uow)
         if any(name != REPORT for name in stored):
             owner = uow.benchmarks.get(current.benchmark_id).user_id
             allowed = quotas.of_account(uow, owner, self._defaults())

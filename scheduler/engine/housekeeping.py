@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 
 from edgeyard.errors import Unavailable
+from edgeyard.scheduler.engine.contents import remove_unnamed
 from edgeyard.scheduler.model.retention import PruneReport, RetentionClass
-from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.ports import Clock, FileStore, Store
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +69,7 @@ def collect_garbage(
                 continue
         if clock.disagreement_s():
             break  # the age of what is left is no longer known
-        # Checked again while no other transaction writes: it may have been named meanwhile.
-        if not dry_run and not store.transact(
-            partial(_removed, files, stored.sha256, None), frees_space=True
-        ):
+        if not dry_run and not remove_unnamed(store, files, stored.sha256):
             continue
         content += PruneReport(1, stored.size_bytes)
     rows = sum(each.rows for each in pruned.values())
@@ -102,13 +99,9 @@ def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) ->
     """
     for sha256, at in named_at.items():
         try:
-            store.transact(partial(_removed, files, sha256, at), frees_space=True)
+            remove_unnamed(store, files, sha256, named_at=at)
         except Unavailable as error:
             logger.warning(
                 "content without a name could not be removed",
                 extra={"event": "files.unreleased", "sha256": sha256, "reason": str(error)},
             )
-
-
-def _removed(files: FileStore, sha256: str, named_at: datetime | None, uow: UnitOfWork) -> bool:
-    return not uow.files.referenced(sha256) and files.remove(sha256, named_at=named_at)

@@ -64,6 +64,19 @@ class UploadPiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRemoval:
+    """The newest removal of content that nothing named.
+
+    Attributes:
+        number: How often its removal was announced.
+        is_under_way: It was announced a short time ago, and its end is not recorded.
+    """
+
+    number: int
+    is_under_way: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadGrant:
     """An unguessable name under ``/download/`` that belongs to one attempt.
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
+from edgeyard.scheduler.model.files import (
+    ContentRemoval,
+    DownloadGrant,
+    Report,
+    ResultFile,
+    UserFile,
+)
 
 
 class Files(Protocol):
@@ -121,4 +127,24 @@ class Files(Protocol):
 
     def referenced(self, sha256: str) -> bool:
         """Return whether a name, grant, result, benchmark or schedule still uses the content."""
+        ...
+
+    def begin_removal(self, sha256: str) -> bool:
+        """Announce that content is about to be removed; return False if something uses it.
+
+        Once this is committed nobody names the content until `end_removal`, or for a minute if
+        whoever announced it dies.
+        """
+        ...
+
+    def end_removal(self, sha256: str) -> None:
+        """Record that the removal of content is over, whether or not it is gone."""
+        ...
+
+    def removals(self, sha256s: Sequence[str]) -> Mapping[str, ContentRemoval]:
+        """Return the newest removal of each content, by hash.
+
+        In a unit of work that writes no other one is announced until its end. Those of more than a
+        day ago are forgotten.
+        """
         ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
@@ -10,7 +11,13 @@ from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, updat
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
+from edgeyard.scheduler.model.files import (
+    ContentRemoval,
+    DownloadGrant,
+    Report,
+    ResultFile,
+    UserFile,
+)
 from edgeyard.scheduler.ports import Files
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
@@ -20,6 +27,7 @@ from edgeyard.scheduler.store.tables import (
     attempts,
     benchmark_files,
     benchmarks,
+    content_removals,
     grants,
     reports,
     result_files,
@@ -100,14 +108,23 @@ _DROP_RESULTS = (
     .returning(result_files)
 )
 _REPORTS_OF_MANY = select(reports).where(among(reports.c.benchmark_id))
+_REMOVALS = select(content_removals).where(among(content_removals.c.sha256))
+_REMOVAL_NUMBER = select(content_removals.c.number).where(content_removals.c.sha256 == _SHA256)
+_FORGET_REMOVALS = delete(content_removals).where(content_removals.c.at < bindparam("before"))
+_MAX_REMOVAL = timedelta(minutes=1)
+"""Whoever announced a removal longer ago has died: the file store's calls are bounded."""
+
+_REMOVALS_KEPT = timedelta(days=1)
+"""Longer than anybody takes from looking for content to naming it."""
+
 _OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("id"))
 
 
 class SqlFiles(Files):
     """`Files` in SQL."""
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
+    def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
+        self._tx, self._now = tx, now
 
     def add_user_file(self, file: UserFile) -> UserFile:
         self._tx.lock_names()
@@ -251,6 +268,36 @@ class SqlFiles(Files):
     def referenced(self, sha256: str) -> bool:
         self._tx.lock_names(exclusively=True)
         return bool(self._tx.value(_REFERENCED, {"sha256": sha256}))
+
+    def begin_removal(self, sha256: str) -> bool:
+        if self.referenced(sha256):
+            return False
+        now = self._now()
+        self._tx.run(_FORGET_REMOVALS, {"before": now - _REMOVALS_KEPT})
+        self._note_removal(sha256, now, under_way=True, more=1)
+        return True
+
+    def end_removal(self, sha256: str) -> None:
+        self._tx.lock_names(exclusively=True)
+        self._note_removal(sha256, self._now(), under_way=False, more=0)
+
+    def removals(self, sha256s: Sequence[str]) -> Mapping[str, ContentRemoval]:
+        self._tx.lock_names()
+        now = self._now()
+        return {
+            cast(str, row["sha256"]): ContentRemoval(
+                number=cast(int, row["number"]),
+                is_under_way=bool(row["under_way"])
+                and now - cast(datetime, row["at"]) < _MAX_REMOVAL,
+            )
+            for row in self._tx.rows_of(_REMOVALS, sha256s)
+        }
+
+    def _note_removal(self, sha256: str, now: datetime, *, under_way: bool, more: int) -> None:
+        was = self._tx.value(_REMOVAL_NUMBER, {"sha256": sha256})
+        number = more if was is None else cast(int, was) + more
+        row = {"sha256": sha256, "number": number, "under_way": under_way, "at": now}
+        self._tx.replace(content_removals, row)
 
 
 def _user_file(row: Row | None, name: str) -> UserFile:

@@ -99,7 +99,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.tx = tx
         self.benchmarks = SqlBenchmarks(tx, store._progress)
         self.attempts = SqlAttempts(tx, store._progress)
-        self.files = SqlFiles(tx)
+        self.files = SqlFiles(tx, now)
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
         self.cycles = SqlCycles(tx, store._runs)

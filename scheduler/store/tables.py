@@ -391,6 +391,15 @@ upload_pieces = Table(
     Column("size_bytes", BigInteger, nullable=False),
 )
 
+content_removals = Table(
+    "content_removals",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("under_way", Boolean, nullable=False),
+    Column("at", UtcTime, nullable=False, index=True),
+)
+
 grants = Table(
     "grants",
     metadata,
