@@ -5,7 +5,9 @@ Server and client check with the same code: the client before it sends anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -28,7 +30,14 @@ from edgeyard.devices.runner.model_archive import is_archive, open_archive
 from edgeyard.devices.runner.onnx_file import inspect, interface_of
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.sizes import size_text
-from edgeyard.errors import FieldError, InvalidInput, NotFound, RunFailed, Unavailable
+from edgeyard.errors import (
+    EdgeyardError,
+    FieldError,
+    InvalidInput,
+    NotFound,
+    RunFailed,
+    Unavailable,
+)
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,
@@ -68,6 +77,14 @@ class Contents(Protocol):
         ...
 
 
+class _Thread(threading.local):
+    may_read = True
+
+
+class UnseenContent(EdgeyardError):
+    """Nobody has looked into this content yet, and a unit of work may not wait for it."""
+
+
 class ContentChecks:
     """Looks into the files of submissions; what a content shows is remembered by its hash.
 
@@ -85,6 +102,8 @@ class ContentChecks:
         self._archive = lru_cache(_REMEMBERED)(self._read_archive)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
+        self._config = lru_cache(_REMEMBERED)(self._read_config)
+        self._thread = _Thread()
 
     def check(
         self,
@@ -110,9 +129,21 @@ class ContentChecks:
                 found += self._input_problems(asked, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
-            found += self._config_problems(config.sha256)
+            found += self._config(config.sha256)
         if found:
             raise InvalidInput(found)
+
+    @contextmanager
+    def from_memory(self) -> Iterator[None]:
+        """For the length of a ``with`` block this thread reads no content.
+
+        Its checks raise `UnseenContent` where they need content that is not remembered.
+        """
+        self._thread.may_read = False
+        try:
+            yield
+        finally:
+            self._thread.may_read = True
 
     def input_names(
         self, asked: JobDescription, files: Sequence[BenchmarkFile]
@@ -252,7 +283,7 @@ class ContentChecks:
             return [FieldError("/dataset", reason, accepted or f"inputs: {takes}")]
         return []
 
-    def _config_problems(self, sha256: str) -> list[FieldError]:
+    def _read_config(self, sha256: str) -> list[FieldError]:
         def read(path: Path) -> list[FieldError]:
             if path.stat().st_size > _MAX_CONFIG_BYTES:
                 return []
@@ -267,6 +298,8 @@ class ContentChecks:
 
     def _of(self, sha256: str, read: Callable[[Path], T], otherwise: T) -> T:
         """What a content shows; ``otherwise`` where it can't be read here now."""
+        if not self._thread.may_read:
+            raise UnseenContent(f"the content of {sha256} was not looked into")
         try:
             return read(self._files.path(sha256))
         except (NotFound, Unavailable, OSError):

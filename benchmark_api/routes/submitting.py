@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
@@ -12,7 +13,7 @@ import msgspec
 from fastapi import Header, Query
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.content import size_problem
+from edgeyard.benchmark_api.content import UnseenContent, size_problem
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import (
     CheckedRequest,
@@ -343,11 +344,16 @@ def enqueue(
     """
     services = context.services
 
+    unread = True
+
     def find(
         checks: StoreChecks,
     ) -> Answer[shapes.SubmissionAnswer] | tuple[JobDescription, Sequence[BenchmarkFile]]:
         earlier = idempotency.earlier_in(checks.uow)
-        return checks.files_of(asked, caller, kept) if earlier is None else earlier
+        if earlier is not None:
+            return earlier
+        with services.content.from_memory() if unread else nullcontext():
+            return checks.files_of(asked, caller, kept)
 
     allowed = quotas_of(caller.user, services.settings.quotas)
     seen = see_received(services, received)
@@ -393,11 +399,29 @@ def enqueue(
         return answer
 
     services.check_room(caller.user)
-    done = context.group.run(find, change, caller.user_id)
+    try:
+        done = context.group.run(find, change, caller.user_id)
+    except UnseenContent:
+        _look_into(asked, caller, services, kept)
+        unread = False  # what was changed meanwhile is read after all
+        done = context.group.run(find, change, caller.user_id)
     if not isinstance(done, Answer):
         context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
         services.engine.wake()
     return done
+
+
+def _look_into(
+    asked: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
+) -> None:
+    """Look into the files of a submission, while no unit of work is open; it is remembered.
+
+    Raises:
+        InvalidInput: As `StoreChecks.files_of`.
+    """
+    with services.store.read() as uow:
+        description, files = FileFinder(uow, caller, services).files_of(asked, kept)
+    services.content.check(description, files, asked.max_ram_bytes)
 
 
 def _touches(role: FileRole, changes: Mapping[str, object]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from edgeyard.benchmark_api.content import ContentChecks
+from edgeyard.benchmark_api.content import ContentChecks, UnseenContent
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.benchmark import (
@@ -21,6 +22,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
 )
+from edgeyard.scheduler.model.event import Event
 from tests.builders.api import Api, description, running
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
@@ -371,3 +373,43 @@ def test_the_size_of_a_model_is_checked_before_it_is_sent(tmp_path: Path) -> Non
         )
         [error] = refusal(answer(2**35))["errors"]
         assert error["accepted"] == "at most 16 GiB as a model"
+
+
+def test_others_write_while_a_submission_is_looked_into(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file store may be slow: no transaction is open while content is read."""
+    weights = np.full((4, 3), 2.0, np.float32)  # of this test alone: what was seen is remembered
+    name = put(api, "slow.onnx", linear_model(weights))
+    read, read_while_others_wrote = ContentFiles.path, []
+
+    def write() -> None:
+        api.store.transact(lambda uow: uow.log.append(Event(at=api.clock.now(), kind="test.wrote")))
+
+    def slow_path(files: ContentFiles, sha256: str) -> Path:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(write).result(60.0)
+        read_while_others_wrote.append(sha256)
+        return read(files, sha256)
+
+    monkeypatch.setattr(ContentFiles, "path", slow_path)
+    api.submit(model=name)
+    assert read_while_others_wrote
+
+
+def test_content_that_nobody_has_looked_into_is_not_read_in_a_unit_of_work(tmp_path: Path) -> None:
+    files = ContentFiles(tmp_path)
+    writer = files.writer(1000)
+    writer.write(TFLITE)
+    stored = writer.commit()
+    checks = ContentChecks(files)
+    model = BenchmarkFile(
+        role=FileRole.MODEL, position=0, name="net.onnx", sha256=stored.sha256, size_bytes=108
+    )
+    asked = JobDescription(model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1)
+    with checks.from_memory(), pytest.raises(UnseenContent):
+        checks.check(asked, [model])
+    with pytest.raises(InvalidInput):
+        checks.check(asked, [model])
+    with checks.from_memory(), pytest.raises(InvalidInput):
+        checks.check(asked, [model])
