@@ -170,9 +170,8 @@ def assign(
             give(job, board)
         holds = mapped.holds
         withheld.update(mapped.refused)
-        withheld.update({job: hold_reason(batch, hold) for job, hold in holds.items()})
         for job, row in zip(mapped_queue.tolist(), rows[mapped_queue].tolist(), strict=True):
-            if board_of_job[job] == NOBODY and job not in withheld:
+            if board_of_job[job] == NOBODY and job not in withheld and job not in holds:
                 rests = resting.get(job, ())
                 if choices.best(row, tried.get(job, ()), rests) == NOBODY:
                     withhold(job, row, rests)
@@ -184,9 +183,31 @@ def assign(
         board_of_job=given,
         job_of_board=job_of_board,
         blocked_by=blocked_by,
-        withheld=withheld,
+        withheld=_Withheld(batch, withheld, holds) if holds else withheld,
         holds=holds,
     )
+
+
+class _Withheld(Mapping[int, WaitReason]):
+    """Why benchmarks get nothing; the sentence of one that is held back is made when read."""
+
+    def __init__(
+        self, batch: Batch, others: Mapping[int, WaitReason], holds: Mapping[int, Hold]
+    ) -> None:
+        self._batch, self._others, self._holds = batch, others, holds
+
+    def __getitem__(self, job: int) -> WaitReason:
+        hold = self._holds.get(job)
+        return self._others[job] if hold is None else hold_reason(self._batch, hold)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._holds or job in self._others
+
+    def __iter__(self) -> Iterator[int]:
+        return iter({**self._others, **self._holds})
+
+    def __len__(self) -> int:
+        return len({**self._others, **self._holds})
 
 
 def _rows_of(batch: Batch, uids: Iterable[str]) -> list[int]:

@@ -41,7 +41,7 @@ from edgeyard.scheduler.framework.policy import MappingHeuristic, Policy
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
-from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
+from edgeyard.scheduler.prediction.simulated_lab import expected_times
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     Timeline,
@@ -59,6 +59,25 @@ The others wait for a later cycle.
 
 _SAME_S = 1e-9
 """Ends that differ by less are equal."""
+
+_NO_UIDS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Benchmarks that differ in nothing that counts here.
+
+    Attributes:
+        row: Their class.
+        tried: Rows of the boards that they use only if there is no other.
+        rests: Rows of the boards that they don't use.
+        jobs: Their rows, first to last.
+    """
+
+    row: int
+    tried: list[int]
+    rests: list[int]
+    jobs: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +169,16 @@ class Mapper:
         if not len(queue) or not len(pairs):
             return mapped
         rows, boards, closed = self._candidates(pairs)
-        expected_s = expected_run_times(self._batch, rows, boards)
+        asked = np.concatenate((rows, self._batch.class_of_job[list(given)]))
+        at = np.concatenate((boards, np.array(list(given.values()), dtype=np.intp)))
+        expected_s, left_s = expected_times(self._batch, asked, at, self._holders)
+        ready_s = self._occupancy.free_s(left_s)
+        ready_s[closed] = np.inf
+        expected_s, given_s = np.split(expected_s, [len(rows)])
         run = _Mapping(self, queue, pairs, scores, rows, boards, expected_s, mapped, ledgers)
-        run.start[:, ~free] = False
-        run.ready_s[closed] = np.inf
-        for job, board in given.items():
-            row = int(self._batch.class_of_job[job])
-            its_s = expected_run_times(self._batch, np.array([row]), np.array([board]))
-            run.occupy(board, float(its_s[0]) + self._policy.cool_down_s)
+        run.begin(ready_s, free)
+        for board, its_s in zip(given.values(), given_s.tolist(), strict=True):
+            run.occupy(board, its_s + self._policy.cool_down_s)
         run.run(self._policy.mapping)
         return mapped
 
@@ -167,7 +188,7 @@ class Mapper:
         """Return classes and boards of the pairs that count, and which boards nobody waits for."""
         possible = np.zeros(self._batch.shape, dtype=np.bool_)
         taken = self._occupancy.taken
-        waits = taken & np.isfinite(self._free_s)
+        waits = taken & np.isfinite(self._occupancy.free_s(np.zeros(len(self._holders))))
         if self._timeline.next_starts or leases_of(self._batch):
             waits &= ~self._timeline.slots.cut
         if waits.any():
@@ -180,31 +201,35 @@ class Mapper:
     def _occupancy(self) -> Occupancy:
         return Occupancy(self._batch, self._holders, self._policy.cool_down_s)
 
-    @cached_property
-    def _free_s(self) -> Floats:
-        return self._occupancy.free_s(expected_left_s(self._batch, self._holders))
-
-    def groups_of(
-        self, queue: NDArray[np.intp]
-    ) -> list[tuple[int, list[int], list[int], list[int]]]:
+    def groups_of(self, queue: NDArray[np.intp]) -> list[_Group]:
         """Return the benchmarks in groups that differ in nothing that counts here.
 
-        Returns:
-            Of each group its class, the boards that its benchmarks use only if there is no other,
-            those that they don't use, and their rows, first to last. At most `MAX_MAPPED`
-            benchmarks in all, but at least one of each group.
+        At most `MAX_MAPPED` benchmarks in all, but at least one of each group.
         """
         batch, now = self._batch, self._batch.now
         found: dict[tuple[int, frozenset[str], frozenset[str]], list[int]] = {}
-        for job, row in zip(queue.tolist(), batch.class_of_job[queue].tolist(), strict=True):
+        apart = np.array(
+            [
+                bool(each.tried_uids or (each.resting and each.resting_uids(now)))
+                for each in self._pending
+            ],
+            dtype=np.bool_,
+        )[queue]
+        alike = queue[~apart]  # of a class, most of them
+        rows = batch.class_of_job[alike]
+        by_class = np.argsort(rows, kind="stable")
+        classes, starts = np.unique(rows[by_class], return_index=True)
+        for row, jobs in zip(classes.tolist(), np.split(alike[by_class], starts)[1:], strict=True):
+            found[row, _NO_UIDS, _NO_UIDS] = jobs[:MAX_MAPPED].tolist()
+        for job in queue[apart].tolist():
             each = self._pending[job]
-            rests = frozenset(each.resting_uids(now)) if each.resting else frozenset()
-            key = row, frozenset(each.tried_uids), rests
+            row = int(batch.class_of_job[job])
+            key = row, frozenset(each.tried_uids), each.resting_uids(now)
             found.setdefault(key, []).append(job)
         limit = max(MAX_MAPPED // max(len(found), 1), 1)
         row_of_uid = batch.row_of_uid
         return [
-            (
+            _Group(
                 row,
                 [row_of_uid[uid] for uid in tried if uid in row_of_uid],
                 [row_of_uid[uid] for uid in rests if uid in row_of_uid],
@@ -220,6 +245,7 @@ class _Mapping:
     Attributes:
         run_s: Shape (groups, boards): expected run times; inf where it can't run.
         ready_s: Shape (boards,): when each board is expected to be free, seconds from now.
+        ends_s: Shape (groups, boards): when the next benchmark would end there.
         start: Shape (groups, boards): could start there now.
     """
 
@@ -246,28 +272,46 @@ class _Mapping:
         ties = np.broadcast_to(place, (classes, count)).copy()
         ties[pairs.rows, pairs.boards] -= scores
         groups = mapper.groups_of(queue)
-        of_group = np.array([row for row, *_ in groups], dtype=np.intp)
+        of_group = np.array([each.row for each in groups], dtype=np.intp)
         self.run_s = by_class[of_group]
-        self.start = now[of_group]
-        for group, (_, tried, rests, _) in enumerate(groups):
-            self.run_s[group, rests] = np.inf
-            others = self.run_s[group].copy()
-            others[tried] = np.inf
-            if np.isfinite(others).any():
-                self.run_s[group] = others
-        self.start &= np.isfinite(self.run_s)
+        for number, each in enumerate(groups):
+            if each.rests:
+                self.run_s[number, each.rests] = np.inf
+            if each.tried:
+                others = self.run_s[number].copy()
+                others[each.tried] = np.inf
+                if np.isfinite(others).any():
+                    self.run_s[number] = others
+        self.start = now[of_group] & np.isfinite(self.run_s)
         self._ties = ties[of_group]
-        self._jobs = [deque(jobs) for *_, jobs in groups]
-        self._place = {job: number for number, job in enumerate(queue.tolist())}
-        self.ready_s = mapper._free_s.copy()
+        self._jobs = [deque(each.jobs) for each in groups]
+        self._place = np.empty(len(batch.class_of_job), dtype=np.intp)
+        self._place[queue] = np.arange(len(queue))
         self._mapper, self._mapped, self._ledgers = mapper, mapped, ledgers
         self._cool_down_s = mapper._policy.cool_down_s
+        self._shares = batch.snapshot.conflicts is not None
+        self._free_boards: dict[int, int] = {}
+
+    def begin(self, ready_s: Floats, free: NDArray[np.bool_]) -> None:
+        """Take when boards come free; each is closed where it is not ``free`` now."""
+        self.ready_s = ready_s
+        self.start[:, ~free] = False
+        self.ends_s = self.ready_s + self.run_s
+        self._starts = self.start.sum(axis=1)  # of each group
+        self._may_start = bool(self._starts.any())
+        self._open_boards = self.start.any(axis=0)
 
     def occupy(self, board: int, until_s: float) -> None:
         """Note that a board, and those that share its cores, are taken until then."""
-        for near in conflict_group(self._mapper._batch, board):
-            self.ready_s[near] = max(float(self.ready_s[near]), until_s)
-            self.start[:, near] = False
+        for near in self._near(board):
+            ready_s = max(float(self.ready_s[near]), until_s)
+            self.ready_s[near] = ready_s
+            np.add(self.run_s[:, near], ready_s, out=self.ends_s[:, near])
+            if self._open_boards[near]:
+                self._open_boards[near] = False
+                self._starts -= self.start[:, near]
+                self.start[:, near] = False
+                self._may_start = bool(self._starts.any())
 
     def run(self, heuristic: MappingHeuristic | None) -> None:
         """Map until no benchmark could start any more."""
@@ -278,71 +322,101 @@ class _Mapping:
         else:
             self._in_turn(by_run_time=heuristic is MappingHeuristic.MET)
 
+    def _near(self, board: int) -> list[int]:
+        return conflict_group(self._mapper._batch, board) if self._shares else [board]
+
     def _in_turn(self, *, by_run_time: bool) -> None:
         """Map one after the other, in the queue's order."""
+        shortest = self._shortest() if by_run_time else None
         group_of = {job: group for group, jobs in enumerate(self._jobs) for job in jobs}
-        for job in sorted(group_of, key=self._place.__getitem__):
-            if not self.start.any():
+        queue = np.array(list(group_of), dtype=np.intp)
+        for job in queue[np.argsort(self._place[queue])].tolist():
+            if not self._may_start:
                 return
             group = group_of[job]
-            board = self._best(group, by_run_time=by_run_time)
+            board = self._best(group, None if shortest is None else shortest[group])
             if board != NOBODY:
                 self._map(group, board)
 
+    def _shortest(self) -> list[NDArray[np.intp]]:
+        """Return for each group the boards that run it in the least time, busy or not."""
+        reachable = np.where(np.isfinite(self.ready_s), self.run_s, np.inf)
+        least = reachable.min(axis=1, keepdims=True)
+        same = np.isfinite(reachable) & (reachable <= least + _SAME_S)
+        return [np.flatnonzero(each) for each in same]
+
     def _by_ends(self, *, latest: bool) -> None:
         """Map the benchmark whose earliest end is the earliest of all, or the latest."""
-        best = [self._best(group) for group in range(len(self._jobs))]
-        open_ = {group for group, board in enumerate(best) if board != NOBODY}
+        groups = np.arange(len(self._jobs))
+        best = self._best_of(groups)
+        open_ = best != NOBODY
         sign = -1.0 if latest else 1.0
-        while open_ and self.start[list(open_)].any():
-            group = min(
-                open_,
-                key=lambda each: (
-                    sign * round(self._end_s(each, best[each]), 6),
-                    self._place[self._jobs[each][0]],
-                ),
-            )
-            board = best[group]
+        places = np.array([self._place[jobs[0]] for jobs in self._jobs], dtype=np.intp)
+        keys = np.full(len(groups), np.inf)
+
+        def note(changed: NDArray[np.intp]) -> None:
+            ends = self.ends_s[changed, best[changed]].tolist()
+            keys[changed] = [sign * round(end, 6) for end in ends]
+
+        note(groups[open_])
+        while open_.any() and self._starts[open_].any():
+            first = groups[open_]
+            first = first[keys[first] == keys[first].min()]
+            group = int(first[places[first].argmin()])
+            board = int(best[group])
             self._map(group, board)
-            if not self._jobs[group]:
-                open_.discard(group)
-            changed = set(conflict_group(self._mapper._batch, board))
-            for each in open_:
-                if best[each] in changed:
-                    best[each] = self._best(each)
+            if self._jobs[group]:
+                places[group] = self._place[self._jobs[group][0]]
+            else:
+                open_[group] = False
+            near = self._near(board)
+            there = best == near[0] if len(near) == 1 else np.isin(best, near)
+            changed = np.flatnonzero(open_ & there)
+            if len(changed):
+                best[changed] = self._best_of(changed)
+                note(changed)
 
     def _by_sufferage(self) -> None:
         """Map in rounds: of those that want the same board, who would lose most gets it."""
-        open_ = {group for group in range(len(self._jobs)) if self._best(group) != NOBODY}
-        while open_ and self.start[list(open_)].any():
+        groups = np.arange(len(self._jobs))
+        open_ = self._best_of(groups) != NOBODY
+        while open_.any() and self._starts[open_].any():
+            rest = groups[open_]
+            best = self._best_of(rest)
+            ends = self.ends_s[rest]
+            rows = np.arange(len(rest))
+            own = ends[rows, best]
+            ends[rows, best] = np.inf
+            losses = (ends.min(axis=1) - own).tolist()
             wants: dict[int, tuple[float, int, int]] = {}
-            for group in open_:
-                board = self._best(group)
-                ends = self.ready_s + self.run_s[group]
-                ends[board] = np.inf
-                loss_s = float(ends.min()) - self._end_s(group, board)
-                claim = (-round(loss_s, 6), self._place[self._jobs[group][0]], group)
+            for group, board, loss_s in zip(rest.tolist(), best.tolist(), losses, strict=True):
+                claim = (-round(loss_s, 6), int(self._place[self._jobs[group][0]]), group)
                 wants[board] = min(claim, wants.get(board, claim))
             for board, (_, _, group) in sorted(wants.items(), key=lambda each: each[1]):
                 self._map(group, board)
                 if not self._jobs[group]:
-                    open_.discard(group)
+                    open_[group] = False
 
-    def _end_s(self, group: int, board: int) -> float:
-        return float(self.ready_s[board] + self.run_s[group, board])
+    def _best_of(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the board where each group's next benchmark ends first, `NOBODY` for none."""
+        ends = self.ends_s[groups]
+        least = ends.min(axis=1, keepdims=True)
+        ties = np.where(ends <= least + _SAME_S, self._ties[groups], np.inf)
+        return np.where(np.isfinite(least[:, 0]), ties.argmin(axis=1), NOBODY)
 
-    def _best(self, group: int, *, by_run_time: bool = False) -> int:
-        """Return the board where the group's next benchmark ends first, or runs shortest."""
-        run_s = self.run_s[group]
-        ends = self.ready_s + run_s
-        if by_run_time:
-            reachable = np.isfinite(ends)
-            shortest = np.where(reachable, run_s, np.inf)
-            ends = np.where(shortest <= shortest.min() + _SAME_S, ends, np.inf)
+    def _best(self, group: int, among: NDArray[np.intp] | None) -> int:
+        """Return the board, of some or of all, where the group's next benchmark ends first."""
+        ends = self.ends_s[group]
+        if among is not None:
+            if len(among) < 2:
+                return int(among[0]) if len(among) else NOBODY
+            ends = ends[among]
         least = ends.min()
         if not np.isfinite(least):
             return NOBODY
         same = np.flatnonzero(ends <= least + _SAME_S)
+        if among is not None:
+            same = among[same]
         return int(same[0] if len(same) == 1 else same[self._ties[group, same].argmin()])
 
     def _map(self, group: int, board: int) -> None:
@@ -358,19 +432,19 @@ class _Mapping:
             self._mapped.boards[job] = board
         else:
             self._hold(job, group, board)
-        self.occupy(board, self._end_s(group, board) + self._cool_down_s)
+        self.occupy(board, float(self.ends_s[group, board]) + self._cool_down_s)
 
     def _hold(self, job: int, group: int, board: int) -> None:
         """Note that a benchmark waits for a board, if one is free on which it could start."""
-        free = np.flatnonzero(self.start[group])
-        if not len(free):
+        if not self._starts[group]:
             return
-        ends = self.ready_s[free] + self.run_s[group, free]
-        other = int(free[ends.argmin()])
-        batch = self._mapper._batch
+        other = self._free_boards.get(group, NOBODY)
+        if other == NOBODY or not self.start[group, other]:  # none comes free, nor changes
+            free = np.flatnonzero(self.start[group])
+            other = self._free_boards[group] = int(free[self.ends_s[group, free].argmin()])
         self._mapped.holds[job] = Hold(
             board=board,
-            free_at=batch.now + timedelta(seconds=float(self.ready_s[board])),
+            free_at=self._mapper._batch.now + timedelta(seconds=float(self.ready_s[board])),
             free_board=other,
-            sooner_s=self._end_s(group, other) - self._end_s(group, board),
+            sooner_s=float(self.ends_s[group, other] - self.ends_s[group, board]),
         )

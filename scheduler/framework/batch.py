@@ -186,6 +186,12 @@ class Batch:
             known[make] = make(self)
         return known[make]
 
+    def pass_on(self, other: Batch, *makes: Callable[[Batch], object]) -> None:
+        """Let another batch, for which these make the same, use what they made of this one."""
+        known: dict[object, object] = self.__dict__.get("_derived", {})
+        others: dict[object, object] = other.__dict__.setdefault("_derived", {})
+        others.update({make: known[make] for make in makes if make in known})
+
     def __getstate__(self) -> dict[str, object]:
         """What is derived is made again where it is needed."""
         return {name: value for name, value in self.__dict__.items() if name != "_derived"}
@@ -434,6 +440,10 @@ def _board_hosts(batch: Batch) -> NDArray[np.intp]:
 
 def _row_of_uid(batch: Batch) -> dict[str, int]:
     return {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+
+
+OF_BOARDS: tuple[Callable[[Batch], object], ...] = (_family_numbers, _row_of_uid, _board_hosts)
+"""What batches of the same boards have in common: see `Batch.pass_on`."""
 
 
 def by_value(

@@ -39,7 +39,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, family_numbers
+from edgeyard.scheduler.framework.batch import OF_BOARDS, Batch, family_numbers
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import History
 
@@ -96,8 +96,7 @@ def run_times(batch: Batch, rows: Rows, boards: Rows, quantile: float = 0.5) -> 
     Returns:
         Shape (pairs,), seconds; NaN where nothing at all is known.
     """
-    location, scale, freedom = run_time_law(batch, rows, boards)
-    return np.exp(location + scale * student_quantiles(freedom, quantile))
+    return PastPairs(batch, rows, boards).run_times(quantile)
 
 
 def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats, Floats]:
@@ -197,6 +196,11 @@ class PastPairs:
         self.log_runs: Floats = kinds.log_runs[row_of]
         self.board: Codes = batch.derived(_board_codes)
 
+    def run_times(self, quantile: float = 0.5) -> Floats:
+        """Return the same as the function of that name."""
+        location, scale, freedom = self.run_time_law()
+        return np.exp(location + scale * student_quantiles(freedom, quantile))
+
     def run_time_law(self) -> tuple[Floats, Floats, Floats]:
         """Return the same as the function of that name."""
         law = self.run_time_parts()
@@ -213,6 +217,11 @@ class PastPairs:
     def failure_rates(self) -> Floats:
         """Return the same as the function of that name."""
         return self._history.derived(_Failures).rates(self)
+
+
+def of_boards(batch: Batch, other: Batch) -> None:
+    """Let a batch of the same boards and history use what was derived from these."""
+    batch.pass_on(other, _board_codes, *OF_BOARDS)
 
 
 def _board_codes(batch: Batch) -> Codes:

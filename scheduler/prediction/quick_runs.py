@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
-from edgeyard.scheduler.prediction.estimates import run_counts, run_times
+from edgeyard.scheduler.prediction.estimates import PastPairs
 
 QUANTILE = 0.1
 """Of the predicted run time: nine of ten runs take longer."""
@@ -70,7 +70,7 @@ class QuickRuns:
 
 def quick_runs(batch: Batch) -> QuickRuns:
     """Return the quick runs of a batch, computed once."""
-    return batch.derived(_quick_runs)
+    return batch.derived(find_quick_runs)
 
 
 def trial_phrase(batch: Batch, row: int) -> str:
@@ -79,7 +79,8 @@ def trial_phrase(batch: Batch, row: int) -> str:
     return f"after a wait of {batch.prediction_wait_s:g} s{half} it is tried nevertheless"
 
 
-def _quick_runs(batch: Batch) -> QuickRuns:
+def find_quick_runs(batch: Batch) -> QuickRuns:
+    """Find the quick runs of a batch; they depend on its boards, classes and history alone."""
     bounded = ~np.isnan(batch.user_times_s) | ~np.isnan(batch.budget_times_s)
     bounded |= np.array([at is not None for at in batch.deadlines], dtype=np.bool_)
     bounded &= ~batch.predictions_expired
@@ -95,6 +96,6 @@ def _quick_runs(batch: Batch) -> QuickRuns:
         return QuickRuns(rows=none, boards=none, min_s=np.zeros(0))
     rows = np.repeat(np.flatnonzero(bounded), [len(each) for each in found])
     boards = np.concatenate(found)
-    min_s = run_times(batch, rows, boards, QUANTILE)
-    min_s = np.where(run_counts(batch, rows, boards) >= MIN_RUNS, min_s, np.nan)
+    pairs = PastPairs(batch, rows, boards)
+    min_s = np.where(pairs.run_counts() >= MIN_RUNS, pairs.run_times(QUANTILE), np.nan)
     return QuickRuns(rows=rows, boards=boards, min_s=min_s)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs, pairs_of
-from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
-from edgeyard.scheduler.prediction.estimates import RunTimeParts, run_time_parts
+from edgeyard.scheduler.model.history import RunKind
+from edgeyard.scheduler.prediction.estimates import RunTimeParts, of_boards, run_time_parts
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     Timeline,
@@ -379,7 +378,8 @@ def _places_of_users(
 
 def expected_left_s(batch: Batch, holders: Sequence[BoardHolder]) -> Floats:
     """Return the median of how much longer each run lasts, seconds, shape (holders,)."""
-    return _ends(batch, holders, 1, np.random.default_rng(0))[:, 0]
+    nothing = np.zeros(0, dtype=np.intp)
+    return expected_times(batch, nothing, nothing, holders)[1]
 
 
 def expected_run_times(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> Floats:
@@ -387,45 +387,95 @@ def expected_run_times(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.
 
     Where nothing is known of a run, its bound says what to expect, as in forecasts.
     """
+    return expected_times(batch, rows, boards, ())[0]
+
+
+def expected_times(
+    batch: Batch,
+    rows: NDArray[np.intp],
+    boards: NDArray[np.intp],
+    holders: Sequence[BoardHolder],
+) -> tuple[Floats, Floats]:
+    """Return what `expected_run_times` and `expected_left_s` return, predicted at once."""
+    pairs, running = _predicted(batch, rows, boards, holders)
     bounds = batch.time_limits_s[rows]
-    law = _or_unknown(run_time_parts(batch, rows, boards), bounds)
-    return np.asarray(np.minimum(np.exp(law.location), bounds), dtype=np.float64)
+    run_s = np.minimum(np.exp(_or_unknown(pairs, bounds).location), bounds)
+    left_s = _left_s(batch, holders, running, np.full((len(holders), 1), 0.5))[:, 0]
+    return np.asarray(run_s, dtype=np.float64), left_s
 
 
 def _ends(
     batch: Batch, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
 ) -> Floats:
     """Draw when each run ends that has not ended yet, shape (holders, samples)."""
-    from scipy.special import stdtr, stdtrit
-
     if not holders:
         return np.empty((0, samples))
+    nothing = np.zeros(0, dtype=np.intp)
+    _, law = _predicted(batch, nothing, nothing, holders)
+    strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
+    return _left_s(batch, holders, law, strata)
+
+
+def _predicted(
+    batch: Batch,
+    rows: NDArray[np.intp],
+    boards: NDArray[np.intp],
+    holders: Sequence[BoardHolder],
+) -> tuple[RunTimeParts, RunTimeParts]:
+    """Return the laws of run times of pairs, and those of the runs that are under way."""
     row_of_uid = batch.row_of_uid
-    there = [
-        number
-        for number, each in enumerate(holders)
-        if each.kind is not None and each.target_uid in row_of_uid
-    ]
+    rows_of_kind: dict[RunKind, int] = {}
+    there, theirs, at = [], [], []
+    for number, each in enumerate(holders):
+        board = row_of_uid.get(each.target_uid)
+        if each.kind is not None and board is not None:
+            there.append(number)
+            theirs.append(rows_of_kind.setdefault(each.kind, len(rows_of_kind)))
+            at.append(board)
+    if not there:
+        return run_time_parts(batch, rows, boards), _unknown_law(len(holders))
+    classes = batch.shape[0]
+    both = replace(
+        batch,
+        kinds=(*batch.kinds, *rows_of_kind),
+        families=(*batch.families, *("" for _ in rows_of_kind)),
+    )
+    of_boards(batch, both)
+    found = run_time_parts(
+        both,
+        np.concatenate((rows, np.array(theirs, dtype=np.intp) + classes)),
+        np.concatenate((boards, np.array(at, dtype=np.intp))),
+    )
+    law, count = _unknown_law(len(holders)), len(rows)
+    for name in ("location", "noise", "error", "freedom"):
+        getattr(law, name)[there] = getattr(found, name)[count:]
+    pairs = RunTimeParts(
+        location=found.location[:count],
+        noise=found.noise[:count],
+        error=found.error[:count],
+        freedom=found.freedom[:count],
+    )
+    return pairs, law
+
+
+def _left_s(
+    batch: Batch, holders: Sequence[BoardHolder], predicted: RunTimeParts, strata: Floats
+) -> Floats:
+    """Return quantiles of how much longer runs last that have not ended yet, seconds.
+
+    Args:
+        batch: Of the cycle.
+        holders: The runs.
+        predicted: Laws of their run times; NaN where nothing is known.
+        strata: The quantiles, shape (holders, samples).
+    """
+    from scipy.special import stdtr, stdtrit
+
     bounds, elapsed = run_bounds(batch, holders), elapsed_times(batch, holders)
-    law = _or_unknown(_unknown_law(len(holders)), bounds)
-    if there:
-        running = build_batch(
-            batch.snapshot,
-            [_as_pending(holders[number], batch.now) for number in there],
-            batch.now,
-            batch.seed,
-            batch.knowledge,
-        )
-        boards = np.array([row_of_uid[holders[number].target_uid] for number in there])
-        predicted = run_time_parts(running, running.class_of_job, boards)
-        known = ~np.isnan(predicted.location)
-        for name in ("location", "noise", "error", "freedom"):
-            column = getattr(law, name)
-            column[there] = np.where(known, getattr(predicted, name), column[there])
+    law = _or_unknown(predicted, bounds)
     scale = np.sqrt(law.noise + law.error)
     with np.errstate(divide="ignore"):
         passed = stdtr(law.freedom, (np.log(elapsed) - law.location) / scale)
-    strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
     drawn = passed[:, None] + (1.0 - passed[:, None]) * strata
     total = np.exp(law.location[:, None] + scale[:, None] * stdtrit(law.freedom[:, None], drawn))
     total = np.minimum(np.nan_to_num(total, nan=np.inf), bounds[:, None])
@@ -440,21 +490,4 @@ def _unknown_law(count: int) -> RunTimeParts:
         noise=np.full(count, np.nan),
         error=np.full(count, np.nan),
         freedom=np.full(count, np.nan),
-    )
-
-
-def _as_pending(holder: BoardHolder, now: datetime) -> PendingBenchmark:
-    """Return what an estimate needs of a benchmark that runs."""
-    if holder.kind is None:
-        raise ValueError(holder.benchmark_id)
-    return PendingBenchmark(
-        benchmark_id=holder.benchmark_id,
-        user_id=holder.user_id,
-        submit_time=now,
-        family="",
-        engine=holder.kind.engine,
-        benchmark_type=holder.kind.benchmark_type,
-        model_sha256=holder.kind.model_sha256,
-        nb_inference=holder.kind.nb_inference,
-        variant=holder.kind.variant,
     )

@@ -28,7 +28,8 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.decision import BoardHolder
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.prediction.cool_down import cool_down_left_s
-from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.prediction.estimates import of_boards, run_times
+from edgeyard.scheduler.prediction.quick_runs import find_quick_runs
 
 Floats = NDArray[np.float64]
 
@@ -336,7 +337,10 @@ class Occupancy:
     def emptied(self) -> Batch:
         """Return the batch as it will be when the taken boards are free and no lease applies."""
         batch = without_runs(self._batch, np.flatnonzero(self.taken).tolist())
-        return replace(batch, knowledge=replace(batch.knowledge, leases=()))
+        batch = replace(batch, knowledge=replace(batch.knowledge, leases=()))
+        of_boards(self._batch, batch)
+        self._batch.pass_on(batch, find_quick_runs)
+        return batch
 
 
 def run_bounds(batch: Batch, holders: Sequence[BoardHolder]) -> Floats:

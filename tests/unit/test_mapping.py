@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeyard.errors import ConfigError
@@ -23,6 +23,7 @@ from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
 from tests.builders.decision import cycle, places
+from tests.builders.plain_mapping import PlainMapping
 
 FAST, SLOW, OTHER = "rpi4b-0001-0001", "rpi4b-0002-0001", "rpi4b-0003-0001"
 JOB = pending("job", model_sha256="m" * 64)
@@ -251,11 +252,11 @@ def textbook(
     open_, starts, taken = list(range(len(run_s))), {}, ~free
 
     def best(row: int) -> int:
-        ends = np.round(ready + run_s[row], 6)
+        ends, same_s = ready + run_s[row], 1e-9
         if mapping is MappingHeuristic.MET:
-            times = np.round(run_s[row], 6)
-            ends = np.where(times == times.min(), ends, math.inf)
-        return min(range(len(ends)), key=lambda column: (ends[column], ties[row, column]))
+            ends = np.where(run_s[row] <= run_s[row].min() + same_s, ends, math.inf)
+        first = np.flatnonzero(ends <= ends.min() + same_s)
+        return int(min(first, key=lambda column: ties[row, column]))
 
     def give(row: int, column: int) -> None:
         if not taken[column]:
@@ -313,3 +314,69 @@ def test_a_policy_names_its_mapping() -> None:
         parse_policy(text.replace('mapping = "none"', 'mapping = "olb"'))
     with pytest.raises(ConfigError, match="max_joint_jobs: must be 0 with mapping"):
         parse_policy(named.replace("max_joint_jobs = 0", "max_joint_jobs = 5"))
+
+
+lab_times = st.lists(
+    st.lists(st.sampled_from([20.0, 20.0, 45.0, 100.0, 230.0, 500.0]), min_size=6, max_size=6),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=lab_times,
+    kinds=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 15)), min_size=1, max_size=14),
+    busy=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1.0, 30.0, 400.0])), max_size=4),
+    shared=st.booleans(),
+    mapping=st.sampled_from(EVERY),
+)
+def test_the_fast_way_decides_as_the_plain_one(
+    times: list[list[float]],
+    kinds: list[tuple[int, int]],
+    busy: list[tuple[int, float]],
+    shared: bool,
+    mapping: MappingHeuristic,
+) -> None:
+    uids = [f"rpi4b-000{number}-0001" for number in range(1, 7)]
+    models = [pending("m", model_sha256=f"{number}" * 64) for number in range(len(times))]
+    jobs = [
+        pending(
+            f"b-{place}",
+            model_sha256=models[kind % len(times)].model_sha256,
+            submit_time=NOW - timedelta(seconds=100 - place),
+            tried_uids=frozenset(uids[: more % 4]),
+            resting=((uids[more // 4], NOW + timedelta(seconds=60)),) if more > 11 else (),
+        )
+        for place, (kind, more) in enumerate(kinds)
+    ]
+    runs = [
+        past_run(uid, run_s=seconds * (1.0 + 0.001 * number), of=model)
+        for model, row in zip(models, times, strict=True)
+        for uid, seconds in zip(uids, row, strict=True)
+        for number in range(12)
+    ]
+    holders = {uids[board]: runs_on(uids[board], ran_s) for board, ran_s in busy}
+    snapshot = snapshot_of(
+        [board(uid, busy=uid in holders) for uid in uids],
+        hosts={uid: f"host-{uid}" for uid in uids},
+    )
+    if shared:
+        conflicts = np.zeros((6, 6), dtype=np.bool_)
+        conflicts[0, 1] = conflicts[2, 3] = True
+        snapshot = replace(snapshot, conflicts=conflicts)
+
+    def decided() -> tuple[object, ...]:
+        result = cycle(
+            snapshot,
+            jobs,
+            holders=list(holders.values()),
+            knowledge=Knowledge(runs=History(runs)),
+            mapping=mapping,
+        )
+        return places(result), result.decided.assignment.holds, dict(result.waiting)
+
+    fast = decided()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgeyard.scheduler.decide.mapping._Mapping", PlainMapping)
+        assert fast == decided()
