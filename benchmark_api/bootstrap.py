@@ -160,13 +160,19 @@ def plugin_registry(settings: Settings, workers: Workers) -> Registry:
 
 
 @contextmanager
-def known_plugins(settings: Settings) -> Iterator[Registry]:
+def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Registry]:
     """As `plugin_registry`, for a command; ends what it started.
+
+    Args:
+        settings: Of this machine.
+        models: Folder of registered models instead of the one of the settings.
 
     Raises:
         ConfigError: As there.
     """
     workers = Workers()
+    if models is not None:
+        settings = settings.model_copy(update={"models_dir": models})
     try:
         yield plugin_registry(settings, workers)
     finally:

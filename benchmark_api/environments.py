@@ -33,7 +33,7 @@ class BoardsEnv(_BoardsEnv):
         """
         if not isinstance(scenario, Scenario):
             scenario = scenario_named(scenario, db)
-        super().__init__(**{"resolve": registry().resolve, "scenario": scenario, **options})
+        super().__init__(**{"known": registry(), "scenario": scenario, **options})
 
 
 if "edgeyard/Boards-v0" not in gymnasium.registry:

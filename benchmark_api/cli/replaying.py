@@ -57,7 +57,8 @@ def replay(
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="Policy that decides; default: the one of each cycle."
+            metavar="NAME|FILE",
+            help="Policy, or queue policy, that decides; default: the one of each cycle.",
         ),
     ] = None,
     since: Since = None,
@@ -74,10 +75,10 @@ def replay(
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.engine.replay import replay as decide_again
-    from edgeyard.scheduler.framework.policy import load_policy
+    from edgeyard.scheduler.sim.policies import policy_named
 
     with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
-        chosen = None if policy is None else load_policy(policy)
+        chosen = None if policy is None else policy_named(policy, known)
         found = [
             (head.seq, decide_again(_record(store, head.seq), known, chosen))
             for head in cycles_within(store, utc(since), utc(until), "Replaying")

@@ -128,7 +128,10 @@ def _plain_row(stored: object) -> dict[str, object]:
 
 
 def store_runs(
-    db: str | None, runs: Sequence[tuple[str, Scenario, SimulatedRun, Path | None]], source: str
+    db: str | None,
+    runs: Sequence[tuple[str, Scenario, SimulatedRun, Path | None]],
+    source: str,
+    kind: str = "sim",
 ) -> None:
     """Store runs with their scenarios and metrics; a run that is stored already is replaced.
 
@@ -137,6 +140,7 @@ def store_runs(
         runs: Id, scenario, run, and file of the run; None: it is written to a folder next to the
             database.
         source: Where the scenarios come from, in words.
+        kind: Which program simulated: ``sim`` or ``ste``.
 
     Raises:
         InvalidInput: The database can't be opened, or a file can't be written.
@@ -168,6 +172,7 @@ def store_runs(
                 columns_file=str(path.absolute()),
                 wall_s=run.meta.wall_s,
                 created_at=now,
+                kind=kind,
             )
 
             store.transact(partial(_save, described, body, simulation))

@@ -11,7 +11,6 @@ actions, rewards and their units.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +21,13 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.framework.policy import Policy, load_policy
-from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins, Registry
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import CycleInput, Placement
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
 from edgeyard.scheduler.sim.lab.world import LabWorld
+from edgeyard.scheduler.sim.policies import policy_named
 from edgeyard.scheduler.sim.scenario import Scenario, load_scenario
 
 Reward = Literal["turnaround", "slowdown"]
@@ -109,7 +109,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
     def __init__(
         self,
         *,
-        resolve: Callable[[Policy], Plugins],
+        known: Registry,
         scenario: str | Path | Scenario = "steady",
         policy: str | Policy = "default",
         visible: int = 8,
@@ -120,9 +120,10 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         """Build a lab.
 
         Args:
-            resolve: Returns the plugins that a policy names.
+            known: All plugins that policies may name.
             scenario: Of the world of boards: a name, a file, or a scenario.
-            policy: Its filters and its queue policy count, and how it reserves boards.
+            policy: Its filters and its queue policy count, and how it reserves boards: a name as of
+                ``edgeyard sim run``, a file, or the policy itself.
             visible: Benchmarks that an observation shows.
             reward: ``turnaround``, or ``slowdown``: each benchmark counts by its run time.
             max_steps: An episode is truncated after so many actions.
@@ -130,7 +131,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
 
         Raises:
             InvalidInput: The scenario is wrong or of another world.
-            ConfigError: The policy is wrong.
+            ConfigError: A plugin of the policy is wrong.
             ValueError: A number is out of range, or there is no such reward.
         """
         if visible < 1 or max_steps < 1:
@@ -138,10 +139,10 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         if reward not in ("turnaround", "slowdown"):
             raise ValueError(f"reward is {reward!r}, expected 'turnaround' or 'slowdown'")
         self._scenario = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-        chosen = policy if isinstance(policy, Policy) else load_policy(policy)
+        chosen = policy if isinstance(policy, Policy) else policy_named(policy, known)
         # the agent assigns: nothing is held back or preempted by the policy
         self._policy = replace(chosen, mapping=None, max_joint_jobs=0, max_preemptions=0)
-        self._plugins = resolve(self._policy)
+        self._plugins = known.resolve(self._policy)
         self._visible, self._max_steps = visible, max_steps
         self._by_slowdown = reward == "slowdown"
         self.render_mode = render_mode

@@ -1,4 +1,4 @@
-"""Policies by the names that simulations take."""
+"""Policies by the names that commands take: simulations, replays, the test environment."""
 
 from __future__ import annotations
 

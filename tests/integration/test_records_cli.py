@@ -107,8 +107,15 @@ def test_a_folder_without_a_server_s_data_is_named(verb: list[str], tmp_path: Pa
 
 def test_an_unknown_policy_is_named(ran: tuple[Path, list[CycleResult]]) -> None:
     code, _, err = run("replay", "--data-dir", ran[0], "--policy", "nonesuch")
-    assert code == 2
-    assert "nonesuch" in err
+    assert code == 1
+    assert "--policy: nonesuch: no such file" in err
+
+
+def test_names_of_policies_are_those_of_simulations(ran: tuple[Path, list[CycleResult]]) -> None:
+    for name in ("sjf", "shortest_first"):  # a baseline, and a queue policy
+        code, out, err = run("replay", "--data-dir", ran[0], "--policy", name, "--json")
+        assert code == 0, err
+        assert json.loads(out)["policy"] == name
 
 
 def test_parquet_files_join_by_benchmark(

@@ -11,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from edgeyard.benchmark_api.environments import BoardsEnv
+from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.sim.board_environment import BASELINES, BOARD_COLUMNS
@@ -94,6 +95,13 @@ def test_the_same_seed_is_the_same_episode() -> None:
     env = BoardsEnv(scenario=small(faults=Faults(task_rate=0.1)))
     assert play(env, "random") == play(env, "random")
     assert play(env, "random", seed=4) != play(env, "random")
+
+
+def test_a_queue_policy_is_a_policy_as_in_simulations() -> None:
+    env = BoardsEnv(scenario=small(), policy="shortest_first")
+    env.reset(seed=1)
+    with pytest.raises(InvalidInput, match="shortest_worst: no such file and no such policy"):
+        BoardsEnv(scenario=small(), policy="shortest_worst")
 
 
 def test_taking_the_fastest_free_board_is_what_that_policy_does() -> None:
