@@ -49,7 +49,7 @@ PREFIX = "EDGEYARD_"
 _NOT_OURS = frozenset(
     {
         *("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE"),
-        *("FAILPOINT", "BOARD", "UPLOAD_TOKEN", "SCENARIO_DB"),
+        *("FAILPOINT", "BOARD", "UPLOAD_TOKEN", "SCENARIO_DB", "STE_TOKEN", "STE_TOKEN_FILE"),
     }
 )
 """Variables of the client, the runner and the tests, which the server leaves alone."""

@@ -23,18 +23,23 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.benchmark_api.cli.scenario_db import Db
+from edgeyard.benchmark_api.cli.scenario_db import Db, StoreRuns
+from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import progress
-from edgeyard.benchmark_api.scenario_db import opened_db, scenario_named
-from edgeyard.errors import InvalidInput
+from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
+from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from edgeyard.scheduler.framework.policy import Policy
+    from edgeyard.scheduler.framework.registry import Plugins
     from edgeyard.scheduler.sim.scenario import Scenario
-    from edgeyard.scheduler.sim.ste.controller import RoundReport
+    from edgeyard.scheduler.sim.ste.controller import Episode, RoundReport
     from edgeyard.scheduler.sim.ste.driver import Progress, RunDriver
     from edgeyard.scheduler.sim.ste.runs import RunFolder
+
+DEFAULT_POLICY = "learned"
 
 RunsDir = Annotated[
     Path | None,
@@ -51,16 +56,21 @@ _STEPS = (
 )
 _EPISODES = (
     Column(title="EPISODE", of=field("episode"), right=True, whole=True),
-    Column(title="SEED", of=field("seed"), right=True, whole=True),
-    Column(title="ROUNDS", of=field("rounds"), right=True, whole=True),
+    Column(title="SEED", of=field("seed"), right=True, whole=True, from_width=100),
+    Column(title="ROUNDS", of=field("rounds"), right=True, whole=True, from_width=110),
     Column(title="JOBS", of=lambda row: _figure(row, "jobs"), right=True, whole=True),
     Column(title="COMPLETED", of=lambda row: _figure(row, "completed"), right=True, whole=True),
     Column(title="FAILED", of=lambda row: _figure(row, "failed"), right=True, whole=True),
     Column(title="EXPIRED", of=lambda row: _figure(row, "expired"), right=True, whole=True),
     Column(title="WAITING", of=lambda row: _figure(row, "waiting"), right=True, whole=True),
     Column(title="WAIT S", of=lambda row: _figure(row, "mean_wait_s"), right=True, whole=True),
-    Column(title="TURNAROUND S", of=lambda row: _figure(row, "mean_turnaround_s"), right=True),
-    Column(title="REWARD", of=lambda row: _reward(row), right=True),
+    Column(
+        title="TURNAROUND S",
+        of=lambda row: _figure(row, "mean_turnaround_s"),
+        right=True,
+        whole=True,
+    ),
+    Column(title="REWARD", of=lambda row: _reward(row), right=True, whole=True, from_width=90),
 )
 _RUNS = (
     Column(title="RUN", of=field("run_id"), whole=True),
@@ -89,12 +99,16 @@ def run(
         ),
     ] = "",
     policy: Annotated[
-        str,
-        typer.Option(metavar="NAME|FILE", help="Its scorers are the registered schedulers."),
-    ] = "learned",
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Its scorers are the registered schedulers; default: learned. Not with "
+            "--scheduler, which has a policy of its own.",
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes.")] = 1,
     seed: Annotated[
-        int | None, typer.Option(metavar="S", min=0, help="Of the first episode.")
+        int | None, typer.Option(metavar="S", min=0, max=MAX_SEED, help="Of the first episode.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="At most so many rounds an episode.")
@@ -130,6 +144,7 @@ def run(
         str, typer.Option(metavar="URL", help="A scheduler controller of its own; with --twin.")
     ] = "",
     runs_dir: RunsDir = None,
+    store: StoreRuns = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
@@ -143,11 +158,14 @@ def run(
     from edgeyard.scheduler.sim.ste.driver import model_path, new_record
 
     runs = _runs(runs_dir)
+    if scheduler and policy is not None:
+        reason = "the scheduler service has its own policy"
+        raise InvalidInput.at("--policy", reason, "--policy of `edgeyard ste serve scheduler`")
     if resume:
         record = runs.run(resume)
         if record["state"] == "completed":
             raise InvalidInput.at("--resume", f"run {resume} is completed", "a cancelled run")
-        scenario, policy, train = record["scenario_ref"], record["policy"], record["train"]
+        scenario, train = record["scenario_ref"], record["train"]
         models = Path(record["models"]) if record["models"] else None
         episodes = record["episodes_wanted"]
     elif not scenario:
@@ -168,7 +186,7 @@ def run(
         record = new_record(
             found,
             reference=scenario,
-            policy=policy,
+            policy="" if twin else policy or DEFAULT_POLICY,
             episodes=episodes,
             seed=seed,
             max_rounds=rounds,
@@ -181,15 +199,28 @@ def run(
     else:
         record["judged"] = judged
     reports: list[RoundReport] = []
+    storing = is_named(db) if store is None else store
+    if storing:
+        with opened_db(db):
+            pass  # what is wrong with it is reported before the simulation
     try:
-        with _driver_of(found, runs, policy, models, twin, scheduler) as driver, progress() as bar:
+        with (
+            _driver_of(found, runs, record["policy_ref"], models, twin, scheduler) as driver,
+            progress() as bar,
+        ):
+            record["policy"] = driver.policy
 
             def on_round(number: int) -> Progress:
                 advanced = partial(bar, f"episode {number + 1} of {episodes}")
                 return partial(_keep, reports, shown, advanced)
 
             driver.execute(
-                record, scenario=found.name, new=new, resume=bool(resume), on_round=on_round
+                record,
+                scenario=found.name,
+                new=new,
+                resume=bool(resume),
+                on_round=on_round,
+                on_episode=partial(_store, db, found, record) if storing else _pass_on,
             )
     except KeyboardInterrupt:
         echo(
@@ -252,7 +283,7 @@ def serve(
             metavar="NAME|FILE",
             help="Its scorers are the registered schedulers of the scheduler controller.",
         ),
-    ] = "learned",
+    ] = DEFAULT_POLICY,
     models: Annotated[
         Path | None,
         typer.Option(
@@ -292,16 +323,11 @@ def serve(
         else:
             twins = opened.enter_context(clients.service_client(twin, token, "--twin"))
             if service is Service.SCHEDULER:
-                from edgeyard.plugins.builtin import registry
                 from edgeyard.plugins.scorers.learned import load_learned
-                from edgeyard.scheduler.framework.policy import load_policy
 
-                chosen = load_policy(policy)
+                chosen, plugins = opened.enter_context(_schedulers(policy, models))
                 deciding = SchedulerController(
-                    clients.HttpTwin(twins),
-                    chosen,
-                    registry(models=models).resolve(chosen),
-                    monotonic_s=time.monotonic,
+                    clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
                 )
                 runs = _runs(runs_dir)
                 training = None
@@ -384,23 +410,43 @@ class _Only:
         return self._scenario
 
 
-def _driver(scenario: Scenario, runs: RunFolder, policy: str, models: Path | None) -> RunDriver:
-    """Return the driver of an environment in this process."""
-    from edgeyard.plugins.builtin import registry
+@contextmanager
+def _schedulers(policy: str, models: Path | None) -> Iterator[tuple[Policy, Plugins]]:
+    """Yield a policy and its plugins; own scorers run in processes of their own, as in the server.
+
+    Raises:
+        InvalidInput: The policy is unknown, or a plugin of it can't be made.
+    """
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.scheduler.sim.policies import policy_named
+
+    with known_plugins(Settings.load(None), models) as known:
+        chosen = policy_named(policy, known)
+        try:
+            plugins = known.resolve(chosen)
+        except ConfigError as error:
+            raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+        yield chosen, plugins
+
+
+@contextmanager
+def _driver(
+    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None
+) -> Iterator[RunDriver]:
+    """Yield the driver of an environment in this process."""
     from edgeyard.plugins.scorers.learned import load_learned
-    from edgeyard.scheduler.framework.policy import load_policy
     from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, LocalTwin
     from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
     from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
-    chosen, twin = load_policy(policy), LocalTwin(DigitalTwin())
-    scheduler = SchedulerController(
-        twin, chosen, registry(models=models).resolve(chosen), monotonic_s=time.monotonic
-    )
-    training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
-    controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
-    return RunDriver(controller, runs, training)
+    twin = LocalTwin(DigitalTwin())
+    with _schedulers(policy, models) as (chosen, plugins):
+        scheduler = SchedulerController(twin, chosen, plugins, monotonic_s=time.monotonic)
+        training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
+        controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
+        yield RunDriver(controller, runs, training)
 
 
 @contextmanager
@@ -414,7 +460,8 @@ def _driver_of(
 ) -> Iterator[RunDriver]:
     """Yield the driver of services, or of an environment in this process."""
     if not twin:
-        yield _driver(scenario, runs, policy, models)
+        with _driver(scenario, runs, policy, models) as driver:
+            yield driver
         return
     from edgeyard.benchmark_api.ste_services import clients
     from edgeyard.benchmark_api.ste_services.common import ste_token
@@ -430,6 +477,23 @@ def _driver_of(
             _Only(scenario), clients.HttpTwin(twins), clients.HttpScheduling(decides)
         )
         yield RunDriver(controller, runs, clients.HttpTraining(decides))
+
+
+def _store(db: str | None, scenario: Scenario, record: dict[str, Any], episode: Episode) -> None:
+    """Store an episode in the ScenarioDB; one in which a model decided alone under its name."""
+    from dataclasses import replace
+
+    from edgeyard.benchmark_api.cli.sim_stored import store_runs
+
+    run, train = episode.simulation, record["train"]
+    if train:
+        run = replace(run, meta=replace(run.meta, policy=f"{run.meta.policy}, training {train}"))
+    run_id = f"{record['run_id']}-{episode.episode}"
+    store_runs(db, [(run_id, scenario, run, None)], f"ste run {record['scenario_ref']}", "ste")
+
+
+def _pass_on(episode: Episode) -> None:
+    """Store nothing of an episode."""
 
 
 def _keep(

@@ -52,8 +52,12 @@ def scenario(duration_s: float = 600.0) -> Scenario:
 
 def quick_policy(more: str = HEURISTICS) -> Policy:
     """The default policy with an evaluator and further scorers: no solver, no model."""
+    return parse_policy(quick_policy_text(more))
+
+
+def quick_policy_text(more: str = HEURISTICS) -> str:
     text = read_policy("default").replace("[priority]", more + "\n[priority]", 1)
-    return parse_policy(text.replace("\naggregator", '\nevaluator = "compared"\naggregator', 1))
+    return text.replace("\naggregator", '\nevaluator = "compared"\naggregator', 1)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.scorers.learned import load_learned
-from tests.builders.ste import SCENARIO
+from tests.builders.ste import SCENARIO, quick_policy_text
 
 
 def ste(*arguments: str | Path) -> Result:
@@ -88,3 +88,103 @@ def test_a_service_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPat
     done = ste("serve", "twin", "--port", "8081", "--host", "0.0.0.0")
     assert done.exit_code != 0
     assert "EDGEYARD_STE_TOKEN" in f"{done.stderr}{done.exception}"
+
+
+SCORER = """
+import numpy as np
+
+
+class Last:
+    name = "last"
+    objective = "the last board"
+    kind = "heuristic"
+
+    def score(self, batch, pairs):
+        if {crash}:
+            raise RuntimeError("out of order")
+        return (pairs.boards / max(int(pairs.boards.max(initial=0)), 1)).astype(np.float32)
+"""
+
+
+def own_policy(folder: Path, *, crash: bool = False) -> Path:
+    scorer = folder / "scorers.py"
+    scorer.write_text(SCORER.format(crash=crash))
+    text = quick_policy_text(f'[[scorers]]\nname = "last"\nweight = 1.0\nfile = "{scorer}:Last"\n')
+    policy = folder / "mine.toml"
+    policy.write_text(text.replace('name = "default"', 'name = "mine"', 1))
+    return policy
+
+
+def test_an_own_scorer_of_a_file_is_one_of_the_schedulers(file: Path, tmp_path: Path) -> None:
+    policy = own_policy(tmp_path)
+    done = ste("run", file, "--policy", policy, "--runs", tmp_path / "runs", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["policy"] == "mine"
+    asked = {
+        each["scheduler"]: each for each in found["rounds"][0]["steps"][8]["detail"]["schedulers"]
+    }
+    assert asked["last"]["answered"]
+    assert "last" in found["episodes"][0]["weights"]
+    assert found["episodes"][0]["faults"] == {}
+
+
+def test_an_own_scorer_that_crashes_is_reported(file: Path, tmp_path: Path) -> None:
+    policy = own_policy(tmp_path, crash=True)
+    arguments = ("--policy", policy, "--runs", tmp_path / "runs", "--rounds", "4", "--json")
+    done = ste("run", file, *map(str, arguments))
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["episodes"][0]["faults"]["last"] > 0
+    asked = {
+        each["scheduler"]: each for each in found["rounds"][0]["steps"][8]["detail"]["schedulers"]
+    }
+    assert "out of order" in asked["last"]["problem"]
+    assert asked["least_loaded"]["answered"]
+
+
+def test_queue_policies_and_baselines_are_policies_as_in_sim_run(
+    file: Path, tmp_path: Path
+) -> None:
+    for name in ("sjf", "shortest_first"):
+        arguments = ("--policy", name, "--runs", tmp_path / "runs", "--rounds", "3", "--json")
+        done = ste("run", file, *map(str, arguments))
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["policy"] == name
+    done = ste("run", file, "--policy", "nonesuch", "--runs", tmp_path / "runs")
+    assert "--policy: nonesuch: no such file" in done.stderr
+
+
+def test_a_scheduler_service_has_its_own_policy(file: Path) -> None:
+    urls = ("--twin", "http://127.0.0.1:1", "--scheduler", "http://127.0.0.1:1")
+    done = ste("run", file, *urls, "--policy", "default")
+    assert "--policy: the scheduler service has its own policy" in done.stderr
+
+
+def test_episodes_are_stored_next_to_simulations(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_SCENARIO_DB", str(tmp_path / "scenarios.db"))
+    arguments = ("--policy", "default", "--runs", tmp_path / "runs", "--episodes", "2", "--json")
+    done = ste("run", file, *map(str, arguments))
+    assert done.exit_code == 0, done.stderr
+    run_id = json.loads(done.stdout)["run_id"]
+    listed = CliRunner().invoke(app, ["sim", "list", "--kind", "ste", "--json"])
+    rows = json.loads(listed.stdout)
+    assert {each["run_id"] for each in rows} == {f"{run_id}-0", f"{run_id}-1"}
+    assert {(each["policy"], each["seed"]) for each in rows} == {("default", 3), ("default", 4)}
+    done = ste("run", file, "--policy", "default", "--runs", tmp_path / "runs", "--no-store")
+    assert done.exit_code == 0, done.stderr
+    assert len(json.loads(CliRunner().invoke(app, ["sim", "list", "--json"]).stdout)) == 2
+
+
+def test_tables_show_all_ends_in_80_columns(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = ste("run", file, "--policy", "default", "--runs", tmp_path / "runs")
+    lines = done.stdout.splitlines()
+    heads = next(line for line in lines if "COMPLETED" in line)
+    assert "EXPIRED" in heads
+    assert "WAITING" in heads
+    assert max(map(len, lines)) <= 80

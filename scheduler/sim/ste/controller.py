@@ -161,6 +161,10 @@ class Controller:
         self._scenarios, self._twin, self._scheduler = scenarios, twin, scheduler
         self._monotonic_s, self._wall = monotonic_s, wall
 
+    def policy(self) -> Policy:
+        """Return the policy that decides."""
+        return self._scheduler.policy()
+
     def episode(
         self,
         scenario: str,

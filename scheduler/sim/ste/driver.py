@@ -17,7 +17,7 @@ from edgeyard.scheduler.framework.protocols import Scorer
 from edgeyard.scheduler.sim.metrics import compare
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
 from edgeyard.scheduler.sim.ste import training
-from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
+from edgeyard.scheduler.sim.ste.controller import Controller, Episode, RoundReport
 from edgeyard.scheduler.sim.ste.runs import (
     CHECKPOINT_FILE,
     FROZEN_FILE,
@@ -162,7 +162,7 @@ def new_record(
     Args:
         scenario: What is simulated.
         reference: Its name at the ScenarioDB, or its file.
-        policy: Name of the policy that decides.
+        policy: Name or file of the policy that decides; "": the one of the scheduler service.
         episodes: Wanted number.
         seed: Of the first episode; None: the scenario's.
         max_rounds: Of each episode; None: no bound.
@@ -179,6 +179,7 @@ def new_record(
         "scenario_ref": reference,
         "scenario_sha256": scenario_hash(scenario),
         "policy": policy,
+        "policy_ref": policy,
         "seed": scenario.seed if seed is None else seed,
         "train": train,
         "models": models,
@@ -204,6 +205,11 @@ class RunDriver:
         """
         self._controller, self._runs, self._training = controller, runs, training
 
+    @property
+    def policy(self) -> str:
+        """Name of the policy that decides: the scheduler's."""
+        return self._controller.policy().name
+
     def execute(
         self,
         record: dict[str, Any],
@@ -212,6 +218,7 @@ class RunDriver:
         new: bool = False,
         resume: bool = False,
         on_round: Callable[[int], Progress] = lambda episode: lambda report, share: None,
+        on_episode: Callable[[Episode], None] = lambda episode: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """Do the episodes that a run lacks, and judge and publish what it trains.
@@ -222,6 +229,7 @@ class RunDriver:
             new: Register the model that is trained.
             resume: Go on where the run was cancelled.
             on_round: Returns what is called after each round of an episode.
+            on_episode: Called after each episode, before it is stored as finished.
             cancelled: Asked before each round.
 
         Raises:
@@ -248,6 +256,7 @@ class RunDriver:
                     on_round=on_round(number),
                     cancelled=cancelled,
                 )
+                on_episode(episode)
                 record["episodes"].append(episode_to_json(episode))
                 if train:
                     self._trained().keep(run_id)
