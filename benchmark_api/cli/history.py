@@ -26,7 +26,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.plot import COLOURS
 from edgeyard.benchmark_api.cli.program import Output, Session
-from edgeyard.benchmark_api.cli.work import difference_columns, shared_work
+from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
@@ -48,7 +48,7 @@ _VERSIONS = ("model_sha256", "engine_version")
 """Parts of the workload that ``--across-versions`` does not tell apart."""
 
 _BEFORE = (
-    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at")), whole=True),
+    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at"))),
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
     Column(title="BOARD", of=field("target_uid"), whole=True),
 )
@@ -108,7 +108,8 @@ def show_history(
     else:
         emit(session.output, rows, (), "")
     if left_out:
-        session.report(f"{len(rows)} results{left_out}")
+        shown = "1 result" if len(rows) == 1 else f"{len(rows)} results"
+        session.report(f"{shown}{left_out}")
     if plot is not None:
         draw_history(rows, plot)
         session.report(f"wrote {plot}")
@@ -153,11 +154,13 @@ def over_time(rows: Sequence[Row], *, across_versions: bool = False) -> list[dic
 def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
     """Return a table with a column for each part of the work that differs, and what it means."""
     differing = differences(rows)
-    columns = [*_BEFORE, *difference_columns(differing), *_AFTER]
+    width = console().width
+    work, remarks = work_columns(rows, differing, width)
+    columns = [*_BEFORE, *work, *_AFTER]
     several = len({row.get("group") for row in rows}) > 1
     if several:
-        columns.insert(0, Column(title="GROUP", of=field("group"), right=True))
-    parts = [*shared_work(rows, differing), table(rows, columns, console().width)]
+        columns.insert(0, GROUP)
+    parts = [*shared_work(rows, differing), table(rows, columns, width), *remarks]
     if several:
         names = ", ".join(WORKLOAD[name] for name in differing)
         text = f"did different work ({names}); ratios are to the result before it in its group"

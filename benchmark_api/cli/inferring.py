@@ -88,6 +88,8 @@ def infer(
     The exit status is 0 if the outputs were written, 3 if the run failed or expired, 4 if the time
     was up, 5 if it was cancelled. Ctrl-C ends only the waiting.
     """
+    if out.is_dir():
+        raise InvalidInput.at("--out", f"{out} is a folder", f"a file, e.g. {out / 'outputs.npz'}")
     if out.exists() and not force:
         raise InvalidInput.at("--out", f"{out} exists", "another file, or --force")
     if not out.absolute().parent.is_dir():

@@ -30,7 +30,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
-from edgeyard.benchmark_api.cli.work import difference_columns, shared_work
+from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -173,16 +173,17 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences
 
     differing = differences(rows)
+    width = console().width
+    work, remarks = work_columns(rows, differing, width)
     columns = [
         *_MODEL_AND_BOARD,
-        *difference_columns(differing),
+        *work,
         *(_WHEN if _look_alike(rows, differing) else ()),
         *_MEASURED,
     ]
     if len({row.get("group") for row in rows}) > 1:
-        columns.insert(0, Column(title="GROUP", of=field("group"), right=True))
-    parts = shared_work(rows, differing)
-    parts.append(table(rows, columns, console().width))
+        columns.insert(0, GROUP)
+    parts = [*shared_work(rows, differing), table(rows, columns, width), *remarks]
     if len({row.get("group") for row in rows}) > 1:
         names = ", ".join(WORKLOAD[name] for name in differing)
         parts.append(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.cli.output import Column, Row, note
+from edgeyard.benchmark_api.cli.output import Column, Row, field, note, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +22,54 @@ _HEADINGS = {
     "batch_size": "BATCH",
     "training": "TRAINING",
 }
+
+
+GROUP = Column(title="GROUP", of=field("group"), right=True, whole=True)
+"""Rows of one group did the same work."""
+
+_OTHER_COLUMNS = 62
+"""Width of the columns next to those of the work."""
+
+
+def work_columns(
+    rows: Sequence[Row], differing: Sequence[str], width: int
+) -> tuple[list[Column], list[RenderableType]]:
+    """Return columns for the parts of the workload that differ, or remarks where they do not fit.
+
+    Args:
+        rows: With their ``group``.
+        differing: The parts.
+        width: Of the table.
+
+    Returns:
+        The columns, and a remark on each group with the parts that have no column.
+    """
+    from edgeyard.benchmark_api.sdk.comparison import workload_text
+
+    columns = difference_columns(differing)
+    needed = sum(
+        2 + max([len(column.title), *(len(column.of(row)) for row in rows)]) for column in columns
+    )
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(plain(row.get("group")), []).append(row)
+    if needed <= width - _OTHER_COLUMNS or len(groups) < 2:
+        return columns, []
+    inside = [
+        name
+        for name in differing
+        if any(len({workload_text(row, name) for row in group}) > 1 for group in groups.values())
+    ]
+    remarks: list[RenderableType] = []
+    for number, (first, *_) in groups.items():
+        texts = {name: workload_text(first, name) for name in differing if name not in inside}
+        parts = [f"{_NAMES.get(name, '')} {text}".strip() for name, text in texts.items() if text]
+        remarks.append(note(f"group {number}", " · ".join(parts)))
+    return difference_columns(inside), remarks
+
+
+_NAMES = {"model_sha256": "content", "dataset_sha256": "dataset", "batch_size": "batch size"}
+"""Of parts that do not say what they are."""
 
 
 def difference_columns(differing: Sequence[str]) -> list[Column]:

@@ -96,6 +96,8 @@ def workload_text(row: Record, name: str) -> str:
         return ", ".join(f"{key}={one}" for key, one in value.items() if one not in ({}, None))
     if value is None:
         return ""
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"version {value}" if name == "engine_version" else str(value)
 
 

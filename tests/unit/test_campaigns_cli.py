@@ -154,6 +154,11 @@ def test_a_history_compares_only_the_same_work(
         assert part in shown
     assert "all: ort · version 1.31.1" in shown
     assert "--across-versions compares contents and engine versions" in shown
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = run(*words).stdout
+    assert all(len(line) <= 80 for line in narrow.splitlines())
+    for number, part in ((3, "x 32×64 float32"), (4, "threads=1"), (5, "TYPE2")):
+        assert re.search(f"· group {number}: .*{part}", narrow), narrow
     listed = json.loads(run(*words, "--across-versions", "--json").stdout)
     assert [each["group"] for each in listed] == [1, 1, 2, 1, 3, 4]
     assert [each["ratio"] for each in listed] == [None, 4.0, None, 0.3, None, None]
@@ -166,7 +171,7 @@ def test_a_history_is_without_the_runs_of_checks(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", page(of_check, benchmark("a")))
     server.on("GET", "/v1/results", {"items": [row("a")]})
     shown = run("results", "--history", "net.onnx")
-    assert "1 results; 1 of `edgeyard check` do not count" in shown.stderr
+    assert "1 result; 1 of `edgeyard check` do not count" in shown.stderr
     assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a"]
     server.on("GET", "/v1/benchmarks", page(of_check))
     refused = run("results", "--history", "net.onnx")

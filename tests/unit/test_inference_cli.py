@@ -177,11 +177,18 @@ def test_ctrl_c_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
 
 def test_outputs_that_can_not_be_written_are_kept(server: FakeServer) -> None:
     inferred(server, inference_set("inputs"))
-    Path("full").mkdir()
-    Path("full/.out.npz.part").mkdir()
-    done = run(*INFER, "--out", "full/out.npz")
+    done = run(*INFER, "--out", "/dev/full", "--force")
     assert done.exit_code == 1
+    assert "No space left on device" in done.stderr
     assert f"the outputs are kept; fetch them with: {FETCH}" in done.stderr
+
+
+def test_a_folder_for_the_outputs_is_refused_first(server: FakeServer) -> None:
+    Path("folder").mkdir()
+    refused = run(*INFER, "--out", "folder", "--force")
+    assert refused.exit_code == 1
+    assert "--out: folder is a folder (accepted: a file, e.g. folder/outputs.npz)" in refused.stderr
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(
