@@ -264,8 +264,8 @@ def files_download(
     The default is its own name in the current folder. An existing file is replaced with --force
     only.
     """
-    file = _file(session, file_id)
-    where = _path("files", plain(file.get("file_id")), "/content")
+    file = session.client.file(file_id)
+    where = _path("files", file.file_id, "/content")
     if path == Path("-"):
         with session.client.api.stream(where) as response:
             for chunk in response.iter_bytes():
@@ -273,24 +273,10 @@ def files_download(
         return
     target = path or Path.cwd()
     if target.is_dir():
-        target /= Path(plain(file.get("name"))).name or "download"
+        target /= Path(file.name).name or "download"
     if target.exists() and not force:
         raise InvalidInput.at("PATH", f"{target} exists", "another path, or --force")
     session.report(f"downloaded {session.client.download(where, target)}")
-
-
-def _file(session: Session, given: str) -> Row:
-    """Return the file with this id, or the newest with this name."""
-    from edgeyard.benchmark_api.sdk import NotFoundError
-
-    api = session.client.api
-    try:
-        return _record(api.get(_path("files", given)))
-    except NotFoundError:
-        named = [row for row in api.pages("/v1/files") if row.get("name") == given]
-        if not named:
-            raise
-        return max(named, key=lambda row: plain(row.get("created_at")))
 
 
 def files_delete(

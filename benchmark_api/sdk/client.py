@@ -42,10 +42,9 @@ from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
 from edgeyard.benchmark_api.schemas.answers import Results as ResultsAnswer
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
-from edgeyard.benchmark_api.sdk.comparison import compare
+from edgeyard.benchmark_api.sdk.comparison import NUMBERS, compare, frame_row
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
-from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.local_checks import check_locally
@@ -53,6 +52,7 @@ from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
+    OWN_INPUT_FIELDS,
     Filters,
     JobChanges,
     JobFields,
@@ -60,6 +60,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     explicit_fields,
     is_matrix,
     local_files,
+    refuse_fields,
     split_matrix,
     with_names,
     with_uploads,
@@ -81,20 +82,6 @@ PAGE = 100
 """Benchmarks a page when listing."""
 RESULT_ROWS_A_CALL = 50
 """Ids in one query: URLs of some kilobytes are refused by many proxies."""
-
-_NUMBERS = (
-    "_ms",
-    "_bytes",
-    "_per_s",
-    "_degrees",
-    "accuracy",
-    "top5",
-    "loss",
-    "ratio",
-    "_low",
-    "_high",
-)
-"""How the names of numeric columns of a frame end."""
 
 MIN_MEMBERS_FOR_CAMPAIGN = 4
 """From so many members on, one request for their campaign is cheaper than one for each."""
@@ -366,6 +353,7 @@ class Client:
         answer = self.api.post(path, body, params={"dry_run": "true"}, key=uuid.uuid4().hex)
         return read_answer(answer, DryRun)
 
+    @explicit_fields(JobFields, without=OWN_INPUT_FIELDS)
     def infer(
         self,
         model: Model,
@@ -408,6 +396,7 @@ class Client:
         """
         from edgeyard.benchmark_api.sdk import inference
 
+        refuse_fields(fields, OWN_INPUT_FIELDS, "its inputs are stated by `inputs`")
         inference.check_single({"model": model, "target": target, "runtime": runtime})
         parameters = dict(fields.pop("parameters", {}))
         if batch_size is not None:
@@ -448,6 +437,7 @@ class Client:
         with tempfile.TemporaryDirectory() as folder:
             return inference.inference_of(self.results(benchmark), Path(folder))
 
+    @explicit_fields(JobFields, without=OWN_INPUT_FIELDS)
     def evaluate(
         self,
         model: Model,
@@ -562,6 +552,7 @@ class Client:
         """Submit the same once more; only where it has ended."""
         return self._act(benchmark, "retry", shape=SubmissionAnswer)
 
+    @explicit_fields(JobChanges)
     def clone(self, benchmark: Named, **changes: Unpack[JobChanges]) -> Benchmark:
         """Submit a benchmark again with changes; local files in them are uploaded.
 
@@ -575,6 +566,52 @@ class Client:
         """Submit a benchmark again with the changes of a mapping, e.g. one read from a file."""
         body = with_uploads(changes, Path.cwd(), self.upload)
         return self._act(benchmark, "clone", body, shape=SubmissionAnswer)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def files(self) -> Iterator[UploadedFile]:
+        """Yield your uploaded files, newest first."""
+        for item in self.api.pages("/v1/files"):
+            yield uploaded_file(read_answer(item, UserFile))
+
+    def download_file(self, file: str | UploadedFile, path: File) -> Path:
+        """Download an uploaded file into ``path``, a file or a folder; whole or not at all.
+
+        Args:
+            file: The file, its id, or its name (the newest of a name counts).
+            path: Where it is written.
+
+        Raises:
+            NotFoundError: You have no such file.
+        """
+        found = file if isinstance(file, UploadedFile) else self.file(file)
+        path = Path(path)
+        target = path / Path(found.name).name if path.is_dir() else path
+        return self.download(f"/v1/files/{part(found.file_id)}/content", target)
+
+    def file(self, file: str) -> UploadedFile:
+        """Return an uploaded file by its id, or the newest one by its name.
+
+        Raises:
+            NotFoundError: You have no such file.
+        """
+        try:
+            answer = self.api.get(f"/v1/files/{part(file)}")
+        except NotFoundError:
+            named = next((each for each in self.files() if each.name == file), None)
+            if named is None:
+                raise
+            return named
+        return uploaded_file(read_answer(answer, UserFile))
+
+    def delete_file(self, file: str | UploadedFile) -> None:
+        """Delete an uploaded file.
+
+        Args:
+            file: The file, or its id.
+        """
+        file_id = file if isinstance(file, str) else file.file_id
+        self.api.request("DELETE", f"/v1/files/{part(file_id)}")
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -693,10 +730,12 @@ class Client:
         return [rows[one] for one in ids if one in rows]
 
     def results_frame(self, benchmarks: Iterable[Named]) -> pandas.DataFrame:
-        """The rows of many as a data frame, indexed by ``benchmark_id``, with their ratios.
+        """Return a data frame with a row for each benchmark, indexed by ``benchmark_id``.
 
-        The columns ``group``, ``ratio``, ``ratio_low`` and ``ratio_high`` are those of `compare`;
-        those that begin with the parts of the workload say what was measured.
+        Columns of numbers are numeric, ``ended_at`` is a time in UTC, and all others are text. Rows
+        with equal ``group`` measured the same thing; ``ratio`` is the p50 over the smallest of the
+        group, with its 95 % interval. The parts of the workload state what was measured, and
+        ``between_runs`` is the standard deviation between runs, relative to the number.
 
         Raises:
             MissingExtra: pandas is not installed.
@@ -705,12 +744,11 @@ class Client:
             import pandas
         except ImportError as error:
             raise MissingExtra("pandas", "data", "a data frame of results") from error
-        found = [as_json(row) for row in self.result_rows(benchmarks)]
-        rows = [{**row, **record(row, "workload")} for row in compare(found)]
+        rows = compare([as_json(row) for row in self.result_rows(benchmarks)])
         if not rows:
             return pandas.DataFrame()
-        frame = pandas.DataFrame(rows).drop(columns="workload", errors="ignore")
-        numbers = [name for name in frame if isinstance(name, str) and name.endswith(_NUMBERS)]
+        frame = pandas.DataFrame([frame_row(row) for row in rows])
+        numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].apply(pandas.to_numeric)
         frame["ended_at"] = pandas.to_datetime(frame["ended_at"], utc=True)
         return frame.set_index("benchmark_id")

@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.sdk.fields import Record, number, record, text, whole
+from edgeyard.benchmark_api.schemas.answers import ResultRow
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text, whole
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.prediction.repeatability import MeasuredNumber
@@ -99,6 +100,36 @@ def workload_text(row: Record, name: str) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f"version {value}" if name == "engine_version" else str(value)
+
+
+NUMBERS = (
+    *(name for name, kind in ResultRow.__annotations__.items() if "float" in str(kind)),
+    "batch_size",
+    "between_runs",
+    "group",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+)
+"""Columns of numbers of a data frame of results."""
+
+
+def frame_row(row: Record) -> dict[str, object]:
+    """Return a row of results with numbers and texts only, for a data frame.
+
+    Args:
+        row: A row as `compare` returns it.
+    """
+    parts = {name: workload_text(row, name) for name in WORKLOAD if name not in NUMBERS}
+    reasons = [text(each, "sentence") or "" for each in records(row, "reasons")]
+    kept = {name: value for name, value in row.items() if name != "workload"}
+    return {
+        **kept,
+        **parts,
+        "batch_size": _part(row, "batch_size"),
+        "between_runs": number(record(row, "between_runs"), "share"),
+        "reasons": "; ".join(reasons),
+    }
 
 
 def model_labels(rows: Sequence[Record]) -> list[str]:

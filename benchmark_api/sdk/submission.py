@@ -84,14 +84,35 @@ class Filters(TypedDict, total=False):
     submitted_before: str | None
 
 
-def explicit_fields(fields: type) -> Callable[[F], F]:
-    """Show the fields of a `TypedDict` as keyword arguments, so that shells can complete them."""
+OWN_INPUT_FIELDS = ("dataset", "dataset_urls", "input", "keep_outputs", "odt_config")
+"""Fields that runs on own inputs set themselves."""
+
+
+def refuse_fields(given: Mapping[str, object], refused: Sequence[str], reason: str) -> None:
+    """Refuse fields that a call sets itself.
+
+    Raises:
+        InvalidInput: Naming each of them.
+    """
+    found = [FieldError(f"/{name}", reason, "no such field") for name in refused if name in given]
+    if found:
+        raise InvalidInput(found)
+
+
+def explicit_fields(fields: type, *, without: Sequence[str] = ()) -> Callable[[F], F]:
+    """Show the fields of a `TypedDict` as keyword arguments, so that shells can complete them.
+
+    Args:
+        fields: The fields.
+        without: Fields that the function does not take.
+    """
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         named = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
             for name, kind in inspect.get_annotations(fields).items()
+            if name not in without
         ]
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         function.__signature__ = signature.replace(  # type: ignore[attr-defined]

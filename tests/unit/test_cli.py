@@ -276,7 +276,7 @@ def test_an_error_in_a_job_file_names_its_field(server: FakeServer) -> None:
 def test_a_file_is_downloaded_by_its_name(server: FakeServer) -> None:
     missing = Answer(problem(404, "not_found", "no file 'net.onnx'"), 404)
     server.on("GET", "/v1/files/net.onnx", missing)
-    files = [user_file(file_id="old"), user_file(file_id="new", created_at="2026-11-22T08:00:00Z")]
+    files = [user_file(file_id="new", created_at="2026-11-22T08:00:00Z"), user_file(file_id="old")]
     server.on("GET", "/v1/files", {"items": files, "next_cursor": None})
     server.on("GET", "/v1/files/new/content", Answer(b"newest"))
     done = run("files", "download", "net.onnx", "here.onnx")

@@ -491,6 +491,10 @@ def test_a_data_frame_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(frame[name].dtype == float for name in ("p50_ms", "ratio", "ratio_low", "accuracy"))
     assert frame["ended_at"].dt.tz is not None
     assert frame.loc["a", "model_sha256"].startswith("0123")
+    assert frame.loc["a", "inputs"] == "x 1×3×224×224 float32"
+    assert all(frame[name].dtype == float for name in ("metric_value", "between_runs"))
+    values = frame.to_numpy().ravel()
+    assert [value for value in values if isinstance(value, dict | list)] == []
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'edgeyard\[data\]'"):
         client_of(server).results_frame(["a"])

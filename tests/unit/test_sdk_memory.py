@@ -7,6 +7,7 @@ import io
 import re
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 
 import edgeyard
 from edgeyard import Client
-from edgeyard.benchmark_api.sdk import JobFields
+from edgeyard.benchmark_api.sdk import JobChanges, JobFields
+from edgeyard.benchmark_api.sdk.submission import OWN_INPUT_FIELDS
 from edgeyard.errors import InvalidInput
-from tests.builders.answers import accepted, user_file
+from tests.builders.answers import accepted, benchmark, user_file
 from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -120,3 +122,43 @@ def test_an_empty_model_is_refused(server: FakeServer) -> None:
 def test_shells_can_complete_the_client_and_its_fields() -> None:
     assert "Client" in dir(edgeyard)
     assert JobFields.__annotations__.keys() <= inspect.signature(Client.submit).parameters.keys()
+
+
+@pytest.mark.parametrize("name", ["infer", "evaluate"])
+def test_shells_complete_the_fields_of_runs_on_own_inputs(name: str) -> None:
+    shown = inspect.signature(getattr(Client, name)).parameters.keys()
+    assert JobFields.__annotations__.keys() - shown == set(OWN_INPUT_FIELDS)
+
+
+def test_shells_complete_the_fields_of_a_clone_and_a_check() -> None:
+    for function in (Client.clone, Client.check):
+        shown = inspect.signature(function).parameters.keys()
+        assert JobChanges.__annotations__.keys() <= shown
+
+
+def test_fields_that_own_inputs_state_are_refused(server: FakeServer) -> None:
+    with Client() as client, pytest.raises(InvalidInput, match="/input: its inputs are stated"):
+        client.infer(NETWORK, np.ones((1, 2)), "rpi4b", input={"x": {}})
+    assert server.asked == []
+
+
+def test_eight_threads_share_a_client(server: FakeServer) -> None:
+    for number in range(8):
+        server.on("GET", f"/v1/benchmarks/b{number}", benchmark(f"b{number}"))
+    with Client() as client, ThreadPoolExecutor(8) as threads:
+        names = [f"b{number % 8}" for number in range(80)]
+        found = threads.map(client.benchmark, names)
+        assert [each.benchmark_id for each in found] == names
+
+
+def test_files_are_listed_found_by_name_and_downloaded(server: FakeServer, tmp_path: Path) -> None:
+    server.on("GET", "/v1/files", {"items": [user_file(file_id="new")], "next_cursor": None})
+    server.on("GET", "/v1/files/new/content", Answer(b"content"))
+    server.on("DELETE", "/v1/files/new", Answer(None, 204))
+    with Client() as client:
+        (only,) = client.files()
+        assert only.file_id == "new"
+        path = client.download_file("net.onnx", tmp_path)
+        client.delete_file(only)
+    assert (path.name, path.read_bytes()) == ("net.onnx", b"content")
+    assert len(server.of("DELETE", "/v1/files/new")) == 1
