@@ -97,6 +97,7 @@ from edgeyard.scheduler.sim.importers.prometheus import (
     read_queries,
     source_of,
 )
+from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
 from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.service.lab import IDLE_S, READ_BACK, simulate_service
@@ -635,8 +636,10 @@ def simulate_whole_service(
 
     Raises:
         ConfigError: A plugin of the policy is not installed.
-        InvalidInput: The scenario has no end, or has what this depth does not know.
+        InvalidInput: The scenario has no end, or has what this depth does not know; or the policy
+            backfills.
     """
+    refuse_backfill_in_labs(policy)
     max_run_s = DEFAULT_MAX_RUN_S if scenario.lab is None else scenario.lab.max_run_s
     changed: dict[str, Any] = {"default_user_time_s": max_run_s}
     with TemporaryDirectory(prefix="edgeyard-sim-") as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import load_policy
@@ -35,7 +36,16 @@ def boards(*speeds: float) -> tuple[BoardGroup, ...]:
     return tuple(BoardGroup(family="rpi4b", count=1, speed=speed) for speed in speeds)
 
 
-@pytest.mark.parametrize("policy", BASELINES)
+IN_LABS = [name for name, each in BASELINES.items() if each.backfill == "none"]
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_backfilling_is_refused_in_a_lab_where_it_makes_no_difference(policy: str) -> None:
+    with pytest.raises(InvalidInput, match=f"--policy {policy}: .* makes no difference in a lab"):
+        simulated(LabScenario(boards=boards(1.0), jobs=()), policy)
+
+
+@pytest.mark.parametrize("policy", IN_LABS)
 def test_no_baseline_beats_the_optimum(policy: str) -> None:
     jobs = tuple(
         JobRow(job_id=f"b-{row}", submit_s=at, run_s=run_s, family="rpi4b")

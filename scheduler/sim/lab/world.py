@@ -43,6 +43,7 @@ from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import Boards, LabBoard, LabHost
 from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_history, draw_jobs, model_sha256
+from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
     OccupancyColumns,
@@ -196,8 +197,10 @@ class LabWorld:
             seed: Of arrivals and faults.
 
         Raises:
-            InvalidInput: The scenario is of another world, or a benchmark can never run.
+            InvalidInput: The scenario is of another world, a benchmark can never run, or the
+                policy backfills.
         """
+        refuse_backfill_in_labs(policy)
         if scenario.lab is None:
             raise InvalidInput.at(
                 scenario.name,
