@@ -1,4 +1,4 @@
-"""``export``: benchmarks, decisions and outcomes as Parquet, as data for learning."""
+"""``export``: what happened in a lab as Parquet, as data for learning and for simulations."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.model.decision import CycleInput
     from edgeyard.scheduler.ports import Store
 
 _PAGE = 500
@@ -42,14 +43,15 @@ def export(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write benchmarks, decisions and outcomes as Parquet.
+    """Write benchmarks, decisions, outcomes, boards and users as Parquet.
 
     Creates in FOLDER benchmarks.parquet (with the descriptions), decisions.parquet (the decision
     of each recorded cycle on each benchmark, with the scores of its board) and outcomes.parquet
-    (the outcome of each attempt); they join by benchmark_id. Reads the server's database; the
-    server may keep running.
+    (the outcome of each attempt), which join by benchmark_id; boards.parquet (each change of a
+    board that recorded cycles saw) and users.parquet (limits and credits). Reads the server's
+    database; the server may keep running.
     """
-    names = ("benchmarks", "decisions", "outcomes")
+    names = ("benchmarks", "decisions", "outcomes", "boards", "users")
     written = export_tables(folder, names, since, until, data_dir, config)
     if as_json:
         from edgeyard.benchmark_api.cli.output import emit_json
@@ -78,23 +80,26 @@ def export_tables(
 
     with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
         folder.mkdir(parents=True, exist_ok=True)
-        schemas = _schemas()
+        columns = schemas()
         tables: dict[str, Callable[[], Iterable[Row]]] = {
             "benchmarks": lambda: _benchmarks(store, utc(since), utc(until)),
             "decisions": lambda: _decisions(store, known, utc(since), utc(until)),
             "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
+            "boards": lambda: _boards(store, utc(since), utc(until)),
+            "users": lambda: _users(store, utc(since), utc(until)),
         }
         return [
             {
                 "table": name,
                 "file": str(folder / f"{name}.parquet"),
-                "rows": _write(folder / f"{name}.parquet", schemas[name], tables[name]()),
+                "rows": _write(folder / f"{name}.parquet", columns[name], tables[name]()),
             }
             for name in names
         ]
 
 
-def _schemas() -> dict[str, pyarrow.Schema]:
+def schemas() -> dict[str, pyarrow.Schema]:
+    """Return the columns of each table."""
     import pyarrow as pa
 
     time, text, number = pa.timestamp("us", tz="UTC"), pa.string(), pa.float64()
@@ -142,6 +147,32 @@ def _schemas() -> dict[str, pyarrow.Schema]:
                 ("latency_p50_ms", number),
                 ("verdict", text),
                 ("ended_at", time),
+                ("placed_at", time),
+            ]
+        ),
+        "boards": pa.schema(
+            [
+                ("at", time),
+                ("target_uid", text),
+                ("family", text),
+                ("host", text),
+                ("ram_bytes", pa.int64()),
+                ("storage_bytes", pa.int64()),
+                ("supports", pa.list_(text)),
+                ("shares", pa.list_(text)),
+                ("rate", number),
+                ("known", pa.bool_()),
+                ("online", pa.bool_()),
+                ("healthy", pa.bool_()),
+                ("drained", pa.bool_()),
+            ]
+        ),
+        "users": pa.schema(
+            [
+                ("user_id", text),
+                ("share", number),
+                ("max_running", pa.int64()),
+                ("credits", number),
             ]
         ),
     }
@@ -231,12 +262,83 @@ def _decisions(
 
 
 def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
-    names = _schemas()["outcomes"].names
+    names = [name for name in schemas()["outcomes"].names if name != "placed_at"]
     with store.read() as uow:
         found = uow.attempts.outcomes(since=since)
     for each in found:
         if until is None or each.ended_at < until:
-            yield {name: getattr(each, name) for name in names}
+            with store.read() as uow:
+                its = uow.attempts.of(each.benchmark_id)
+            placed = next((one.created_at for one in its if one.number == each.attempt), None)
+            yield {**{name: getattr(each, name) for name in names}, "placed_at": placed}
+
+
+def _boards(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    """Yield the state of each board in the first recorded cycle, and then each change."""
+    from edgeyard.scheduler.decide.record import given_of
+
+    last: dict[str, Row] = {}
+    for head in cycles_within(store, since, until, "Reading boards"):
+        with store.read() as uow:
+            given = given_of(uow.cycles.get(head.seq))
+        found = _states(given)
+        for uid, before in last.items():
+            if uid not in found and before["known"]:
+                found[uid] = {**before, "known": False}
+        for uid, row in found.items():
+            if last.get(uid) != row:
+                last[uid] = row
+                yield {"at": given.now, **row}
+
+
+def _states(given: CycleInput) -> dict[str, Row]:
+    """Return what a cycle saw of each board, by name."""
+    import numpy as np
+
+    snapshot = given.snapshot
+    supports: dict[int, list[str]] = {}
+    for (engine, kind), column in snapshot.supports.items():
+        for row in np.flatnonzero(column).tolist():
+            supports.setdefault(row, []).append(f"{engine}:{kind}")
+    found: dict[str, Row] = {}
+    for row in np.flatnonzero(snapshot.expected).tolist():
+        shares: list[str] = []
+        if snapshot.conflicts is not None:
+            near = np.flatnonzero(snapshot.conflicts[row]).tolist()
+            shares = sorted(snapshot.uids[other] for other in near if other != row)
+        found[snapshot.uids[row]] = {
+            "target_uid": snapshot.uids[row],
+            "family": snapshot.families[row],
+            "host": snapshot.hosts[row],
+            "ram_bytes": int(snapshot.ram_bytes[row]),
+            "storage_bytes": int(snapshot.storage_bytes[row]),
+            "supports": sorted(supports.get(row, ())),
+            "shares": shares,
+            "rate": given.knowledge.rates.get(snapshot.families[row], 1.0),
+            "known": True,
+            "online": bool(snapshot.online[row]),
+            "healthy": bool(snapshot.healthy[row]),
+            "drained": bool(snapshot.drained[row]),
+        }
+    return found
+
+
+def _users(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    """Yield what the first recorded cycle that knows a user knows of the account."""
+    from edgeyard.scheduler.decide.record import given_of
+
+    seen: set[str] = set()
+    for head in cycles_within(store, since, until, "Reading users"):
+        with store.read() as uow:
+            known = given_of(uow.cycles.get(head.seq)).knowledge.entitlements
+        for user_id in sorted(known.keys() - seen):
+            seen.add(user_id)
+            yield {
+                "user_id": user_id,
+                "share": known[user_id].share,
+                "max_running": known[user_id].max_running,
+                "credits": known[user_id].credits_left,
+            }
 
 
 def add_to(app: typer.Typer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, StopRule
+from edgeyard.benchmark_api.cli.replaying import Config, DataDir
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
 from edgeyard.errors import ConfigError, InvalidInput
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.sweep import SweptPolicy
 
 MAX_SEED = 2**32 - 1
+_TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"]
 
 Policies = Annotated[
     list[str] | None,
@@ -110,8 +112,14 @@ def run(
 
 
 def from_history(
-    since: Since = None,
-    until: StopRule = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(formats=_TIMES, help="Only benchmarks submitted at or after this time (UTC)."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(formats=_TIMES, help="Only benchmarks submitted before this time (UTC)."),
+    ] = None,
     policy: Policies = None,
     export: Annotated[
         Path | None,
@@ -131,11 +139,12 @@ def from_history(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Live the recorded days of a lab under another policy.
+    """Simulate the recorded days of a lab under another policy.
 
-    Benchmarks arrive when they were submitted, run for as long as they ran, and their attempts fail
-    as they did; when and where they start follows from the policy. The boards are those that ran
-    benchmarks. Reads the server's database; the server may keep running.
+    Benchmarks arrive when they were submitted, with their deadlines, priorities and budgets, hold a
+    board for as long as they did, and fail as they did; when and where they start follows from the
+    policy. All boards are there, with the faults and drains that recorded cycles saw. Reads the
+    server's database; the server may keep running.
     """
     from edgeyard.scheduler.sim.importers.history import import_history
     from edgeyard.scheduler.sim.importers.machines import Selection
@@ -146,20 +155,26 @@ def from_history(
     if save is not None:
         check_output(save, "--save")
     with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
+        source = f"--export {export}"
         if export is None:
-            export_tables(Path(folder), ("benchmarks", "outcomes"), since, until, data_dir, config)
-        imported = import_history(export or Path(folder), Selection(name="history"))
+            recorded = Path(folder)
+            export_tables(
+                recorded, ("benchmarks", "boards", "users"), since, until, data_dir, config
+            )
+            export_tables(recorded, ("outcomes",), since, None, data_dir, config)
+            source = "--since" if since else "--until" if until else "--data-dir"
+        imported = import_history(export or Path(folder), Selection(name="history"), source=source)
     scenario = _with_enough_time(imported.scenario)
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)
-    if save is not None:
-        write_output(save, "--save", scenario_to_toml(scenario))
     storing = (
         Storing(db, "sim from-history") if (is_named(db) if store is None else store) else None
     )
     simulate_and_show(
         scenario, policy or ["default"], [], out=out, storing=storing, as_json=as_json
     )
+    if save is not None:
+        write_output(save, "--save", scenario_to_toml(scenario))
 
 
 def _with_enough_time(scenario: Scenario) -> Scenario:

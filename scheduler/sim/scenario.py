@@ -13,8 +13,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -26,7 +27,7 @@ DAY_S = 86400.0
 BUILT_IN = Path(__file__).parent / "scenarios"
 _MAX_BOARDS = 100_000
 _MAX_JOBS = 10_000_000
-_MAX_SECONDS = 10 * 366 * DAY_S
+MAX_SECONDS = 10 * 366 * DAY_S
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +115,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
         deadline_s: Deadline after submission; None: no deadline.
         deadline_share: Share that has the deadline.
         start_s: Earliest start after submission; None: at once.
+        user_budget: Maximum cost of an attempt in credits; None: none.
         user_time_s: Maximum run time of an attempt; None: the server's.
         queue_timeout_s: Maximum wait; None: only the deadline counts.
         job_completion_threshold: It may preempt a less urgent benchmark whose progress is below.
@@ -131,6 +133,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
     ram_mib: int = 0
     storage_mib: int = 0
     user_priority: int = 5
+    user_budget: float | None = None
     deadline_s: float | None = None
     deadline_share: float = 1.0
     start_s: float | None = None
@@ -150,12 +153,14 @@ class User(_Value, frozen=True, omit_defaults=True):
         weight: Of the benchmarks that are this user's.
         share: Weight in fair sharing.
         max_running: Boards at a time; None: unlimited.
+        credits: What runs may cost in all; None: unlimited.
     """
 
     name: str
     weight: float = 1.0
     share: float = 1.0
     max_running: int | None = None
+    credits: float | None = None
 
 
 class Arrivals(_Value, frozen=True, omit_defaults=True):
@@ -226,6 +231,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
     ram_mib: int = 0
     storage_mib: int = 0
     user_priority: int = 5
+    user_budget: float | None = None
     deadline_s: float | None = None
     start_s: float | None = None
     cancel_s: float | None = None
@@ -291,6 +297,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
     Attributes:
         arrivals: What arrives by chance; None: only ``jobs``.
         jobs: What arrives as stated.
+        rates: Credits for a second on a board, by family; 1 for others.
         max_run_s: Time limit of runs that state none.
         cycle_s: Minimum time between two cycles: what happens in between is decided in one.
         compare_s: All runs are compared with the cluster so often: the end of a run whose event is
@@ -307,6 +314,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
     changes: tuple[Change, ...] = ()
     leases: tuple[LeaseRow, ...] = ()
     users: tuple[User, ...] = ()
+    rates: Mapping[str, float] = {}
     max_run_s: float = 3600.0
     cycle_s: float = 1.0
     compare_s: float = 5.0
@@ -517,6 +525,8 @@ def _invalid(source: str, message: str) -> InvalidInput:
         return InvalidInput.at(f"{source}: {key}", f"the field {missing[1]!r} is missing")
     if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", reason):
         return InvalidInput.at(f"{source}: {key}", f"is of type {wrong[2]}", wrong[1])
+    if reason.startswith("Invalid enum value"):
+        return InvalidInput.at(f"{source}: {key}", reason, ", ".join(_values_at(key)))
     return InvalidInput.at(f"{source}: {key}", reason)
 
 
@@ -546,6 +556,25 @@ _TYPE_OF_KEY: Mapping[str, type[_Value]] = {
 def _fields_at(key: str) -> tuple[str, ...]:
     kind = _TYPE_OF_KEY.get(re.sub(r"\[[^]]*\]", "", key))
     return kind.__struct_fields__ if kind is not None else ()
+
+
+def _values_at(key: str) -> tuple[str, ...]:
+    """Return the names that a field accepts, which is of an enum or of literals."""
+    table, _, field = re.sub(r"\[[^]]*\]", "", key).rpartition(".")
+    kind = _TYPE_OF_KEY.get(table or "scenario")
+    if kind is None or field not in kind.__struct_fields__:
+        return ()
+    return tuple(_names_of(get_type_hints(kind)[field]))
+
+
+def _names_of(hint: Any) -> Iterator[str]:
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        yield from (each.value for each in hint)
+    elif get_origin(hint) is Literal:
+        yield from map(str, get_args(hint))
+    else:
+        for each in get_args(hint):
+            yield from _names_of(each)
 
 
 _Problem = tuple[str, str, str]
@@ -580,13 +609,14 @@ def _numbers(value: _Value, path: str) -> Iterator[_Problem]:
             key = f"{path}{field}[{row}]" if isinstance(found, tuple) else f"{path}{field}"
             if isinstance(each, _Value):
                 yield from _numbers(each, f"{key}.")
-            elif isinstance(each, float) and not 0.0 <= each <= _MAX_SECONDS:
-                yield key, f"is {each:g}", f"a number from 0 to {_MAX_SECONDS:g}"
+            elif isinstance(each, float) and not 0.0 <= each <= MAX_SECONDS:
+                yield key, f"is {each:g}", f"a number from 0 to {MAX_SECONDS:g}"
             elif field.endswith(("_rate", "_share", "amplitude")) and each > 1:
                 yield key, f"is {each:g}", "a number from 0 to 1"
             elif isinstance(each, Mapping):
                 for name, number in each.items():
-                    if isinstance(number, float) and not 0.0 < number <= _MAX_SECONDS:
+                    low = field == "rates" and number == 0.0  # a family may cost nothing
+                    if isinstance(number, float) and not (low or 0.0 < number <= MAX_SECONDS):
                         yield f"{key}.{name}", f"is {number:g}", "a number above 0"
 
 
@@ -628,7 +658,9 @@ def _lab_problems(lab: LabScenario) -> Iterator[_Problem]:
         if change.group is not None:
             yield from _group_problems(change.group, f"{path}group.")
         uids = change.target_uid.split("-")[0] if change.target_uid else change.family
-        if change.what in ("boards_leave", "drain", "resume") and uids not in families:
+        if change.what in ("boards_leave", "drain", "resume") and not uids:
+            yield f"{path}family", f"is missing: {change.what} needs it", "family or target_uid"
+        elif change.what in ("boards_leave", "drain", "resume") and uids not in families:
             yield f"{path}family", f"there is no family {uids!r}", ", ".join(sorted(families))
         if change.count is not None and change.count < 1:
             yield f"{path}count", f"is {change.count}", _COUNT

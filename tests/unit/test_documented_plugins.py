@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.benchmark_api.cli.exporting import _schemas
+from edgeyard.benchmark_api.cli.exporting import schemas
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.registry import Kind
 
@@ -27,5 +27,5 @@ def test_the_page_names_every_plugin(kind: Kind) -> None:
 
 
 def test_the_page_names_every_exported_column() -> None:
-    for table, schema in _schemas().items():
+    for table, schema in schemas().items():
         assert first_column(table) == set(schema.names)

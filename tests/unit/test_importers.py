@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from typer.testing import CliRunner, Result
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.sim.importers import columns, machines
 from edgeyard.scheduler.sim.scenario import (
-    BoardGroup,
-    JobRow,
     NodeGroup,
     NodeJob,
     PastFailure,
@@ -23,6 +20,7 @@ from edgeyard.scheduler.sim.scenario import (
     load_scenario,
     scenario_hash,
 )
+from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.logs import swf_line, write_swf
 from tests.traces import trace
 
@@ -145,43 +143,20 @@ def test_an_swf_log_keeps_the_jobs_that_a_replay_keeps(tmp_path: Path) -> None:
 
 
 def test_a_labs_history_becomes_jobs_on_its_boards(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    began = datetime(2026, 11, 1, tzinfo=UTC)
-    benchmarks = [
-        {"benchmark_id": name, "user_id": "ada", "submit_time": began + timedelta(seconds=at)}
-        for name, at in (("b2", 30), ("b1", 0), ("waits", 5))
-    ]
-    outcome = {
-        "family": "rpi4b",
-        "engine": "ort",
-        "benchmark_type": "TYPE1",
-        "model_sha256": "abc",
-        "failure_category": None,
-        "ended_at": began,
-    }
+    pytest.importorskip("pyarrow")
     outcomes = [
-        {**outcome, "benchmark_id": "b1", "attempt": 1, "target_uid": "x-1", "run_s": 3.0}
-        | {"failure_category": "network"},
-        {**outcome, "benchmark_id": "b1", "attempt": 2, "target_uid": "x-2", "run_s": 50.0},
-        {**outcome, "benchmark_id": "b2", "attempt": 1, "target_uid": "x-1", "run_s": 20.0},
+        outcome("b1", 0, 3, failure_category="network"),
+        outcome("b1", 10, 60, attempt=2),
+        outcome("b2", 60, 80),
     ]
-    for name, rows in (("benchmarks", benchmarks), ("outcomes", outcomes)):
-        full = [{"description": "{}", **row} for row in rows]
-        parquet.write_table(pyarrow.Table.from_pylist(full), tmp_path / f"{name}.parquet")
-    scenario, result = imported(tmp_path)
+    write_export(tmp_path, [benchmark("b2", 30), benchmark("b1", 0)], outcomes)
+    scenario, _ = imported(tmp_path)
     assert scenario.lab is not None
-    failure = PastFailure(category="network", after_s=3.0)  # type: ignore[arg-type]
-    row = {"family": "rpi4b", "model": "abc", "user": "ada"}
-    assert scenario.lab.jobs == (
-        JobRow(job_id="b1", submit_s=0, run_s=50, failures=(failure,), **row),  # type: ignore[arg-type]
-        JobRow(job_id="b2", submit_s=30, run_s=20, **row),  # type: ignore[arg-type]
-    )
-    assert scenario.lab.boards == (
-        BoardGroup(family="rpi4b", count=2, engines={"ort": ("TYPE1",)}),  # type: ignore[dict-item]
-    )
-    assert "1 job that never ran left out" in result.stderr
+    assert [(job.job_id, job.submit_s, job.run_s) for job in scenario.lab.jobs] == [
+        ("b1", 0, 50),
+        ("b2", 30, 20),
+    ]
+    assert scenario.lab.jobs[0].failures == (PastFailure(category="network", after_s=3.0),)  # type: ignore[arg-type]
     (tmp_path / "outcomes.parquet").write_text("x" * 100)
     assert "is no Parquet file" in run(tmp_path).stderr
     (tmp_path / "outcomes.parquet").unlink()

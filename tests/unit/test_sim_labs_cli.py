@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.sim.runs import load_run
 from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 
 LAB = lab_scenario(
@@ -81,39 +81,12 @@ def test_wrong_input_is_one_clear_error(
 
 
 def test_a_recorded_history_is_lived_under_another_policy(tmp_path: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    began = datetime(2026, 5, 1, 12, tzinfo=UTC)
     lasted = {"b0": 300.0, "b1": 200.0, "b2": 50.0}
-    benchmarks = [
-        {
-            "benchmark_id": each,
-            "user_id": "ada",
-            "submit_time": began + timedelta(seconds=row),
-            "description": "{}",
-        }
-        for row, each in enumerate(lasted)
-    ]
-    outcomes = [
-        {
-            "benchmark_id": each,
-            "attempt": 1,
-            "target_uid": "rpi5-0001-0001",
-            "family": "rpi5",
-            "engine": "ort",
-            "benchmark_type": "TYPE1",
-            "model_sha256": "0" * 64,
-            "run_s": run_s,
-            "failure_category": None,
-            "ended_at": began + timedelta(hours=1),
-        }
-        for each, run_s in lasted.items()
-    ]
-    folder = tmp_path / "export"
-    folder.mkdir()
-    parquet.write_table(pyarrow.Table.from_pylist(benchmarks), folder / "benchmarks.parquet")
-    parquet.write_table(pyarrow.Table.from_pylist(outcomes), folder / "outcomes.parquet")
+    folder = write_export(
+        tmp_path / "export",
+        [benchmark(each, row) for row, each in enumerate(lasted)],
+        [outcome(each, 1000, 1000 + run_s) for each, run_s in lasted.items()],
+    )
     out, saved = tmp_path / "runs", tmp_path / "history.toml"
     found = CliRunner().invoke(
         app,
@@ -134,3 +107,14 @@ def test_from_history_reads_the_servers_database(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["sim", "from-history", "--data-dir", str(tmp_path / "none")])
     assert found.exit_code in (1, 2)
     assert "none" in found.output
+
+
+def test_a_history_without_benchmarks_names_the_export_and_saves_nothing(tmp_path: Path) -> None:
+    folder = write_export(tmp_path / "export", [], [])
+    saved = tmp_path / "history.toml"
+    found = CliRunner().invoke(
+        app, ["sim", "from-history", "--export", str(folder), "--save", str(saved)]
+    )
+    assert found.exit_code == 1
+    assert f"--export {folder}: no benchmark was submitted" in " ".join(found.output.split())
+    assert not saved.exists()

@@ -27,7 +27,7 @@ from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model import waiting_reasons
-from edgeyard.scheduler.model.accounts import USAGE_HALF_LIFE_S
+from edgeyard.scheduler.model.accounts import REFUNDED, USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, JobDescription
 from edgeyard.scheduler.model.decision import (
@@ -38,6 +38,7 @@ from edgeyard.scheduler.model.decision import (
 )
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
+from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
@@ -92,6 +93,7 @@ class _Attempt:
         is_live: It really runs now.
         started: It ran at all.
         how: A place in `runs.ATTEMPT_ENDS`.
+        reserved: Credits, the most that it can cost.
     """
 
     state: _JobState
@@ -105,6 +107,7 @@ class _Attempt:
     reported: bool = False
     ended_s: float = math.nan
     how: int = runs.ENDED
+    reserved: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +139,13 @@ class _Usage:
     starts_s: float = 0.0
     max_running: int | None = None
     share: float = 1.0
+    credits: float | None = None
+    reserved: float = 0.0
+
+    @property
+    def credits_left(self) -> float | None:
+        """Credits that are neither spent nor reserved; None: unlimited."""
+        return None if self.credits is None else round(self.credits - self.reserved, 6)
 
     def now(self, now_s: float) -> float:
         decay = math.exp2(-(now_s - self.at_s) / USAGE_HALF_LIFE_S)
@@ -233,6 +243,7 @@ class LabWorld:
         for user in (*arriving, *self._lab.users):
             self._usage[user.name].max_running = user.max_running
             self._usage[user.name].share = user.share
+            self._usage[user.name].credits = user.credits
         self._unavailable_s: dict[int, float] = {}
         self._random: dict[tuple[str, str], np.random.Generator] = {}
         self._deferred: defaultdict[str, list[_Attempt]] = defaultdict(list)
@@ -523,6 +534,7 @@ class LabWorld:
             runs=self._history,
             entitlements={
                 name: Entitlement(
+                    credits_left=each.credits_left,
                     max_running=each.max_running,
                     running=each.running,
                     usage_board_s=each.now(self.now_s),
@@ -530,6 +542,7 @@ class LabWorld:
                 )
                 for name, each in self._usage.items()
             },
+            rates=self._lab.rates,
             max_run_s=self._lab.max_run_s,
             leases=leases,
         )
@@ -601,6 +614,7 @@ class LabWorld:
             failure=failure,
             is_live=starts,
             started=starts,
+            reserved=self._rate(job) * self._time_limit_s(job),
         )
         state.attempt, state.board = attempt, board.row
         self._log(_START if starts else _REFUSED, job.row, board.row)
@@ -616,13 +630,16 @@ class LabWorld:
             started_at=self._time(self.now_s),
             kind=self._kind(job),
             preemptible_measuring=asked.preemptible_measuring,
-            time_limit_s=asked.user_time_s,
+            time_limit_s=self._time_limit_s(job)
+            if asked.user_budget is not None
+            else asked.user_time_s,
             deadline=state.pending.deadline,
             strict=placement.binding is Binding.STRICT,
         )
         usage = self._usage[job.user]
         usage.running += 1
         usage.starts_s += self.now_s
+        usage.reserved += attempt.reserved
         if not starts:  # the cluster does not start it: the board is in another state than seen
             notice_s = max(board.faults.stale_twin_s, self._lab.compare_s)
             self._at(self.now_s + notice_s, _EARLY, self._report, attempt)
@@ -646,10 +663,20 @@ class LabWorld:
                 run_s, failure = run_s * share, FailureCategory.USER_MODEL
             elif faulty < board.faults.task_rate:
                 run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
-        limit_s = job.asked.user_time_s or self._lab.max_run_s
+        limit_s = self._time_limit_s(job)
         if run_s > limit_s:
             return limit_s, FailureCategory.TIMEOUT
         return max(run_s, 1e-3), failure
+
+    def _rate(self, job: LabJob) -> float:
+        return self._lab.rates.get(job.family, 1.0)
+
+    def _time_limit_s(self, job: LabJob) -> float:
+        """Return how long an attempt may run: as its user states or pays, or the lab's limit."""
+        asked = job.asked
+        return run_bound_s(
+            asked.user_time_s, asked.user_budget, self._rate(job), self._lab.max_run_s
+        )
 
     def _end(self, attempt: _Attempt) -> None:
         """End a run on its board; the service learns of it by a report."""
@@ -701,6 +728,10 @@ class LabWorld:
         usage.starts_s -= attempt.from_s
         usage.board_s = board_s - (usage.running * self.now_s - usage.starts_s)
         usage.at_s = self.now_s
+        usage.reserved -= attempt.reserved
+        if usage.credits is not None and attempt.started and attempt.failure not in REFUNDED:
+            ran_s = attempt.ended_s - attempt.from_s
+            usage.credits -= min(attempt.reserved, self._rate(job) * ran_s)
         if attempt.started:
             failure = (
                 FailureCategory.PREEMPTED if attempt.how == runs.PREEMPTED else attempt.failure

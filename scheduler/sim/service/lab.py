@@ -22,6 +22,7 @@ from edgeyard import __version__
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.accounts import Balance
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -32,6 +33,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim import runs
@@ -233,6 +235,7 @@ def _arrival(
             storage=asked.storage_mib * MIB,
             user_priority=asked.user_priority,
             user_time_s=asked.user_time_s,
+            user_budget=asked.user_budget,
             deadline=at(now, job.deadline_s),
             start_time=at(now, job.start_s),
             max_retries=asked.max_retries,
@@ -276,7 +279,8 @@ def _draw(
             run_s, failure = run_s * share, FailureCategory.USER_MODEL
         elif faulty < board.faults.task_rate:
             run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
-    limit_s = job.asked.user_time_s or lab.max_run_s
+    rate = lab.rates.get(job.family, 1.0)
+    limit_s = run_bound_s(job.asked.user_time_s, job.asked.user_budget, rate, lab.max_run_s)
     if run_s > limit_s:
         return limit_s, FailureCategory.TIMEOUT
     return max(run_s, 1e-3), failure
@@ -297,6 +301,10 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
                 share=1.0 if user is None else user.share,
             )
         )
+        if user is not None and user.credits is not None:
+            uow.credits.save_balance(Balance(user_id=name, credits=user.credits))
+    for family, rate in lab.rates.items():
+        uow.credits.set_rate(family, rate)
     for row, lease in enumerate(lab.leases):
         uow.reservations.add_lease(
             Lease(

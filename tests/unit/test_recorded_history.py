@@ -1,0 +1,179 @@
+"""A lab's recorded history becomes a scenario of the same lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.importers.history import import_history
+from edgeyard.scheduler.sim.importers.machines import Imported, Selection
+from edgeyard.scheduler.sim.scenario import (
+    BoardGroup,
+    Change,
+    JobRow,
+    LabScenario,
+    Outage,
+    PastFailure,
+    User,
+)
+from tests.builders.history import at, benchmark, board, outcome, user, write_export
+from tests.builders.labs import simulate
+
+pytest.importorskip("pyarrow")
+ONE, TWO = "rpi5-0001-0001", "rpi5-0001-0002"
+
+
+def imported(folder: Path) -> Imported:
+    return import_history(folder, Selection(name="history"), source="--since")
+
+
+def lab_of(found: Imported) -> LabScenario:
+    assert found.scenario.lab is not None
+    return found.scenario.lab
+
+
+def jobs_of(folder: Path) -> dict[str, JobRow]:
+    return {job.job_id: job for job in lab_of(imported(folder)).jobs}
+
+
+def test_a_job_keeps_what_its_description_states(tmp_path: Path) -> None:
+    stated = benchmark(
+        "b", 5, target_uid=ONE, user_priority=9, deadline=at(500).isoformat(),
+        start_time=at(60).isoformat(), user_time=90.0, user_budget=120.0, queue_timeout=300.0,
+        max_retries=3, job_completion_threshold=40, preemptible=False, ram=3 << 20,
+    )  # fmt: skip
+    folder = write_export(tmp_path, [benchmark("a", 0), stated], [outcome("b", 60, 110)])
+    job = jobs_of(folder)["b"]
+    assert (job.submit_s, job.run_s, job.target_uid) == (5.0, 50.0, ONE)
+    assert (job.deadline_s, job.start_s, job.queue_timeout_s) == (500.0, 60.0, 300.0)
+    assert (job.user_priority, job.max_retries, job.job_completion_threshold) == (9, 3, 40)
+    assert (job.user_time_s, job.user_budget, job.ram_mib) == (90.0, 120.0, 3)
+    assert not job.preemptible
+
+
+def test_benchmarks_that_never_ran_are_there_with_the_time_of_similar_ones(tmp_path: Path) -> None:
+    folder = write_export(
+        tmp_path,
+        [
+            benchmark("ran", 0),
+            benchmark("other", 0, model="o.onnx"),
+            benchmark("expired", 1, "expired", deadline=at(50).isoformat()),
+            benchmark("cancelled", 2, "cancelled", ended_s=30, model="new.onnx"),
+        ],
+        [outcome("ran", 0, 100), outcome("other", 100, 120)],
+    )
+    jobs = jobs_of(folder)
+    assert (jobs["expired"].run_s, jobs["cancelled"].run_s) == (100.0, 60.0)
+    assert jobs["cancelled"].cancel_s == 30.0
+    found = imported(folder)
+    assert "2 jobs that never ended a run got the run time of similar ones" in found.notes
+
+
+def test_attempts_fail_again_unless_their_end_follows_from_the_policy(tmp_path: Path) -> None:
+    folder = write_export(
+        tmp_path,
+        [benchmark("b", 0), benchmark("bad", 1, "failed")],
+        [
+            outcome("b", 0, 10, failure_category="network"),
+            outcome("b", 10, 30, attempt=2, failure_category="preempted"),
+            outcome("b", 30, 45, attempt=3, failure_category="cluster"),
+            outcome("b", 50, 90, attempt=4),
+            outcome("bad", 90, 95, failure_category="user_model"),
+        ],
+    )
+    jobs = jobs_of(folder)
+    network = PastFailure(category="network", after_s=10.0)  # type: ignore[arg-type]
+    assert (jobs["b"].failures, jobs["b"].run_s) == ((network,), 40.0)
+    assert [each.category for each in jobs["bad"].failures] == ["user_model"]
+    run = simulate(imported(folder).scenario)
+    status = dict(zip(run.jobs.job.tolist(), run.jobs.status.tolist(), strict=True))
+    assert (status["b"], status["bad"]) == (2, 3)  # completed, failed
+
+
+def test_all_boards_are_there_with_their_faults_outages_and_drains(tmp_path: Path) -> None:
+    far = "rpi4b-0009-0001"
+    odd: dict[str, Any] = {"host": "h2", "supports": ["tflite:TYPE1"], "rate": 2.0}
+    seen = [
+        board(ONE),
+        board(ONE, 100, healthy=False),
+        board(ONE, 160),
+        board(TWO),
+        board(TWO, 200, drained=True),
+        board(TWO, 260),
+        board(far, **odd),
+        board(far, 300, online=False, **odd),
+        board(far, 400, **odd),
+        board("rpi5-0002-0001", 50, host="h3"),
+    ]
+    folder = write_export(
+        tmp_path,
+        [benchmark("b", 0)],
+        [outcome("b", 0, 10), outcome("x", 290, 301, far, failure_category="cluster")],
+        seen,
+        [user("ada", max_running=2, share=3.0, credits=50.0)],
+    )
+    lab = lab_of(imported(folder))
+    assert {uid for group in lab.boards for uid in group.uids} == {ONE, TWO, far, "rpi5-0002-0001"}
+    assert BoardGroup(
+        family="rpi4b", count=1, uids=(far,), hosts=("h2",),
+        engines={"tflite": ("TYPE1",)}, ram_mib=4096, storage_mib=32768,  # type: ignore[dict-item]
+    ) in lab.boards  # fmt: skip
+    assert lab.outages == (
+        Outage(what="board", name="rpi5-0002-0001", from_s=0, to_s=50),
+        Outage(what="board", name=ONE, from_s=100, to_s=160),
+        Outage(what="host", name="h2", from_s=300, to_s=400),  # its run was lost
+    )
+    assert lab.changes == (
+        Change(at_s=200, what="drain", target_uid=TWO),
+        Change(at_s=260, what="resume", target_uid=TWO),
+    )
+    assert lab.users == (User(name="ada", share=3.0, max_running=2, credits=50.0),)
+    assert dict(lab.rates) == {"rpi4b": 2.0}
+
+
+def test_boards_that_share_cores_share_them_again(tmp_path: Path) -> None:
+    seen = [board(ONE, shares=[TWO]), board(TWO, shares=[ONE]), board("rpi5-0001-0003")]
+    folder = write_export(tmp_path, [benchmark("b", 0)], [outcome("b", 0, 10)], seen)
+    assert {(group.uids, group.sharing) for group in lab_of(imported(folder)).boards} == {
+        ((ONE, TWO), 2),
+        (("rpi5-0001-0003",), 1),
+    }
+
+
+def test_credits_bound_what_a_user_starts(tmp_path: Path) -> None:
+    """100 credits: the second run of up to 60 may not start before the first one's are back."""
+    folder = write_export(
+        tmp_path,
+        [benchmark("b1", 0, user_time=60.0), benchmark("b2", 1, user_time=60.0)],
+        [outcome("b1", 0, 40), outcome("b2", 40, 80, TWO)],
+        [board(ONE), board(TWO)],
+        [user("ada", credits=100.0)],
+    )
+    run = simulate(imported(folder).scenario)
+    assert run.jobs.start_s.tolist() == [0.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "words"),
+    [
+        ([], "--since: no benchmark was submitted in that time"),
+        ([benchmark("b", 0, "expired")], "--since: no benchmark ran"),
+        ([benchmark("b", 0, target="rpi9")], "--since: no board of the history can run any"),
+    ],
+)
+def test_an_unusable_history_names_the_flag(
+    tmp_path: Path, benchmarks: list[dict[str, object]], words: str
+) -> None:
+    ran = [outcome("b", 0, 10)] if benchmarks and "rpi9" in str(benchmarks) else []
+    with pytest.raises(InvalidInput, match=words):
+        imported(write_export(tmp_path, benchmarks, ran))
+
+
+def test_a_table_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = write_export(tmp_path, [benchmark("b", 0)], [outcome("b", 0, 10)])
+    (folder / "boards.parquet").unlink()
+    with pytest.raises(InvalidInput, match=r"boards.parquet: is missing \(accepted: a folder"):
+        imported(folder)
