@@ -19,7 +19,7 @@ ACCEPTED = "bytes as a whole number, or such as '4 GiB'"
 
 
 def parse_size(value: object) -> int:
-    """Bytes.
+    """Return a size in bytes.
 
     Args:
         value: A whole number of bytes, or text such as ``"4 GiB"``, ``"1.5 GB"``, ``"512"``.
@@ -42,11 +42,11 @@ def parse_size(value: object) -> int:
     return size
 
 
-def size_text(size_bytes: int) -> str:
-    """For people: ``4 GiB``, ``1.5 MiB``, ``512 B``."""
+def size_text(size_bytes: float) -> str:
+    """Return a size for people, with three digits: ``4 GiB``, ``1.46 MiB``, ``512 B``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
-            return f"{size:.4g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
         size /= 1024
     raise AssertionError("unreachable")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeyard.benchmark_api.cli.program import Output
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.devices.sizes import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -293,21 +294,10 @@ def plain(value: object) -> str:
 
 
 def size(value: object) -> str:
-    """Return a size in bytes with a binary unit."""
+    """Return a size in bytes with a binary unit; "" where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return (
-        f"{amount:.0f} B"
-        if unit == "B"
-        else f"{amount:.3g} {unit}"
-        if amount < 1000
-        else f"{amount:.0f} {unit}"
-    )
+    return size_text(value)
 
 
 def three_digits(value: object) -> str:

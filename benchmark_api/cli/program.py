@@ -252,6 +252,7 @@ _PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """Parameters of verbs that set a field of a request whose name they do not have, in this order."""
 _LIKE_FIELD = re.compile(r"(?<![\w'\"./-])[a-z]+(?:_[a-z]+)+(?![\w'\"/=-])")
+_NEGATIVE = re.compile(r"-[0-9.]+")
 
 
 def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, object]) -> FieldError:
@@ -408,7 +409,9 @@ def _usage(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         echo(error.format_message(), err=True)
         return _ERROR
-    return _print_error(f"{error.format_message()}\nTry: {path} --help")
+    option = str(getattr(error, "option_name", ""))
+    hint = "; write -- before a negative number" if _NEGATIVE.fullmatch(option) else ""
+    return _print_error(f"{error.format_message()}{hint}\nTry: {path} --help")
 
 
 def _print_error(message: str) -> int:

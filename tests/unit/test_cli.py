@@ -162,6 +162,7 @@ def test_the_version_is_reported() -> None:
     [
         (["nonsense"], "No such command 'nonsense'"),
         (["list", "--nonsense"], "No such option: --nonsense"),
+        (["rates", "set", "emumid", "-3"], "-3; write -- before a negative number"),
         (["show"], "Missing argument 'ID'"),
         (["list", "-o", "xml"], "'xml'"),
         (["wait"], "nothing to wait for"),
