@@ -49,12 +49,12 @@ def token_hash(token: str) -> str:
 
 
 def allows(bound: Role, role: Role) -> bool:
-    """Whether an account or token of one role may have a token of another."""
+    """Return whether an account or token of one role may have a token of another."""
     return bound is Role.OPERATOR or role is bound
 
 
 def present_role(token: Role, user: Role) -> Role | None:
-    """What a token grants now: no more than its user may today; None: nothing.
+    """Return what a token grants now: no more than its user may today; None: nothing.
 
     Submitters and hosts may different things, so neither's token becomes the other's.
     """
@@ -86,7 +86,7 @@ class Caller:
         return self.role is Role.OPERATOR
 
     def may_see(self, user_id: str) -> bool:
-        """Whether that user's things are visible to the caller."""
+        """Return whether that user's things are visible to the caller."""
         return self.is_operator or user_id == self.user_id
 
 
@@ -123,19 +123,19 @@ class Authenticator:
             task.exception()  # looked at, although nobody may be left to hear of it
 
     def recent(self, token: str) -> Caller | None:
-        """The caller, if the token was good within `CACHE_S`; no I/O."""
+        """Return the caller, if the token was good within `CACHE_S`; no I/O."""
         known = self._recent.get(token_hash(token))
         if known is None or self._clock.monotonic_s() - known[0] > CACHE_S:
             return None
         return known[1]
 
     def was_good(self, token: str) -> bool:
-        """Whether the token was good within `KNOWN_S`; it may not be now."""
+        """Return whether the token was good within `KNOWN_S`; it may not be now."""
         at = self._good.get(token_hash(token))
         return at is not None and self._clock.monotonic_s() - at <= KNOWN_S
 
     def caller(self, token: str) -> Caller:
-        """The caller, as the store knows it now.
+        """Return the caller, as the store knows it now.
 
         Raises:
             NotAuthenticated: No such token, expired, revoked, its user is disabled, or no longer
@@ -197,7 +197,7 @@ def _refusal(token: ApiToken, user: User, now: datetime) -> str | None:
 
 
 def bearer_token(request: Request) -> str | None:
-    """The token that the request carries, if it carries one.
+    """Return the token that the request carries, if it carries one.
 
     Raises:
         NotAuthenticated: The header is there but malformed.
@@ -225,7 +225,7 @@ async def still_authenticated(request: Request) -> bool:
 
 
 async def any_caller(request: Request) -> Caller:
-    """The caller with any good token.
+    """Return the caller with any good token.
 
     Raises:
         NotAuthenticated: No good token.
@@ -262,7 +262,7 @@ def count_caller(rate_limits: RateLimits, caller: Caller, token: str) -> None:
 
 
 async def submitter(request: Request) -> Caller:
-    """A caller who may use benchmarks and files: submitters and operators.
+    """Return a caller who may use benchmarks and files: submitters and operators.
 
     Raises:
         Forbidden: A host's token.
@@ -274,7 +274,7 @@ async def submitter(request: Request) -> Caller:
 
 
 async def operator(request: Request) -> Caller:
-    """A caller who may run the lab.
+    """Return a caller who may run the lab.
 
     Raises:
         Forbidden: Not an operator.

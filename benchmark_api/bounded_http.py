@@ -112,7 +112,7 @@ class _Bounds:
             yield min(left_s, _CHECK_S)
 
     def whole(self, timeout_s: float | None) -> float:
-        """The time-out, in seconds, of a wait that can't be taken apart.
+        """Return the time-out, in seconds, of a wait that can't be taken apart.
 
         Raises:
             httpcore.ConnectTimeout: The deadline is over.

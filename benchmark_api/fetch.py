@@ -89,7 +89,7 @@ class AddressRules:
         self._names, self._networks, self._addresses = new._names, new._networks, new._addresses
 
     def check(self, url: str, pointer: str = "") -> Target:
-        """All that can be said of a URL without asking a name server.
+        """Return all that can be said of a URL without asking a name server.
 
         Args:
             pointer: Field that it came in, for the error.
@@ -145,7 +145,7 @@ class AddressRules:
             self._names.append((host, port))
 
     def _named(self, target: Target) -> bool:
-        """Whether the operator named this very host, so that its address does not matter."""
+        """Return whether the operator named this very host, so that its address does not matter."""
         return any(
             port in (None, target.port)
             and (target.host == name or (name.startswith("*.") and target.host.endswith(name[1:])))
@@ -169,7 +169,7 @@ class AddressRules:
 
 
 def unwrapped(address: Address) -> Address:
-    """The address that packets reach in the end: embedded IPv4 taken out of IPv6."""
+    """Return the address that packets reach in the end: embedded IPv4 taken out of IPv6."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -188,7 +188,7 @@ def unwrapped(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public Internet, whatever it is wrapped in."""
+    """Return whether an address is one of the public Internet, whatever it is wrapped in."""
     inner = unwrapped(address)
     return (
         inner.is_global
@@ -412,13 +412,13 @@ def _literal(host: str) -> Address | None:
 
 
 def _shown(url: str) -> str:
-    """A URL for people and logs: queries may hold signatures."""
+    """Return a URL for people and logs: queries may hold signatures."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:300]
 
 
 def in_time(resolve: Resolver, ends_at: float, cancelled: Callable[[], bool] = never) -> Resolver:
-    """A resolver that gives up when it is time, whatever the name server does.
+    """Return a resolver that gives up when it is time, whatever the name server does.
 
     The system's resolver can't be stopped: it goes on by itself on a thread of its own. At most
     `MAX_LOOKUPS` do; who finds no place waits for one until it is time.
@@ -462,7 +462,7 @@ def _check_wanted(ends_at: float, cancelled: Callable[[], bool], late: RunFailed
 
 
 def resolved(host: str, port: int) -> Sequence[str]:
-    """All addresses of a name.
+    """Return all addresses of a name.
 
     Raises:
         RunFailed: It has none, or no name server answers.

@@ -125,7 +125,7 @@ class Metrics:
         self.registry.register(_StoreMetrics(services))
 
     def text(self) -> bytes:
-        """All figures in Prometheus' text format."""
+        """Return all figures in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:

@@ -109,7 +109,7 @@ class LoginLimits:
         self._limiter.hit(self._familiar, "familiar", email, address)
 
     def _keys(self, email: str, address: str) -> dict[str, tuple[str, ...]]:
-        """The limits that a failed log-in counts for, with what each counts by."""
+        """Return the limits that a failed log-in counts for, with what each counts by."""
         keys = {"login_failures": (email, address), "login_address_failures": (address,)}
         if self._limiter.test(self._familiar, "familiar", email, address):
             keys["login_account_failures"] = (email,)

@@ -97,7 +97,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     limit: ProblemLimit | None = None,
 ) -> ProblemAnswer:
-    """A problem document as an answer."""
+    """Return a problem document as an answer."""
     body = Problem(
         type=f"urn:edgeyard:problem:{code}",
         title=HTTPStatus(status).phrase,
@@ -119,7 +119,7 @@ def problem(
 
 
 def problem_of(error: EdgeyardError) -> ProblemAnswer:
-    """The answer to an error of ours."""
+    """Return the answer to an error of ours."""
     if isinstance(error, BadRequest):
         return problem(400, "bad_request", str(error))
     status, code = next(
@@ -207,5 +207,5 @@ def _with_error(answer: Response) -> ProblemAnswer:
 
 
 def client_problem(status: int, code: str, sentence: str) -> ProblemAnswer:
-    """A problem at a door of the platform's client."""
+    """Return a problem at a door of the platform's client."""
     return _with_error(problem(status, code, sentence))

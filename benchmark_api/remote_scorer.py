@@ -144,7 +144,7 @@ class RemoteScorers:
 
 
 def packed(batch: Batch, pairs: Pairs) -> bytes:
-    """The request's body. Nothing in it tells who submitted what."""
+    """Return the request's body. Nothing in it tells who submitted what."""
     snapshot, knowledge = batch.snapshot, batch.knowledge
     loads = [knowledge.host_loads.get(host, _UNKNOWN) for host in snapshot.hosts]
     columns: dict[str, NDArray[Any]] = {

@@ -50,7 +50,7 @@ class WebhookKeys:
         return cls(path.read_bytes())
 
     def secret(self, webhook: Webhook) -> str:
-        """What its owner was shown when it was set."""
+        """Return what its owner was shown when it was set."""
         text = f"{webhook.user_id}\0{webhook.salt}".encode()
         digest = hmac.new(self._key, text, hashlib.sha256).digest()
         return "whsec_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -61,7 +61,7 @@ class WebhookKeys:
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """The header's value, for a time in Unix seconds."""
+    """Return the header's value, for a time in Unix seconds."""
     text = f"{at}.".encode() + body
     return f"t={at},v1={hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
 

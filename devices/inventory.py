@@ -73,7 +73,7 @@ class Inventory:
         return tuple(board for board in self.boards if board.family == family)
 
     def board(self, target_uid: str) -> Optional[Board]:
-        """The board of that name, or None."""
+        """Return the board of that name, or None."""
         return next((board for board in self.boards if board.target_uid == target_uid), None)
 
     def max_ram_bytes(self, family: Optional[str] = None) -> int:
@@ -135,7 +135,7 @@ class Inventory:
 
 
 def with_shared_cores(boards: Sequence[Board]) -> Tuple[Board, ...]:
-    """The boards, each with the names of those that use a CPU of its own slice."""
+    """Return the boards, each with the names of those that use a CPU of its own slice."""
     cpus = {
         board.target_uid: frozenset(board.local.cpus) for board in boards if board.local is not None
     }
@@ -222,7 +222,7 @@ def known_families() -> Mapping[str, Family]:
 
 
 def sandbox_of(board: Board) -> Sandbox:
-    """How its runs are confined: its own word, and what its family and its engines need."""
+    """Return how its runs are confined: its own word, and what its family and its engines need."""
     family = known_families().get(board.family)
     devices = (*board.sandbox.devices, *board.device_files, *(family.devices if family else ()))
     paths = (*board.sandbox.paths, *(family.paths if family else ()))

@@ -73,7 +73,7 @@ def board(
 
 
 def pending(benchmark_id: str = "b-1", **more: object) -> PendingBenchmark:
-    """A benchmark that an idle rpi4b with ort can run; ``more`` as in `PendingBenchmark`."""
+    """Return a benchmark that an idle rpi4b with ort can run; ``more`` as in `PendingBenchmark`."""
     asked: dict[str, object] = {
         "user_id": "user-1",
         "submit_time": NOW,
@@ -92,7 +92,7 @@ def past_run(
     failure: str | None = None,
     of: PendingBenchmark | None = None,
 ) -> PastRun:
-    """A run that ended ``ago_s`` before `NOW`, of what ``of`` would run."""
+    """Return a run that ended ``ago_s`` before `NOW`, of what ``of`` would run."""
     job = pending("past") if of is None else of
     return PastRun(
         benchmark_id=job.benchmark_id,
@@ -113,7 +113,7 @@ def batch_of(
     *,
     seed: int = 0,
 ) -> Batch:
-    """A batch at `NOW` of these boards and benchmarks; ``runs`` in any order."""
+    """Return a batch at `NOW` of these boards and benchmarks; ``runs`` in any order."""
     knowledge = Knowledge(runs=History(sorted(runs, key=lambda run: run.ended_at)))
     return build_batch(snapshot_of(boards), jobs, NOW, seed, knowledge)
 
@@ -129,7 +129,7 @@ def snapshot_of(
     age_s: float = 0.0,
     now: datetime = NOW,
 ) -> Snapshot:
-    """A snapshot of these boards.
+    """Return a snapshot of these boards.
 
     Args:
         boards: In the order of the snapshot.
@@ -259,7 +259,7 @@ def sample_snapshot(count: int, seed: int = 0) -> Snapshot:
 def sample_knowledge(
     snapshot: Snapshot, jobs: Sequence[PendingBenchmark], seed: int = 0
 ) -> Knowledge:
-    """A past of some boards, loads of some hosts.
+    """Return a past of some boards, loads of some hosts.
 
     Some boards are leased, now or soon, some in quarantine, and users are bounded.
     """
@@ -344,7 +344,7 @@ def queue_of(
     guard_s: float = 86400.0,
     now: datetime = NOW,
 ) -> Queue:
-    """The columns that a queue policy is handed."""
+    """Return the columns that a queue policy is handed."""
     batch = build_batch(snapshot_of([board("rpi4b-0001-0001")]), jobs, now, 0, knowledge)
     slacks = slacks_s(jobs, now)
     return build_queue(jobs, now, priorities, ages, slacks, batch=batch, guard_s=guard_s)
@@ -354,7 +354,7 @@ class QueuePolicyContract:
     """What every queue policy must do."""
 
     def plugin(self) -> QueuePolicy:
-        """The policy to test."""
+        """Return the policy to test."""
         raise NotImplementedError
 
     def test_ranks_are_a_permutation(self) -> None:
@@ -398,7 +398,7 @@ class FilterContract:
     """What every filter must do."""
 
     def plugin(self) -> Filter:
-        """The filter to test."""
+        """Return the filter to test."""
         raise NotImplementedError
 
     def test_answers_have_the_right_form(self) -> None:
@@ -442,7 +442,7 @@ class UserFilterContract(FilterContract):
     """What every filter that bounds users must do besides."""
 
     def plugin(self) -> UserFilter:
-        """The filter to test."""
+        """Return the filter to test."""
         raise NotImplementedError
 
     def test_what_is_given_out_only_ever_takes_away(self) -> None:
@@ -477,7 +477,7 @@ class ScorerContract:
     """What every scorer must do."""
 
     def plugin(self) -> Scorer:
-        """The scorer to test."""
+        """Return the scorer to test."""
         raise NotImplementedError
 
     def test_scores_are_within_bounds(self) -> None:
@@ -523,7 +523,7 @@ class EvaluatorContract:
     """What every evaluator must do."""
 
     def plugin(self) -> Evaluator:
-        """The evaluator to test."""
+        """Return the evaluator to test."""
         raise NotImplementedError
 
     def test_rewards_are_between_0_and_1_and_of_who_answered(self) -> None:
@@ -548,7 +548,7 @@ class AggregatorContract:
     """What every aggregator must do."""
 
     def plugin(self) -> Aggregator:
-        """The aggregator to test."""
+        """Return the aggregator to test."""
         raise NotImplementedError
 
     def test_it_stays_between_the_scores(self) -> None:
@@ -598,7 +598,7 @@ class AggregatorContract:
 
 
 def all_pairs(batch: Batch) -> Pairs:
-    """Every board for every class."""
+    """Return every board for every class."""
     return pairs_of(np.ones(batch.shape, dtype=np.bool_))
 
 
@@ -610,7 +610,7 @@ def proposal(
     weight: float = 1.0,
     kind: ScorerKind = ScorerKind.HEURISTIC,
 ) -> Proposal:
-    """A scorer's answer to these pairs."""
+    """Return a scorer's answer to these pairs."""
     return Proposal(
         scorer=scorer,
         objective="any",
@@ -626,7 +626,7 @@ def _full(plugin: Filter, batch: Batch) -> np.ndarray[tuple[int, int], np.dtype[
 
 
 def _reversed(snapshot: Snapshot) -> Snapshot:
-    """The same boards, last to first."""
+    """Return the same boards, last to first."""
     return Snapshot(
         taken_at=snapshot.taken_at,
         age_s=snapshot.age_s,

@@ -142,12 +142,12 @@ class Agent:
         self._signal(signal.SIGKILL, _END_S)
 
     def log_tail(self) -> str:
-        """The end of its log, for errors."""
+        """Return the end of its log, for errors."""
         path = self.folder / "agent.log"
         return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
     def _signal(self, number: signal.Signals, patience_s: float) -> bool:
-        """Whether it is gone in that time."""
+        """Return whether it is gone in that time."""
         pid = self.pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -161,7 +161,7 @@ class Agent:
 
 
 def command_lines() -> Iterator[tuple[int, list[bytes]]]:
-    """Every process that we can see, with its command line in words."""
+    """Yield every process that we can see, with its command line in words."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it ended meanwhile
             yield int(path.parent.name), path.read_bytes().split(b"\0")[:-1]
@@ -201,7 +201,7 @@ def make_client(
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

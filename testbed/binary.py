@@ -22,7 +22,7 @@ _ANSWER_S = 30.0
 
 
 def find_nomad(given: Path | None = None) -> Path:
-    """The executable: the given one, or a fit one on PATH, or the one that was built here.
+    """Return the executable: the given one, or a fit one on PATH, or the one that was built here.
 
     Raises:
         ConfigError: There is none that fits; says how to get one.

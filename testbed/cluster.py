@@ -56,7 +56,7 @@ class LoopbackNomad:
         return self.server.address
 
     def call(self, method: str, path: str, body: object = None) -> object:
-        """A call with all rights; RuntimeError with the answer where it is not a 2xx."""
+        """Make a call with all rights; RuntimeError with the answer where it is not a 2xx."""
         return call(self.address, method, path, self.management, body, tls=self.tls)
 
     @property
@@ -115,7 +115,7 @@ class LoopbackNomad:
         raise StartFailed(f"{found} of {count} boards were there after {READY_S:.0f} s", tails)
 
     def expected_boards(self) -> Mapping[str, int]:
-        """How many boards each client's host should have, by the client's name."""
+        """Return how many boards each client's host should have, by the client's name."""
         return {
             client.name: sum(
                 map(len, json.loads((client.folder / BOARDS_FILE).read_text()).values())
@@ -220,7 +220,7 @@ def up(
 
 
 def secrets_uuid() -> str:
-    """A secret in the form that Nomad wants of a token."""
+    """Return a secret in the form that Nomad wants of a token."""
     digits = secrets.token_hex(16)
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 

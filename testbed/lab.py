@@ -10,7 +10,7 @@ from edgeyard.devices.model import Board
 
 
 def emulated_hosts(clients: int, boards: int, machine: Inventory) -> tuple[Inventory, ...]:
-    """What each client's host reports: ``boards`` of the machine's emulated ones, in turn.
+    """Return what each client's host reports: ``boards`` of the machine's emulated ones, in turn.
 
     All hosts are this machine, so boards of different hosts share its CPUs.
 

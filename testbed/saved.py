@@ -106,7 +106,7 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
 
 
 def load(folder: Path) -> LoopbackNomad | None:
-    """The test bed in a folder, running or not; None where there is none.
+    """Return the test bed in a folder, running or not; None where there is none.
 
     Raises:
         ConfigError: A file of it is damaged.
@@ -147,7 +147,7 @@ def leave(folder: Path) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing lies in a folder but our lock."""
+    """Return whether nothing lies in a folder but our lock."""
     return all(path.name == _LOCK for path in folder.iterdir())
 
 

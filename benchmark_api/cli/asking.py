@@ -94,7 +94,7 @@ def _constraint(value: str) -> Mapping[str, object]:
 
 
 def moment(value: str | None, flag: str) -> str | None:
-    """A time of RFC 3339, or ``+2h`` from now."""
+    """Return a time of RFC 3339, or ``+2h`` from now."""
     if value is None or not value.startswith("+"):
         return value
     try:
@@ -133,7 +133,7 @@ def seconds(value: str | None, flag: str) -> float | None:
 
 
 def odt_config(value: str | None) -> object:
-    """A path, URL or name; or the configuration itself as a JSON object."""
+    """Return a path, URL or name; or the configuration itself as a JSON object."""
     if value is None or not value.lstrip().startswith("{"):
         return value
     try:

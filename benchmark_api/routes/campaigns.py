@@ -199,7 +199,7 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Cam
 
 
 def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
-    """The job description of each combination.
+    """Yield the job description of each combination.
 
     Raises:
         InvalidInput: Nothing varies, too many combinations, or a field that can't be shared.

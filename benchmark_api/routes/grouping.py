@@ -142,7 +142,7 @@ class _Item(Generic[_View, _Found, _Made]):
         self._error = error
 
     def result(self) -> _Made:
-        """What the change gave."""
+        """Return what the change gave."""
         if self._error is not None:
             raise self._error
         return self._made  # type: ignore[return-value]  # set where no error is

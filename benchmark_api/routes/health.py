@@ -62,7 +62,7 @@ def readyz(context: Ctx, verbose: Flag = False) -> Answer[JsonObject]:
 
 
 def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[str, str]]]]:
-    """Each thing that readiness needs: whether it is good enough, and what is said of it."""
+    """Yield each thing that readiness needs: whether it is good enough, and what is said of it."""
     try:
         services.store.ping()
         yield "database", (True, "ok")

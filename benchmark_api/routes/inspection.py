@@ -278,7 +278,7 @@ def _refuse_anothers_log(services: Services) -> None:
 
 
 def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) -> LogChunk:
-    """The cluster's log; where that is gone, the one that the runner uploaded."""
+    """Return the cluster's log; where that is gone, the one that the runner uploaded."""
     try:
         return services.cluster.logs(attempt.job_id, stream, offset)
     except NotFound:

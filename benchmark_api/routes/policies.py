@@ -289,7 +289,7 @@ def _log_override(
 
 
 def _asked(body: Body, context: Context) -> tuple[str, Policy]:
-    """The policy's text that a request means, and the policy."""
+    """Return the policy's text that a request means, and the policy."""
     asked = parse(PolicyIn, body.tree())
     policies = context.services.policies
     text = asked.text

@@ -40,7 +40,7 @@ class _StoredFile(FileResponse):
 
 
 def stored_file(request: Request, services: Services, sha256: str, name: str) -> Response:
-    """A file of the store as a download.
+    """Return a file of the store as a download.
 
     Raises:
         NotFound: The content is gone.
@@ -85,7 +85,7 @@ def inline(request: Request, data: bytes, name: str) -> Response:
 
 
 def _wanted(request: Request, size: int, tag: str) -> range | None:
-    """The bytes that are asked for; None: all; an empty range: none that are there.
+    """Return the bytes that are asked for; None: all; an empty range: none that are there.
 
     RFC 9110, 14.2: a malformed range is read over, several at once may be, and so must be any
     whose ``If-Range`` is not the content's own tag (13.1.5).

@@ -336,7 +336,7 @@ _Shape = TypeVar("_Shape", bound=BaseModel)
 
 
 def parse(shape: type[_Shape], tree: Mapping[str, object]) -> _Shape:
-    """The body as that shape.
+    """Return the body as that shape.
 
     Raises:
         InvalidInput: Naming every field that is wrong.

@@ -56,7 +56,7 @@ class _Layer:
 
 
 def user_config_path(environ: Mapping[str, str]) -> Path:
-    """The user's own file, by the XDG rules."""
+    """Return the user's own file, by the XDG rules."""
     base = environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "edgeyard" / "config.toml"
 

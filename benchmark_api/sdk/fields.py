@@ -9,13 +9,13 @@ Record = Mapping[str, object]
 
 
 def text(record: Record, key: str) -> str | None:
-    """A string."""
+    """Return a string."""
     value = record.get(key)
     return value if isinstance(value, str) else None
 
 
 def number(record: Record, key: str) -> float | None:
-    """A finite number."""
+    """Return a finite number."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -23,13 +23,13 @@ def number(record: Record, key: str) -> float | None:
 
 
 def whole(record: Record, key: str) -> int | None:
-    """An integer."""
+    """Return an integer."""
     value = record.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def moment(record: Record, key: str) -> datetime | None:
-    """A time with its zone (RFC 3339)."""
+    """Return a time with its zone (RFC 3339)."""
     value = record.get(key)
     if not isinstance(value, str):
         return None
@@ -41,13 +41,13 @@ def moment(record: Record, key: str) -> datetime | None:
 
 
 def record(of: Record, key: str) -> Record:
-    """An object; empty where there is none."""
+    """Return an object; empty where there is none."""
     value = of.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
 def records(of: object, key: str) -> tuple[Record, ...]:
-    """A list of objects; empty where there is none."""
+    """Return a list of objects; empty where there is none."""
     value = of.get(key) if isinstance(of, Mapping) else None
     if not isinstance(value, list | tuple):
         return ()

@@ -131,7 +131,7 @@ def _decoded(line: bytes) -> str:
 
 
 def _first_attempt(api: Api, path: str, sleep: Sleep) -> int | None:
-    """The newest attempt, waited for; None where it ended without any."""
+    """Return the newest attempt, waited for; None where it ended without any."""
     while True:
         newest = _newest_attempt(api, path)
         if newest is not None or _ended(api, path):

@@ -114,7 +114,7 @@ def results_of(answer: shapes.Results, fetch: Fetch) -> Results:
 
 
 def latency_of(report: Record) -> Latency | None:
-    """The latency statistics of a report; None where it has none."""
+    """Return the latency statistics of a report; None where it has none."""
     raw = record(report, "inference_latency")
     if not raw:
         return None
@@ -134,7 +134,7 @@ def latency_of(report: Record) -> Latency | None:
 
 
 def trust_of(report: Record) -> Trust | None:
-    """The verdict of a report; None where it has none."""
+    """Return the verdict of a report; None where it has none."""
     raw = record(report, "verdict")
     verdict = text(raw, "verdict")
     return Trust(verdict=verdict, reasons=_reasons(raw.get("reasons"))) if verdict else None
@@ -150,7 +150,7 @@ def _reasons(given: object) -> tuple[shapes.Reason, ...]:
 
 
 def accuracy_of(report: Record) -> float | None:
-    """The share of right answers of a TYPE2 report."""
+    """Return the share of right answers of a TYPE2 report."""
     value = report.get("accuracy")
     if isinstance(value, Mapping):
         if value.get("metric"):
@@ -162,7 +162,7 @@ def accuracy_of(report: Record) -> float | None:
 
 
 def _interval(raw: Record) -> tuple[float | None, float | None]:
-    """The p50's confidence interval, as a pair or as an object."""
+    """Return the p50's confidence interval, as a pair or as an object."""
     for key in ("p50_interval", "p50_ci", "p50_ci95"):
         value = raw.get(key)
         if isinstance(value, Mapping):

@@ -35,7 +35,7 @@ class PluginConfig:
 
 
 def schema() -> hclspec_pb2.Spec:
-    """How Nomad checks and completes the ``config`` block."""
+    """Return the schema by which Nomad checks and completes the ``config`` block."""
     attributes: Dict[str, hclspec_pb2.Spec] = {
         "boards_file": hclspec_pb2.Spec(
             attr=hclspec_pb2.Attr(name="boards_file", type="string", required=True)
@@ -52,7 +52,7 @@ def schema() -> hclspec_pb2.Spec:
 
 
 def read_config(packed: bytes) -> PluginConfig:
-    """The settings as Nomad hands them over.
+    """Return the settings as Nomad hands them over.
 
     Raises:
         ConfigError: They are wrong; every mistake is named.

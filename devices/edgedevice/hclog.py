@@ -18,7 +18,7 @@ class HclogFormatter(logging.Formatter):
     """One JSON object a line; ``extra`` becomes its further keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line, without its end."""
         at = datetime.fromtimestamp(record.created, timezone.utc)
         entry: Dict[str, object] = {
             "@level": _LEVELS.get(record.levelname, "error"),

@@ -73,7 +73,7 @@ class EdgeDevice:
     def config_schema(
         self, request: base_pb2.ConfigSchemaRequest, context: grpc.ServicerContext
     ) -> base_pb2.ConfigSchemaResponse:
-        """How Nomad reads our settings."""
+        """Return how Nomad reads our settings."""
         return base_pb2.ConfigSchemaResponse(spec=schema())
 
     def set_config(

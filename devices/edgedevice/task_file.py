@@ -49,7 +49,7 @@ class TaskFiles:
         self._seen: Dict[str, Tuple[Tuple[int, int], float]] = {}
 
     def prepare(self, target_uid: str) -> Path:
-        """An empty folder for the board's next task; the path of its progress file.
+        """Return an empty folder for the board's next task; the path of its progress file.
 
         Any task may write there, whatever user it runs as; it is asked for numbers alone.
 
@@ -65,7 +65,7 @@ class TaskFiles:
         return folder / _NAME
 
     def read(self, target_uid: str, now: float) -> TaskProgress:
-        """How far the board's task is.
+        """Return how far the board's task is.
 
         Args:
             now: Seconds on a clock that only goes forward.
@@ -88,7 +88,7 @@ class TaskFiles:
 
 
 def _percent(path: Path) -> Optional[Tuple[float, Tuple[int, int]]]:
-    """The number, and what changes when the file does; None without a file or a number."""
+    """Return the number, and what changes when the file does; None without a file or a number."""
     try:
         descriptor = os.open(path, _OPEN)
     except OSError:
@@ -108,7 +108,7 @@ def _percent(path: Path) -> Optional[Tuple[float, Tuple[int, int]]]:
 
 
 def _held(path: Path) -> Optional[bool]:
-    """Whether somebody holds the lock; None where there is no such file."""
+    """Return whether a process holds the lock; None where there is no such file."""
     try:
         descriptor = os.open(path, _OPEN)
     except OSError:

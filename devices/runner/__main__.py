@@ -232,7 +232,7 @@ class _Run:
         return self._report(self._failure, ending)
 
     def failed(self, failure: RunFailed) -> Report:
-        """The report of a run that could not begin."""
+        """Return the report of a run that could not begin."""
         return self._report(failure, None)
 
     def _report(self, failure: Optional[RunFailed], ending: Optional[ChildExit]) -> Report:
@@ -299,7 +299,7 @@ def _stream(percent: float, phase: str) -> None:
 
 
 def _inputs(spec: RunSpec) -> List[Path]:
-    """The files that the run reads."""
+    """Return the files that the run reads."""
     paths = [spec.path(file) for file in (spec.model, *spec.datasets)]
     if spec.odt_config is None and spec.odt_config_filename:
         paths.append(spec.task_dir / Path(spec.odt_config_filename).name)
@@ -307,7 +307,7 @@ def _inputs(spec: RunSpec) -> List[Path]:
 
 
 def _checked(spec: RunSpec) -> RunSpec:
-    """The spec with its files' hashes looked at; the model's is filled in.
+    """Return the spec with its files' hashes looked at; the model's is filled in.
 
     Raises:
         RunFailed: ``network``: a file is not there, or not what the server said.
@@ -334,7 +334,7 @@ def _checked(spec: RunSpec) -> RunSpec:
 
 
 def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFailed:
-    """What an end without a word of the child means."""
+    """Return what an end without a word of the child means."""
     if ending.stopped_for == "wall":
         return RunFailed(
             "timeout", f"the run took longer than its user_time of {spec.user_time_s:g} s"

@@ -57,7 +57,7 @@ class Accuracy:
     rows: int = 0
 
     def as_json(self) -> Mapping[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         if self.numbers is not None:
             return {"rows": self.rows, "batch_size": self.batch_size, **self.numbers}
         rows = 0 if self.labels is None else len(self.labels)
@@ -196,7 +196,7 @@ def wilson_interval(hits: int, rows: int) -> Tuple[float, float]:
 
 
 def _padded(feeds: Feeds, batch_size: int) -> Feeds:
-    """The last batch repeats its last row up to the size that the model takes."""
+    """Return batches; the last one repeats its last row up to the size that the model takes."""
     padded: Dict[str, NDArray[np.generic]] = {}
     for name, rows in feeds.items():
         lacking = batch_size - len(rows)
@@ -209,7 +209,7 @@ def _padded(feeds: Feeds, batch_size: int) -> Feeds:
 def _reader(
     session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
 ) -> Callable[[Sequence[object]], NDArray[np.int64]]:
-    """How classes are read from the outputs: shape (rows, k), best first."""
+    """Return how classes are read from the outputs: shape (rows, k), best first."""
     index, classes = _classes(session, dataset, outputs, batch_size)
     assert dataset.labels is not None
     highest = int(dataset.labels.max())
@@ -237,7 +237,7 @@ def _nothing(values: Sequence[object]) -> NDArray[np.int64]:
 
 
 def _rows_of(value: object, name: str, rows: int, batch_size: int) -> NDArray[np.generic]:
-    """The output of a batch's rows.
+    """Return the output of a batch's rows.
 
     Raises:
         RunFailed: ``user_input``: it has no dimension for rows.
@@ -261,7 +261,7 @@ def _row_bytes(value: object, rows: int, batch_size: int) -> bytes:
 
 
 def _index(session: Session, dataset: Dataset) -> int:
-    """Which output is read."""
+    """Return which output is read."""
     names = [spec.name for spec in session.outputs]
     wish: Optional[str] = dataset.preprocessing.output
     if wish is not None and wish not in names:
@@ -275,7 +275,7 @@ def _index(session: Session, dataset: Dataset) -> int:
 def _classes(
     session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
 ) -> Tuple[int, int]:
-    """Which output is read, and how many scores a row has; 0: it holds class numbers."""
+    """Return which output is read, and how many scores a row has; 0: it holds class numbers."""
     names = [spec.name for spec in session.outputs]
     index = _index(session, dataset)
     value = outputs[index]

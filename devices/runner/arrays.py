@@ -72,7 +72,7 @@ def read_arrays(
     optional: Sequence[str] = (),
     limit_bytes: int = MAX_ARRAYS_BYTES,
 ) -> Dict[str, NDArray[np.generic]]:
-    """The named arrays of an ``.npz``.
+    """Return the named arrays of an ``.npz``.
 
     Args:
         path: Of the file.
@@ -107,7 +107,7 @@ def read_arrays(
 def converted(
     values: NDArray[np.generic], dtype: np.dtype[np.generic], what: str
 ) -> NDArray[np.generic]:
-    """The same values in another type, or an error where that type cannot hold them.
+    """Return the same values in another type, or an error where that type cannot hold them.
 
     Whole numbers and booleans become floats or other whole numbers; floats become other floats.
 

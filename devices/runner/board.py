@@ -21,7 +21,7 @@ _PI_THROTTLED_NOW = 0xF
 
 
 def board_facts(cpus: Sequence[int], root: Path = ROOT) -> Mapping[str, object]:
-    """What does not change during a run: CPU model, governor, kernel and so on."""
+    """Return what does not change during a run: CPU model, governor, kernel and so on."""
     return {
         "cpu_model": cpu_model(root),
         "model": _text(root / "proc/device-tree/model"),
@@ -35,7 +35,7 @@ def board_facts(cpus: Sequence[int], root: Path = ROOT) -> Mapping[str, object]:
 
 
 def cpu_model(root: Path = ROOT) -> Optional[str]:
-    """The processor's name; ARM kernels show implementer and part instead."""
+    """Return the processor's name; ARM kernels show implementer and part instead."""
     text = _text(root / "proc/cpuinfo") or ""
     for key in ("model name", "Model", "Hardware", "cpu model"):
         match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
@@ -62,7 +62,7 @@ def frequency_mhz(cpus: Sequence[int], root: Path = ROOT) -> Optional[float]:
 
 
 def temperature_c(root: Path = ROOT) -> Optional[float]:
-    """The hottest thermal zone."""
+    """Return the hottest thermal zone."""
     zones = sorted((root / "sys/class/thermal").glob("thermal_zone*/temp"))
     found = [value / 1000 for zone in zones if (value := _number(zone)) is not None]
     # sensors that are off report nonsense such as -274 or 0
@@ -70,7 +70,7 @@ def temperature_c(root: Path = ROOT) -> Optional[float]:
 
 
 def throttle_count(cpus: Sequence[int], root: Path = ROOT) -> Optional[int]:
-    """How often our CPUs were throttled since boot, where the kernel counts it."""
+    """Return how often our CPUs were throttled since boot, where the kernel counts it."""
     counts = [
         int(value)
         for cpu in cpus
@@ -86,7 +86,7 @@ def throttle_count(cpus: Sequence[int], root: Path = ROOT) -> Optional[int]:
 
 
 def throttled_now(root: Path = ROOT) -> Optional[bool]:
-    """Whether a Raspberry Pi's firmware holds the CPU back at this moment."""
+    """Return whether a Raspberry Pi's firmware holds the CPU back at this moment."""
     text = _text(root / _PI_THROTTLED)
     try:
         return None if text is None else bool(int(text, 16) & _PI_THROTTLED_NOW)

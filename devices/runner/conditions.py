@@ -60,7 +60,7 @@ class Conditions:
         return self.own_cpu_s / (self.wall_s * max(1, len(self.cpus))) if self.wall_s > 0 else 0.0
 
     def as_json(self) -> Mapping[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         seen = self.frequencies_mhz
         return {
             "wall_s": self.wall_s,

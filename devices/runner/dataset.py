@@ -67,7 +67,7 @@ def open_dataset(
     raw: bool = False,
     classes: bool = True,
 ) -> Dataset:
-    """The dataset in a file, prepared for a model's inputs.
+    """Return the dataset in a file, prepared for a model's inputs.
 
     Args:
         raw: What is no zip is rows of the model's only input, as NumPy's ``tofile`` writes them.
@@ -195,7 +195,7 @@ def _images(
 
 
 def numbered(dataset: Dataset, classes: int) -> Dataset:
-    """The dataset with the class numbers that a model of so many classes means.
+    """Return the dataset with the class numbers that a model of so many classes means.
 
     Names that are numbers are the classes themselves; other folders give class numbers by their
     alphabetical order, and only where there is one for each class.

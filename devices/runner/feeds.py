@@ -68,7 +68,7 @@ def random_feeds(
 def given_problems(
     inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]]
 ) -> List[Tuple[str, str, str]]:
-    """All that keeps random data from being made, for every input at once.
+    """Return all that keeps random data from being made, for every input at once.
 
     Returns:
         For each problem the input, what is wrong, and what would be accepted.
@@ -138,7 +138,7 @@ def shared_size_problem(
 
 
 def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
-    """The shape to run with: the wished one, else the model's with a batch of 1.
+    """Return the shape to run with: the wished one, else the model's with a batch of 1.
 
     Raises:
         RunFailed: ``user_input``: it doesn't fit the model, or a size is open and nobody said it.

@@ -86,7 +86,7 @@ class SetResult:
     outputs: Outputs
 
     def as_json(self) -> Dict[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         found = self.measurement.as_json()
         first = self.inputs.batches[0]
         kept = (
@@ -342,7 +342,7 @@ def checked_batch_size(
 
 
 def _filled(rows: Array, size: int) -> Array:
-    """The rows of a batch; a last one that is too short repeats its last row."""
+    """Return the rows of a batch; a last one that is too short repeats its last row."""
     lacking = size - len(rows)
     return np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)]) if lacking else rows
 

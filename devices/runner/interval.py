@@ -95,7 +95,7 @@ class MedianInterval:
 
 
 def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
-    """The 95 % interval of the median.
+    """Return the 95 % interval of the median.
 
     Args:
         samples: Shape (n,), in the order in which they were taken.
@@ -121,7 +121,7 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
 
 
 def launches_interval(pooled: MedianInterval, medians: Sequence[float]) -> MedianInterval:
-    """The 95 % interval of the median over launches, which are few and independent.
+    """Return the 95 % interval of the median over launches, which are few and independent.
 
     Args:
         pooled: The interval of all samples as one series; its median is kept.
@@ -197,7 +197,7 @@ def autocorrelation_time(series: NDArray[np.bool_]) -> float:
 
 
 def _reached(ordered: NDArray[np.float64], median: float, reach: float) -> Tuple[float, float]:
-    """The samples so many ranks away from the middle; beyond the ends in proportion."""
+    """Return the samples so many ranks away from the middle; beyond the ends in proportion."""
     n = len(ordered)
     low_rank, high_rank = math.floor(n / 2 - reach), math.ceil(n / 2 + reach) + 1
     if low_rank >= 1:

@@ -162,7 +162,7 @@ def profile_in_launch(
 def _common(
     spec: RunSpec, board: BoardFacts, engine_parameters: Mapping[str, object], confined: bool
 ) -> Dict[str, object]:
-    """The options that all launches share."""
+    """Return the options that all launches share."""
     return {
         "path": sys.path,
         "parent": os.getpid(),

@@ -114,7 +114,7 @@ def write_trace(path: Path, runs: Sequence[LayerRun]) -> None:
 
 
 def _own_times(events: Sequence[LayerEvent]) -> List[Tuple[LayerEvent, float]]:
-    """Each event with its duration less that of the events inside it, on the same thread."""
+    """Return each event with its duration less that of the events inside it, on the same thread."""
     own = {index: each.duration_us for index, each in enumerate(events)}
     order = sorted(
         own, key=lambda index: (events[index].thread, events[index].start_us, -own[index])

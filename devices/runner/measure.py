@@ -90,7 +90,7 @@ class Measurement:
     rows_a_run: Optional[int] = None
 
     def as_json(self) -> Dict[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         total_s = float(self.latencies_ms.sum()) / 1e3 * self.loops
         runs = len(self.latencies_ms) * self.loops
         runs_per_s = runs / total_s if total_s > 0 else None
@@ -259,7 +259,7 @@ def check_finite(session: Session, outputs: Sequence[object]) -> None:
 
 
 def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str, object]:
-    """The report's ``inference_latency``: milliseconds.
+    """Return the report's ``inference_latency``: milliseconds.
 
     Args:
         latencies_ms: Shape (runs,), at least one run.

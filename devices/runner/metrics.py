@@ -104,7 +104,7 @@ class Metric(Protocol):
 
 
 def metric_of(name: object) -> Optional[Metric]:
-    """The metric of that name; None for classification, which has its own counting.
+    """Return the metric of that name; None for classification, which has its own counting.
 
     Raises:
         RunFailed: ``user_input``: no such metric.

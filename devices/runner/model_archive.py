@@ -45,7 +45,7 @@ class ModelArchive:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a model's file is a zip archive.
+    """Return whether a model's file is a zip archive.
 
     Raises:
         RunFailed: ``board_fault``: it can't be read.

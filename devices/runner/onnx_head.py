@@ -55,7 +55,7 @@ class Head:
 
 
 def find_head(model: Path) -> Head:
-    """The dense layer (Gemm, or MatMul with or without Add) that an output comes from.
+    """Return the dense layer (Gemm, or MatMul with or without Add) that an output comes from.
 
     Raises:
         RunFailed: ``user_model``: there is none.
@@ -111,7 +111,7 @@ def cut(model: Path, head: Head) -> bytes:
 def replaced(
     model: Path, head: Head, weight: NDArray[np.generic], bias: NDArray[np.generic] | None
 ) -> Message:
-    """The model with other weights in its head.
+    """Return the model with other weights in its head.
 
     Args:
         weight: As the file stores them: shape, type and orientation of what is replaced.
@@ -174,7 +174,7 @@ class _Graph:
         return None, tail[-1] if tail else "no node"
 
     def constant(self, name: str) -> bool:
-        """Whether a value is the same whatever the input."""
+        """Return whether a value is the same whatever the input."""
         waiting, seen = [name], set[str]()
         while waiting:
             name = waiting.pop()

@@ -30,7 +30,7 @@ class Field(NamedTuple):
     value: int | memoryview
 
     def content(self) -> memoryview:
-        """The bytes of a string, a message or packed numbers.
+        """Return the bytes of a string, a message or packed numbers.
 
         Raises:
             RunFailed: ``user_model``: this is a number.
@@ -40,7 +40,7 @@ class Field(NamedTuple):
         return self.value
 
     def text(self) -> str:
-        """A string."""
+        """Return a string."""
         return _text(self.content())
 
     def integers(self, limit: int) -> list[int]:
@@ -69,16 +69,16 @@ class Message:
         self.fields: list[Field | tuple[int, "Message"]] = list(fields_of(memoryview(data)))
 
     def strings(self, number: int) -> list[str]:
-        """Every value of a repeated string field."""
+        """Return every value of a repeated string field."""
         return [_text(value) for value in _bytes_of(self, number)]
 
     def string(self, number: int) -> str:
-        """A string field, "" where absent."""
+        """Return a string field, "" where absent."""
         found = self.strings(number)
         return found[-1] if found else ""
 
     def integer(self, number: int, default: int = 0) -> int:
-        """A varint field."""
+        """Return a varint field."""
         found = self.integers(number, limit=1)
         return found[-1] if found else default
 
@@ -91,17 +91,17 @@ class Message:
         return values
 
     def content(self, number: int) -> memoryview:
-        """A bytes field, empty where absent."""
+        """Return a bytes field, empty where absent."""
         found = _bytes_of(self, number)
         return found[-1] if found else memoryview(b"")
 
     def floating(self, number: int, default: float) -> float:
-        """A float field."""
+        """Return a float field."""
         found = [value for value in _bytes_of(self, number) if len(value) == 4]
         return float(np.frombuffer(found[-1], "<f4")[0]) if found else default
 
     def messages(self, number: int) -> list["Message"]:
-        """Every message of a field; changing one of them changes this message."""
+        """Return every message of a field; changing one of them changes this message."""
         found: list[Message] = []
         for index, entry in enumerate(self.fields):
             if entry[0] != number:
@@ -147,12 +147,12 @@ class Message:
         return parts
 
     def encode(self) -> bytes:
-        """The message as bytes."""
+        """Return the message as bytes."""
         return b"".join(self.chunks())
 
 
 def fields_of(view: memoryview) -> Iterator[Field]:
-    """The fields of one message, in order, without copying them.
+    """Yield the fields of one message, in order, without copying them.
 
     Raises:
         RunFailed: ``user_model``: this is no protocol buffer.
@@ -229,7 +229,7 @@ def _encoded(entry: Field) -> list[bytes | memoryview]:
 
 
 def not_onnx(found: str) -> RunFailed:
-    """The failure of a file that is no ONNX file, or a damaged one.
+    """Return the failure of a file that is no ONNX file, or a damaged one.
 
     Args:
         found: What is wrong, for example "it ends within a field".

@@ -88,7 +88,7 @@ class Preprocessing:
 
 
 def parse_preprocessing(*documents: object) -> Preprocessing:
-    """The schema's documents, later ones over earlier ones.
+    """Return the schema's documents, later ones over earlier ones.
 
     Raises:
         RunFailed: ``user_input``, naming the member.

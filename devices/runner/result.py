@@ -50,7 +50,7 @@ def build_report(
     peak_rss_bytes: Optional[int] = None,
     confinement: Optional[Mapping[str, object]] = None,
 ) -> Report:
-    """The whole report.
+    """Return the whole report.
 
     Args:
         measured: What the child found; whatever it says wins over what is empty here.
@@ -167,7 +167,7 @@ def sha256_of(path: Path) -> str:
 
 
 def now() -> datetime:
-    """The time on the board's clock, UTC."""
+    """Return the time on the board's clock, UTC."""
     return datetime.now(timezone.utc)
 
 

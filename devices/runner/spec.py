@@ -114,7 +114,7 @@ class RunSpec:
 
 
 def task_dir_of(environ: Mapping[str, str]) -> Path:
-    """The folder of artifacts: ``NOMAD_TASK_DIR``, else ``local`` of the working folder."""
+    """Return the folder of artifacts: ``NOMAD_TASK_DIR``, else ``local`` of the working folder."""
     return Path(environ.get("NOMAD_TASK_DIR") or "local").absolute()
 
 
@@ -147,7 +147,7 @@ def take_token(environ: Mapping[str, str]) -> Optional[str]:
 
 
 def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpec:
-    """The run that environment and ``spec.json`` describe.
+    """Return the run that environment and ``spec.json`` describe.
 
     Args:
         token: Of the uploads; see `take_token`.

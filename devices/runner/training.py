@@ -17,7 +17,7 @@ MAX_CURVE = 1000
 
 
 def read_config(given: Optional[Mapping[str, object]], file: Optional[Path]) -> TrainingConfig:
-    """The training configuration: what the job description holds, else the file's content.
+    """Return the training configuration: what the job description holds, else the file's content.
 
     Raises:
         RunFailed: ``user_input``: there is none, it is not JSON, or a member can't be.
@@ -37,7 +37,7 @@ def read_config(given: Optional[Mapping[str, object]], file: Optional[Path]) -> 
 
 
 def parse_config(document: object) -> TrainingConfig:
-    """The configuration, every member checked; an unknown one is refused by name.
+    """Return the configuration, every member checked; an unknown one is refused by name.
 
     Raises:
         RunFailed: ``user_input``.
@@ -79,7 +79,7 @@ def check_losses(result: TrainingResult) -> None:
 
 
 def as_json(result: TrainingResult, config: TrainingConfig) -> Mapping[str, object]:
-    """As the report has it."""
+    """Return the values as the report contains them."""
     return {
         "config": {
             "epochs": config.epochs,

@@ -43,7 +43,7 @@ class Curves:
 
 
 def checked_rows(x: NDArray[np.generic], y: NDArray[np.generic]) -> int:
-    """How many examples there are.
+    """Return how many examples there are.
 
     Raises:
         RunFailed: ``user_input``: x and y don't go together, or hold something else than numbers.
@@ -92,7 +92,7 @@ def with_test_rows(
 
 
 def are_classes(y: NDArray[np.generic]) -> bool:
-    """Whether ``y`` is one class number a row; otherwise it is targets."""
+    """Return whether ``y`` is one class number a row; otherwise it is targets."""
     return y.ndim == 1 and y.dtype.kind in "biu"
 
 

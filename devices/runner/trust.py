@@ -70,7 +70,7 @@ class Verdict:
     interval: Optional[MedianInterval]
 
     def as_json(self) -> Mapping[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         return {
             "verdict": self.verdict,
             "reasons": [{"code": one.code, "sentence": one.sentence} for one in self.reasons],
@@ -87,7 +87,7 @@ def judge(
     loops: int = 1,
     launches: Sequence[float] = (),
 ) -> Verdict:
-    """The verdict on a series of latencies.
+    """Return the verdict on a series of latencies.
 
     Args:
         latencies_ms: Shape (runs,), in the order of the runs.

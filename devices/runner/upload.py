@@ -123,7 +123,7 @@ class Uploader:
 
 
 def authorization(token: Optional[str]) -> Mapping[str, str]:
-    """The header that proves that we may."""
+    """Return the header that proves that we may."""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

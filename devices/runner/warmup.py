@@ -65,7 +65,7 @@ class WarmUp:
     rule: str = RULE
 
     def as_json(self) -> Mapping[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         return {
             "settled": self.settled,
             "runs": self.runs,

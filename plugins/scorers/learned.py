@@ -79,7 +79,7 @@ def shipped(name: str) -> LearnedScorer:
 
 
 def load_learned(manifest: Path) -> LearnedScorer:
-    """The scorer of one manifest.
+    """Return the scorer of one manifest.
 
     Raises:
         ConfigError: It can't be used, and why.

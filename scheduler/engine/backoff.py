@@ -48,7 +48,7 @@ class Backoff:
             self._failing = {each: at for each, at in self._failing.items() if each != key}
 
     def waits(self, key: str, now_s: float) -> bool:
-        """Whether it failed and is not due yet."""
+        """Return whether it failed and is not due yet."""
         failing = self._failing.get(key)
         return failing is not None and now_s < failing.due_s
 
@@ -58,7 +58,7 @@ class Backoff:
             self._failing = {key: each for key, each in self._failing.items() if key in keys}
 
     def reasons(self) -> Mapping[str, str]:
-        """Why each failed last, by key. Any thread."""
+        """Return why each failed last, by key. Any thread."""
         return {key: each.reason for key, each in self._failing.items()}
 
     def __contains__(self, key: str) -> bool:

@@ -389,7 +389,7 @@ class Dispatcher:
     def _job(
         self, benchmark: Benchmark, attempt: Attempt
     ) -> tuple[NomadJob, Sequence[DownloadGrant]]:
-        """The job of an attempt, and the downloads that it needs."""
+        """Return the job of an attempt, and the downloads that it needs."""
         spec = json.dumps(
             spec_of(benchmark, attempt, self._settings, self._limits), allow_nan=False
         ).encode()

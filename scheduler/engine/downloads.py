@@ -48,7 +48,7 @@ class DownloadQueue:
             return found
 
     def has_next(self) -> bool:
-        """Whether there is a download whose user has a place."""
+        """Return whether there is a download whose user has a place."""
         with self._changed:
             return self._first() is not None
 

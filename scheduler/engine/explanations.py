@@ -55,7 +55,7 @@ class Explanations:
         self._last: tuple[int, CycleResult] | None = None
 
     def of(self, benchmark_id: str) -> Explanation:
-        """The newest of a benchmark.
+        """Return the newest of a benchmark.
 
         Raises:
             NotFound: No cycle has considered it yet.
@@ -67,7 +67,7 @@ class Explanations:
             return self._result(seq).explanation(benchmark_id)
 
     def _result(self, seq: int) -> CycleResult:
-        """A recorded cycle; whoever asks holds the lock."""
+        """Return a recorded cycle; whoever asks holds the lock."""
         if self._last is None or self._last[0] != seq:
             with self._store.read() as uow:
                 record = uow.cycles.get(seq)
@@ -140,7 +140,7 @@ class Explanations:
         )
 
     def _waiting_in(self, benchmark_id: str, since: int) -> Decisions | None:
-        """The newest cycle that left it waiting, from the one that explains it on."""
+        """Return the newest cycle that left it waiting, from the one that explains it on."""
         latest = self._latest()
         if latest is not None and _waits(latest.decided, benchmark_id):
             return latest.decided
@@ -155,7 +155,7 @@ class Explanations:
 
 
 def _waits(decided: Decisions, benchmark_id: str) -> bool:
-    """Whether the cycle decided it, and gave it no board."""
+    """Return whether the cycle decided it, and gave it no board."""
     job = decided.row_of_id.get(benchmark_id)
     if job is None or decided.placed(job):
         return False

@@ -68,7 +68,7 @@ class Forecaster:
         return took_s
 
     def of(self, benchmark_id: str) -> Forecast | None:
-        """The newest of a benchmark; None where there is none."""
+        """Return the newest of a benchmark; None where there is none."""
         return self.latest.by_id.get(benchmark_id)
 
     def _compare_ended(self, live: set[str]) -> None:

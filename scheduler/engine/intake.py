@@ -183,7 +183,7 @@ def _fetched(
     pause: Callable[[float], object],
     cancelled: Callable[[], bool],
 ) -> BenchmarkFile | Failure:
-    """The file with its content known, or why it can't be had.
+    """Return the file with its content known, or why it can't be had.
 
     Raises:
         Cancelled: The benchmark has ended, or the server stops.
@@ -389,7 +389,7 @@ def _fire_one(
 
 
 def _last_that_waits(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
-    """The last benchmark of a schedule, if it has not started yet."""
+    """Return the last benchmark of a schedule, if it has not started yet."""
     if schedule.last_benchmark_id is None:
         return None
     try:

@@ -534,7 +534,7 @@ def _log_board(uow: UnitOfWork, attempt: Attempt, before: str | None, now: datet
 
 
 def is_tick(attempt: Attempt, phase: str) -> bool:
-    """Whether a report of this phase changes nothing of the attempt but its progress."""
+    """Return whether a report of this phase changes nothing of the attempt but its progress."""
     return (
         attempt.state is AttemptState.RUNNING
         and attempt.phase == phase

@@ -227,7 +227,7 @@ class Notifier:
         return not trouble
 
     def _sent(self, hook: Webhook, body: bytes) -> str:
-        """Why it could not be sent; "" when it was."""
+        """Return why it could not be sent; "" when it was."""
         try:
             failpoint("webhook:before")
             status = self._post.post(

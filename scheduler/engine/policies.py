@@ -80,7 +80,7 @@ class Policies:
         self.configured = other.configured
 
     def check(self, text: str, source: str) -> Policy:
-        """A policy that could be activated.
+        """Return a policy that could be activated.
 
         Raises:
             ConfigError: It can't be read, or a plugin is not installed; every mistake.
@@ -97,7 +97,7 @@ class Policies:
         return policy
 
     def known(self, uow: UnitOfWork) -> Mapping[tuple[str, int], NamedPolicy]:
-        """All that go by a name and a version, sorted; what we bring counts as it is now."""
+        """Return all that go by a name and a version, sorted; what we bring counts as it is now."""
         found = {
             (each.name, each.version): NamedPolicy(
                 name=each.name,

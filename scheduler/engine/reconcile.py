@@ -126,7 +126,7 @@ class Reconciler:
         self._stopwatches: Stopwatches[tuple[str, str]] = Stopwatches(clock)
 
     def failing(self) -> Mapping[str, str]:
-        """Why the last repair of an attempt failed, by job id. Any thread."""
+        """Return why the last repair of an attempt failed, by job id. Any thread."""
         return self._failing.reasons()
 
     def run(
@@ -234,7 +234,7 @@ class Reconciler:
     def _states(
         self, job_ids: Sequence[str]
     ) -> tuple[Mapping[str, JobState], Mapping[str, Exception]]:
-        """What the cluster says of these jobs; and why of some it can't be read.
+        """Return what the cluster says of these jobs; and why of some it can't be read.
 
         Raises:
             ClusterUnreachable: Nothing is known.
@@ -478,7 +478,7 @@ class Reconciler:
         self._cluster.stop(attempt.job_id)  # nothing of it is left behind, were it its secrets
 
     def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, job: JobState) -> Failure | None:
-        """Why a job that has not ended has to; None: let it go on."""
+        """Return why a job that has not ended has to; None: let it go on."""
         if attempt.stopping is not None:
             return attempt.stopping
         if benchmark.status is Status.COMPLETED:
@@ -545,7 +545,7 @@ class Reconciler:
     def _start_overdue(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState
     ) -> Failure | None:
-        """Why a job that the cluster has not started in its grace time is taken back."""
+        """Return why a job that the cluster has not started in its grace time is taken back."""
         if attempt.state is not AttemptState.QUEUED:
             return None
         placed = job.target_uid is not None  # it is set up there, and downloads its files

@@ -112,7 +112,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
 def compare_with_shadow(
     record: CycleRecord, shadow: CycleRecord, registry: Registry
 ) -> CycleComparison:
-    """What a shadow decided in the same cycle.
+    """Return what a shadow decided in the same cycle.
 
     Args:
         record: The cycle as it was acted upon.

@@ -66,7 +66,7 @@ _BOARD_FAILED = frozenset(
 
 
 def policy_key(policy: Policy) -> str:
-    """What is learned belongs to one version of one policy: ``default/1``."""
+    """Return the key of what is learned under one version of a policy: ``default/1``."""
     return f"{policy.name}/{policy.version}"
 
 
@@ -267,7 +267,7 @@ def _expected_s(result: CycleResult, row: int) -> float | None:
 
 
 def _faults(result: CycleResult) -> Mapping[str, Fault]:
-    """The first of each scorer of the policy."""
+    """Return the first of each scorer of the policy."""
     names = {weighted.scorer.name for weighted in result.decided.plugins.scorers}
     found: dict[str, Fault] = {}
     for fault in (*result.faults, *result.overruns):

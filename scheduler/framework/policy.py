@@ -183,7 +183,7 @@ def built_in_policies() -> tuple[str, ...]:
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """A policy that Edgeyard brings, by name, or one from a TOML file.
+    """Return a policy that Edgeyard brings, by name, or one from a TOML file.
 
     Raises:
         ConfigError: There is no such policy, or it is wrong; every mistake with its place.
@@ -192,7 +192,7 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def read_policy(name_or_path: str) -> str:
-    """The TOML of a policy that Edgeyard brings, by name, of a baseline, or of a file.
+    """Return the TOML of a policy that Edgeyard brings, by name, of a baseline, or of a file.
 
     Raises:
         ConfigError: There is no such policy.
@@ -212,7 +212,7 @@ def read_policy(name_or_path: str) -> str:
 
 
 def parse_policy(text: str, *, source: str = "policy") -> Policy:
-    """A policy from TOML.
+    """Return a policy from TOML.
 
     Raises:
         ConfigError: Every mistake with its place.

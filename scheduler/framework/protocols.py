@@ -44,7 +44,7 @@ class QueuePolicy(Protocol):
         ...
 
     def reason(self, queue: Queue, job: int) -> str:
-        """What put this one where it is, in words."""
+        """Return why a benchmark has its place in the queue, in words."""
         ...
 
 
@@ -87,7 +87,7 @@ class Filter(Protocol):
         ...
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """What is wrong with the board for the class, to go after its name.
+        """Return what is wrong with the board for the class, to go after its name.
 
         For instance "is offline (its host pi-1 is down)". Asked only for pairs that were refused.
         The same state gives the same words: no clock times that pass, no ages.
@@ -116,7 +116,7 @@ class Ledger(Protocol):
     """
 
     def refusal(self, job: int) -> WaitReason | None:
-        """Why this benchmark gets no board in this cycle, whichever is free; None: it may.
+        """Return why this benchmark gets no board in this cycle, whichever is free; None: it may.
 
         The same state gives the same words: no clock times that pass, no ages.
         """
@@ -132,7 +132,7 @@ class UserFilter(Filter, Protocol):
     """A filter that also bounds users: what one gets in a cycle counts for the next."""
 
     def ledger(self, batch: Batch) -> Ledger | None:
-        """A new one for each cycle; None where nobody is bounded."""
+        """Return a new ledger for each cycle; None where the filter bounds no user."""
         ...
 
 
@@ -189,7 +189,7 @@ class DiagnosticScorer(Scorer, Protocol):
     """A scorer that returns diagnostics with its scores: an optimality gap, what it planned."""
 
     def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """What `score` gives, and figures by name (``gap``, ``seconds``, ...); no decision
+        """Return what `score` gives, and figures by name (``gap``, ``seconds``, ...); no decision
         depends on these."""
         ...
 
@@ -226,7 +226,7 @@ class Evaluator(Protocol):
     def evaluate(
         self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
-        """A reward in [0, 1] for each scorer that could be rated, by name."""
+        """Return a reward in [0, 1] for each scorer that could be rated, by name."""
         ...
 
 

@@ -158,7 +158,7 @@ class Registry:
         return tuple(sorted(name for each, name in self._factories if each is kind))
 
     def resolve(self, policy: Policy) -> Plugins:
-        """The plugins that the policy names.
+        """Return the plugins that the policy names.
 
         Raises:
             ConfigError: A name is unknown, or its plugin can't be made; all of them.

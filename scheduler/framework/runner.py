@@ -161,7 +161,7 @@ class PluginRunner:
         return self._run(CallKind.ADMIT, plugin.name, lambda: plugin.admit(batch), check)
 
     def ledger(self, plugin: UserFilter, batch: Batch) -> Ledger | None:
-        """The filter's ledger of this cycle; one that stops everybody when it failed."""
+        """Return the filter's ledger of this cycle; one that stops everybody when it failed."""
         failed = len(self.faults)
         ledger = self._run(
             CallKind.LEDGER, plugin.name, lambda: plugin.ledger(batch), lambda _: None
@@ -173,7 +173,7 @@ class PluginRunner:
     def score(
         self, weighted: WeightedScorer, weight: float, batch: Batch, pairs: Pairs
     ) -> Proposal | None:
-        """The scorer's answer; None when it failed."""
+        """Return the scorer's answer; None when it failed."""
 
         def check(scores: NDArray[np.float32]) -> None:
             _shaped(scores, (len(pairs),), "f")
@@ -270,7 +270,7 @@ class PluginRunner:
         return {**prior, **weights} if found is None else found
 
     def words(self, name: str, call: Callable[[], str], otherwise: str) -> str:
-        """A plugin's words; ``otherwise`` when it failed or has none."""
+        """Return a plugin's words; ``otherwise`` when it failed or has none."""
 
         def check(text: str) -> None:
             if not isinstance(text, str):

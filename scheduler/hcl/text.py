@@ -34,7 +34,7 @@ _NOT_IN_QUOTES = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def hcl_string(value: str) -> str:
-    """A string as an HCL literal, quotes included, that can't be talked into anything.
+    """Return a string as an HCL literal, quotes included, that can't be talked into anything.
 
     Interpolations that are ours (``${NOMAD_ALLOC_ID}``, ``${node.unique.id}``,
     ``${device.attr...}``) pass when they are the whole value; any other ``${`` and ``%{`` is text.
@@ -74,7 +74,7 @@ def hcl_name(value: str) -> str:
 
 
 def unescaped(source: str) -> str:
-    """The value of the literal part of a quoted string, given as it stands in the text.
+    """Return the value of the literal part of a quoted string, given as it stands in the text.
 
     Raises:
         HclError: A raw control character, or an escape that HCL does not have.

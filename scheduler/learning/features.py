@@ -198,7 +198,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def known(name: str) -> bool:
-    """Whether a model can ask for this input."""
+    """Return whether a model can ask for this input."""
     return name.removesuffix("?") in COLUMNS
 
 
@@ -251,7 +251,7 @@ def raw(batch: Batch, rows: Rows, boards: Rows, columns: Sequence[str]) -> Mappi
 
 
 def normalise(values: Mapping[str, Floats], inputs: Sequence[Input]) -> NDArray[np.float32]:
-    """What `Encoder` makes of the values of `raw`; shape (pairs, inputs)."""
+    """Return what `Encoder` makes of the values of `raw`; shape (pairs, inputs)."""
     columns = [_normalised(values[each.column.removesuffix("?")], each) for each in inputs]
     return np.stack(columns, axis=1)
 
@@ -264,7 +264,7 @@ def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
 
 
 def features_page() -> str:
-    """The columns as Markdown, for the reference."""
+    """Return the columns as Markdown, for the reference."""
     lines = [
         "# Columns for models",
         "",

@@ -72,7 +72,7 @@ class Manifest:
 
 
 def parse_manifest(text: str, source: str = "manifest") -> Manifest:
-    """A manifest from TOML.
+    """Return a manifest from TOML.
 
     Raises:
         ConfigError: Every mistake with its place.

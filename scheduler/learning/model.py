@@ -37,7 +37,7 @@ class Model:
     def predict(
         self, batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]
     ) -> NDArray[np.float32]:
-        """The model's numbers.
+        """Return the model's numbers.
 
         Args:
             batch: The batch.
@@ -85,7 +85,7 @@ def load_model(manifest_path: Path) -> Model:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest from its file.
+    """Return a manifest from its file.
 
     Raises:
         ConfigError: Every mistake with its place.

@@ -91,7 +91,7 @@ class PastRunColumns:
 
 
 def past_run(outcome: Outcome) -> PastRun:
-    """What the history keeps of an outcome."""
+    """Return what the history keeps of an outcome."""
     return PastRun(
         benchmark_id=outcome.benchmark_id,
         user_id=outcome.user_id,
@@ -255,7 +255,7 @@ class History(Sequence[PastRun]):
         return self._derived[make]  # type: ignore[return-value]  # of what `make` returned
 
     def __getstate__(self) -> tuple[_Names, _Columns]:
-        """What is derived is made again where it is needed."""
+        """Return the state without what is derived: that is made again where it is needed."""
         return self.names, self.columns
 
     def __setstate__(self, state: tuple[_Names, _Columns]) -> None:

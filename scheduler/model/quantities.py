@@ -46,7 +46,7 @@ def duration_s(value: object) -> float:
 
 
 def ratio(value: object) -> float:
-    """The share that ``"2 %"``, ``"2%"`` or ``0.02`` states.
+    """Return the share that ``"2 %"``, ``"2%"`` or ``0.02`` states.
 
     Raises:
         ValueError: It is no share; the message says so.

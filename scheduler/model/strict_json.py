@@ -105,7 +105,7 @@ def time_to_json(time: datetime | None) -> str | None:
 
 
 def time_from_json(text: str) -> datetime:
-    """The time that RFC 3339 text states, in UTC.
+    """Return the time that RFC 3339 text states, in UTC.
 
     Raises:
         ValueError: It is none, or has no zone.

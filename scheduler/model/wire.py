@@ -99,7 +99,7 @@ def deadline_of(body: str) -> datetime | None:
 
 
 def description_from_json(data: Mapping[str, object]) -> JobDescription:
-    """The reverse of `description_to_json`; fields that are absent get their defaults.
+    """Return a stored job description; fields that are absent get their defaults.
 
     For what `description_to_json` wrote; what users send is checked in ``benchmark_api``.
     """

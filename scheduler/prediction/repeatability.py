@@ -225,7 +225,7 @@ def _factor(half_width: float) -> float | None:
 
 
 def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:
-    """The variance between the runs of a series; None where nothing repeats."""
+    """Return the variance between the runs of a series; None where nothing repeats."""
     count = len(series)
     if count < 2:
         return None

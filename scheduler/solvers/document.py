@@ -131,7 +131,7 @@ class Document:
 
 
 def document_from_json(data: Mapping[str, object]) -> Document:
-    """A document from JSON that fits `DOCUMENT_SCHEMA`.
+    """Return a document from JSON that fits `DOCUMENT_SCHEMA`.
 
     Raises:
         ValueError: It doesn't, or an index points nowhere.
@@ -211,7 +211,7 @@ def no_plan(document: Document) -> Plan:
 
 
 def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
-    """A plan of anybody's, checked against what it plans.
+    """Return a plan of anybody's, checked against what it plans.
 
     Raises:
         ValueError: It is no plan, or uses a pair that is not allowed, or a board twice at a time.

@@ -11,7 +11,7 @@ from edgeyard.scheduler.solvers.document import Document, Plan
 
 
 def greedy(document: Document, solver_s: float = 0.0) -> Plan:
-    """Each job, one after the other, to the board on which it ends first.
+    """Plan each job, one after the other, on the board on which it ends first.
 
     The order is the shortest run first for *completion*, the nearest deadline first for
     *deadlines*, where who would be late isn't planned. For *fairness* as many as can start now.

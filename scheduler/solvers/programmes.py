@@ -60,7 +60,7 @@ class _Choice:
 
 
 def solve(document: Document, limits: Limits) -> Plan:
-    """The best plan that was found.
+    """Return the best plan that was found.
 
     Args:
         document: Its objective says which programme.

@@ -62,7 +62,7 @@ class SolverResult:
 
 
 def ready(solver: str) -> str:
-    """What keeps the solver from being used; "" where nothing does.
+    """Return what keeps the solver from being used; "" where nothing does.
 
     Loads what solving takes, which is slow once: called when a scorer is made, not in a cycle.
     """

@@ -32,7 +32,7 @@ class Window:
 
 
 def window_of(batch: Batch, pairs: Pairs, objective: str, jobs: int, cells: int) -> Window:
-    """The first benchmarks of the queue that have a free board, as a document.
+    """Return the first benchmarks of the queue that have a free board, as a document.
 
     Jobs and boards are in an order that depends on the seed and on what they are, not on how they
     were handed in: of plans that are equally good a solver's choice depends on it.
@@ -81,7 +81,7 @@ def window_of(batch: Batch, pairs: Pairs, objective: str, jobs: int, cells: int)
 
 
 def plan_scores(window: Window, plan: Plan, pairs: Pairs) -> NDArray[np.float32]:
-    """A plan as scores; see `edgeyard.plugins.scorers.ilp.Ilp`.
+    """Return a plan as scores; see `edgeyard.plugins.scorers.ilp.Ilp`.
 
     Returns:
         Shape (pairs,).
@@ -119,7 +119,7 @@ def _deadline_s(batch: Batch, row: int) -> float:
 
 
 def _what(batch: Batch, job: int) -> tuple[str, ...]:
-    """What a benchmark is, for an order that does not depend on its place."""
+    """Return what a benchmark is, for an order that does not depend on its place."""
     row = int(batch.class_of_job[job])
     kind = batch.kinds[row]
     return (

@@ -359,7 +359,7 @@ def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[An
 
 
 def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
-    """All but the status."""
+    """Return all but the status."""
     wanted = {
         benchmarks.c.user_id: which.user_id,
         benchmarks.c.family: which.family,

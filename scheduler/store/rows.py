@@ -158,7 +158,7 @@ def outcome_of(row: Row) -> Outcome:
 
 
 def repeated_number_of(row: Row) -> RepeatedNumber:
-    """A comparable number of a row of ``outcomes``."""
+    """Return a comparable number of a row of ``outcomes``."""
     r = cast("Mapping[str, Any]", row)
     return RepeatedNumber(
         benchmark_id=r["benchmark_id"],

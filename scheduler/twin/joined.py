@@ -171,7 +171,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def _same(one: Host | None, other: Host | None) -> bool:
-    """Whether two answers say the same of a host, its boards aside."""
+    """Return whether two answers say the same of a host, its boards aside."""
     return (
         one is not None
         and other is not None
@@ -245,7 +245,7 @@ def view_of(
     *,
     used_outside: bool = False,
 ) -> BoardView:
-    """A board as it is now: drained, held by an attempt, or as its host says.
+    """Return a board as it is now: drained, held by an attempt, or as its host says.
 
     Args:
         board: Limited to what the inventory grants.
@@ -295,7 +295,7 @@ def view_of(
 
 
 def _stricter(stated: Board, seen: Board) -> Board:
-    """The reported board, limited to what the inventory grants it.
+    """Return the reported board, limited to what the inventory grants it.
 
     Of which machine it is a slice, and with whom it shares cores, Nomad does not report.
     """

@@ -82,7 +82,7 @@ class InvalidInput(EdgeyardError):
 
     @classmethod
     def at(cls, pointer: str, reason: str, accepted: str = "") -> "InvalidInput":
-        """The common case: one field is wrong."""
+        """Return the error for one wrong field, which is the common case."""
         return cls([FieldError(pointer, reason, accepted)])
 
 

@@ -496,7 +496,7 @@ def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.
 
 
 def _visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
-    """The benchmark, if the caller may see it and did not delete it. Raises NotFound."""
+    """Return the benchmark, if the caller may see it and did not delete it. Raises NotFound."""
     benchmark = visible(uow, benchmark_id, caller)
     if uow.benchmarks.deleted(benchmark_id):
         raise NotFound("benchmark", benchmark_id)

@@ -21,7 +21,7 @@ MODEL_SUFFIXES = frozenset(suffix for _, _, suffixes in ENGINES.values() for suf
 
 
 def boards(services: Services) -> list[Board]:
-    """All boards that may be used."""
+    """Return all boards that may be used."""
     expected, others = services.usable_boards()
     return [*expected, *others]
 
@@ -63,7 +63,7 @@ def registered(found: Sequence[Registration]) -> dict[str, JsonObject]:
 
 
 def configurations(services: Services, *, full: bool) -> JsonObject:
-    """What can be asked for: families with their engines, and engines with their parameters.
+    """Return what can be asked for: families with their engines, and engines with their parameters.
 
     Args:
         services: Of the app.

@@ -515,7 +515,7 @@ def _unregistered(
 
 
 def _owned(uow: UnitOfWork, kind: RegistrationKind, name: str, caller: Caller) -> Registration:
-    """What was registered, if the caller may change it. Raises NotFound, Forbidden."""
+    """Return what was registered, if the caller may change it. Raises NotFound, Forbidden."""
     found = uow.registrations.get(kind, name)
     if caller.may_see(found.user_id):
         return found

@@ -58,7 +58,7 @@ _NAMES = {
 
 
 def as_client(error: InvalidInput) -> InvalidInput:
-    """The same error with the names that the client's user knows."""
+    """Return the same error with the names that the client's user knows."""
     return InvalidInput([_renamed(each) for each in error.errors])
 
 
@@ -79,7 +79,7 @@ def _renamed(error: FieldError) -> FieldError:
 def description_of(
     fields: Mapping[str, str], benchmark_type: str, offer: Offer
 ) -> dict[str, object]:
-    """The job description of a submission's form, without its files.
+    """Return the job description of a submission's form, without its files.
 
     Args:
         fields: Of the form.
@@ -163,7 +163,7 @@ def _target_uids(text: str | None, device: str, known: Collection[str]) -> str:
 
 
 def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
-    """An on-device training configuration: ours, and what the client says of its four files.
+    """Return an on-device training configuration: ours, and what the client says of its four files.
 
     Raises:
         InvalidInput: It is no configuration, or holds what can't be mapped.
@@ -230,7 +230,7 @@ def state(benchmark: Benchmark) -> shapes.State:
 
 
 def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> JsonObject:
-    """A report with the platform's keys, misspelt ones too; what is not known is null.
+    """Return a report with the platform's keys, misspelt ones too; what is not known is null.
 
     Times are in seconds, shares of memory and CPU in per cent, accuracies from 0 to 1;
     ``edgeyard`` holds our own report.
@@ -306,7 +306,7 @@ def _values(file: Path | None) -> list[float] | None:
 
 
 def _curve(values: object) -> JsonObject | None:
-    """A curve with its extremes, as the platform's training report has it."""
+    """Return a curve with its extremes, as the platform's training report has it."""
     if not isinstance(values, list) or not values:
         return None
     numbers = [value for value in values if isinstance(value, int | float)]
@@ -325,7 +325,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def error_log(benchmark: Benchmark, failures: Sequence[str]) -> str:
-    """What went wrong, a line each; "" where nothing did."""
+    """Return what went wrong, a line each; "" where nothing did."""
     lines = list(failures)
     if benchmark.failure is not None:
         lines.append(f"{benchmark.failure.category.value}: {benchmark.failure.sentence}")
@@ -335,5 +335,5 @@ def error_log(benchmark: Benchmark, failures: Sequence[str]) -> str:
 
 
 def text_of(value: object) -> str:
-    """A parameter's default as text: the client measures its length."""
+    """Return a parameter's default as text: the client measures its length."""
     return value if isinstance(value, str) else json.dumps(value)

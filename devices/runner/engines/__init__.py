@@ -20,7 +20,7 @@ those of a full installation takes 60 ms, and no other package can take these na
 
 
 def find(name: str) -> Engine:
-    """The engine of that name: one of ours, or an installed package's entry point.
+    """Return the engine of that name: one of ours, or an installed package's entry point.
 
     An entry point of the group ``edgeyard.engines`` names a class without arguments, or a function
     that returns an `Engine`.

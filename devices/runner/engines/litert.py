@@ -51,7 +51,7 @@ class Options:
 
 
 def read_model(model: Path) -> bytes:
-    """The file's content.
+    """Return the file's content.
 
     Raises:
         RunFailed: ``user_model``: empty, over the format's limit, or no tflite file.
@@ -72,7 +72,7 @@ def read_model(model: Path) -> bytes:
 
 
 def interpreter_of(content: bytes, options: Options) -> Any:
-    """An interpreter of ai-edge-litert with the model loaded.
+    """Return an interpreter of ai-edge-litert with the model loaded.
 
     Raises:
         RunFailed: ``engine_unsupported`` where the package is missing; ``user_model``.
@@ -99,7 +99,7 @@ def interpreter_of(content: bytes, options: Options) -> Any:
 
 
 def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
-    """What a call into LiteRT returns, its errors as ours.
+    """Return what a call into LiteRT returns, its errors as ours.
 
     Raises:
         RunFailed: ``out_of_memory`` or ``user_model``.
@@ -116,5 +116,5 @@ def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
 
 
 def bad_parameter(name: str, reason: str) -> RunFailed:
-    """The failure of a parameter that can't be."""
+    """Return the failure of a parameter that can't be."""
     return RunFailed("user_input", f"parameter {name!r} {reason}")

@@ -61,7 +61,7 @@ def profile(
 
 
 def runs_of(events: List[Dict[str, Any]]) -> List[LayerRun]:
-    """The runs in the events of onnxruntime's profile, each with its layers."""
+    """Return the runs in the events of onnxruntime's profile, each with its layers."""
     spans = sorted(
         (float(each["ts"]), float(each["dur"]))
         for each in events

@@ -121,7 +121,7 @@ def train(
 
 
 def fitted(x: NDArray[np.generic], inputs: Iterable[TensorSpec]) -> dict[str, NDArray[np.generic]]:
-    """The examples as the model's only input takes them.
+    """Return the examples as the model's only input takes them.
 
     Raises:
         RunFailed: ``user_model``: several inputs; ``user_input``: another shape or kind of number.

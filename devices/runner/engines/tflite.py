@@ -66,7 +66,7 @@ class TfliteEngine:
 
 
 def session_of(interpreter: Any, options: Options) -> Session:
-    """A session of one signature, or of the main graph where there is none to choose.
+    """Return a session of one signature, or of the main graph where there is none to choose.
 
     Raises:
         RunFailed: ``user_input``: no such signature.

@@ -153,7 +153,7 @@ class _Network:
         self._infer_batch = _fixed(infer_inputs[self._infer_x])
 
     def fitted(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The data in the types that ``train`` takes.
+        """Return the data in the types that ``train`` takes.
 
         Raises:
             RunFailed: ``user_input``: another shape, or kind of number.
@@ -181,7 +181,7 @@ class _Network:
         return float(np.ravel(found)[0])
 
     def infer_rows(self, x: Array) -> NDArray[np.floating]:
-        """What ``infer`` answers, shape (rows, n)."""
+        """Return what ``infer`` answers, shape (rows, n)."""
         size = self._infer_batch or _ROWS_A_RUN
         parts = []
         for begin in range(0, len(x), size):
@@ -208,7 +208,7 @@ class _Network:
         return judge(outputs, y)
 
     def variables(self) -> dict[str, Array]:
-        """Every variable's value now, by label."""
+        """Return every variable's value now, by label."""
         found: dict[str, Array] = translated("read the variables of", self._variables)
         return found
 
@@ -225,7 +225,7 @@ def _runner(interpreter: Any, name: str) -> Any:
 
 
 def _only(details: Mapping[str, Any], preferred: str, signature: str) -> str:
-    """The input or output of that name, or the only one there is."""
+    """Return the input or output of that name, or the only one there is."""
     if preferred in details:
         return preferred
     if len(details) != 1:

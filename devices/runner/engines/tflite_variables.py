@@ -84,7 +84,7 @@ class TrainableFile:
             )
 
     def readable(self) -> bytes:
-        """The model with the signature `READ_SIGNATURE`, whose outputs are the labels."""
+        """Return the model with the signature `READ_SIGNATURE`, whose outputs are the labels."""
         from ai_edge_litert import schema_py_generated as schema
 
         try:

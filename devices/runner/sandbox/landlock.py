@@ -27,7 +27,7 @@ _SCOPES, SIGNALS_SINCE = 0b11, 6
 
 
 def version() -> int:
-    """The kernel's version of Landlock; 0 where it has none."""
+    """Return the kernel's version of Landlock; 0 where it has none."""
     found: int = _call(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     return max(0, found)
 

@@ -100,7 +100,7 @@ class Plan:
         return self.sufficient and "system_calls" not in self.open
 
     def as_json(self) -> Dict[str, object]:
-        """As the report has it."""
+        """Return the values as the report contains them."""
         return {"method": self.method, "user": self.user, "not_confined": list(self.open)}
 
     def sentence(self) -> str:
@@ -129,7 +129,7 @@ def plan_for(
     ram_bytes: Optional[int] = None,
     storage_bytes: Optional[int] = None,
 ) -> Plan:
-    """The best that this machine can do, tried out.
+    """Return the best that this machine can do, tried out.
 
     Args:
         inputs: Files that the run reads.
@@ -191,7 +191,7 @@ def plan_for(
 def _bubblewrap(
     readable: Sequence[str], devices: Sequence[str], scratch: int
 ) -> Tuple[Optional[List[str]], str]:
-    """The words before the program, or why it can't be."""
+    """Return the words before the program, or why it can't be."""
     program = shutil.which("bwrap")
     if program is None:
         return None, "bubblewrap is not installed"
@@ -285,7 +285,7 @@ def _scratch_bytes(storage_bytes: Optional[int]) -> int:
 
 
 def _own_uid() -> Optional[int]:
-    """A user that nobody else is now; None where we may not become another one."""
+    """Return a user that nobody else is now; None where we may not become another one."""
     if os.geteuid() != 0:
         return None
     wanted = _UIDS_FROM + os.getpid()

@@ -64,7 +64,7 @@ class _Compare(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether libseccomp is installed here."""
+    """Return whether libseccomp is installed here."""
     return _library() is not None
 
 

@@ -254,7 +254,7 @@ def _watch(
 
 
 def _pidfd(pid: Optional[int]) -> Optional[int]:
-    """A descriptor that becomes readable when the process ends; None where there is none.
+    """Return a descriptor that becomes readable when the process ends; None where there is none.
 
     PR_SET_PDEATHSIG would not do for our own parent: it fires when the *thread* that started us
     ends, and servers start tasks from threads that come and go.

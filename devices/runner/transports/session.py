@@ -110,7 +110,7 @@ class Link:
                 until = time.monotonic() + STALLED_S
 
     def line(self, patience_s: float) -> bytes:
-        """The next line that the board says; raises as `send`."""
+        """Return the next line that the board says; raises as `send`."""
         until = time.monotonic() + patience_s
         while b"\n" not in self._heard:
             if len(self._heard) > _MAX_LINE:
@@ -182,7 +182,7 @@ class Link:
         self._on_output(data)
 
     def _lost(self) -> RunFailed:
-        """What the end of the session means."""
+        """Return what the end of the session means."""
         try:
             status = self._session.wait(5.0)
         except subprocess.TimeoutExpired:

@@ -111,7 +111,7 @@ def _parcel(spec: RunSpec, environ: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _artifacts(spec: RunSpec) -> List[Path]:
-    """The files that the run needs, and no other of the task's folder."""
+    """Return the files that the run needs, and no other of the task's folder."""
     names = [spec.model.filename, *(file.filename for file in spec.datasets)]
     if spec.odt_config is None and spec.odt_config_filename:
         names.append(Path(spec.odt_config_filename).name)
@@ -129,7 +129,7 @@ def _document(spec: RunSpec) -> bytes:
 
 
 def _program() -> bytes:
-    """The runner as one file: ourselves, where we are that file."""
+    """Return the runner as one file: ourselves, where we are that file."""
     home = Path(edgeyard.__file__).parents[1]
     if home.is_file():
         return home.read_bytes()

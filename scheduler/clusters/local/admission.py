@@ -185,7 +185,7 @@ def _starts_at(job: NomadJob) -> datetime | None:
 
 
 def _inside(job: NomadJob, destination: str, folder: str) -> PurePosixPath:
-    """A path that can't lead out of the task's folder, nor into another part of it."""
+    """Return a path that can't lead out of the task's folder, nor into another part of it."""
     path = PurePosixPath(destination)
     parts = path.parts
     hostile = "\0" in destination or "\\" in destination or "${" in destination

@@ -36,7 +36,7 @@ class MachineLoad:
         self._report: LoadReport | None = None
 
     def look(self) -> LoadReport | None:
-        """The newest load; None where the kernel does not report it, or not yet."""
+        """Return the newest load; None where the kernel does not report it, or not yet."""
         with self._lock:
             now = self._now()
             if not timedelta(0) <= now - self._at < LOOK_EVERY:  # the clock may have been set

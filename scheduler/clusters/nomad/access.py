@@ -53,7 +53,7 @@ class NomadAccess:
     timeout_s: float = 10.0
 
     def tls(self) -> ssl.SSLContext | bool:
-        """How to check Nomad's certificate, and what to show of our own.
+        """Return how to check Nomad's certificate, and what to show of our own.
 
         Raises:
             ConfigError: A file of certificates can't be used.
@@ -77,7 +77,7 @@ class NomadAccess:
 
 
 def no_answer(error: Exception) -> str:
-    """Why a call was not answered, in words; what TLS says names the setting."""
+    """Return why a call was not answered, in words; what TLS says names the setting."""
     text = str(error)
     lowered = text.lower()
     if "certificate verify failed" in lowered:

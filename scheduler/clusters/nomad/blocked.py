@@ -29,7 +29,7 @@ class BoardMatcher:
         self._attributes: dict[str, dict[str, AttributeValue]] = {}
 
     def why_not(self, conditions: tuple[Condition, ...]) -> str:
-        """Why no board is there for a job; "" where the boards are not the reason."""
+        """Return why no board is there for a job; "" where the boards are not the reason."""
         if conditions not in self._reasons:
             self._reasons[conditions] = self._why_not(conditions)
         return self._reasons[conditions]
@@ -70,7 +70,7 @@ def _of_idle(condition: Condition) -> bool:
 
 
 def conditions_of(job: Json) -> tuple[Condition, ...]:
-    """What a job demands of its board, as Nomad shows the job."""
+    """Return what a job demands of its board, as Nomad shows the job."""
     found = []
     for group in _list(job, "TaskGroups"):
         for task in _list(group, "Tasks"):

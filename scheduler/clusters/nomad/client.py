@@ -228,7 +228,7 @@ class NomadClient:
         )
 
     def jobs(self, prefix: str) -> Sequence[Json]:
-        """All jobs whose id begins so, children of periodic ones among them."""
+        """Return all jobs whose id begins so, children of periodic ones among them."""
         return self.jobs_at(prefix)[0]
 
     def jobs_at(self, prefix: str) -> tuple[Sequence[Json], int]:
@@ -236,7 +236,7 @@ class NomadClient:
         return self._get("/v1/jobs", {"prefix": prefix}, _list_in)
 
     def job(self, job_id: str) -> Json | None:
-        """The whole job, or None."""
+        """Return the whole job, or None."""
         answer = self._asked(lambda: self._to.job.get_job(job_id), missing=lambda: None)
         return None if answer is None else _object(answer)
 
@@ -278,7 +278,7 @@ class NomadClient:
         return self._asked(call)
 
     def secrets(self, job_id: str) -> Mapping[str, str]:
-        """A job's secrets; empty where there are none."""
+        """Return a job's secrets; empty where there are none."""
         namespace = self.access.namespace
 
         def call() -> Mapping[str, str]:
@@ -313,7 +313,7 @@ class NomadClient:
         return self._get("/v1/nodes", {"per_page": "1"}, json.loads)[1]
 
     def nodes(self, read: Callable[[bytes], T]) -> tuple[T, int]:
-        """All nodes with their devices, and the index that they were read at.
+        """Return all nodes with their devices, and the index that they were read at.
 
         Args:
             read: Makes of Nomad's answer what is wanted of it; raises ValueError where it can't.
@@ -352,7 +352,7 @@ class NomadClient:
             raise ClusterUnreachable(f"its answer can't be read: {error}") from error
 
     def agent(self) -> Json:
-        """The agent that is asked, about itself."""
+        """Return the agent that is asked, about itself."""
         return _object(self._get("/v1/agent/self", {}, json.loads)[0])
 
     # --- streams ---
@@ -443,7 +443,7 @@ class NomadClient:
     def _get(
         self, path: str, params: Mapping[str, str], read: Callable[[bytes], T]
     ) -> tuple[T, int]:
-        """An answer, and the index that Nomad gave with it; 0 where it gave none."""
+        """Return an answer, and the index that Nomad gave with it; 0 where it gave none."""
 
         def call() -> tuple[T, int]:
             before = self._now()

@@ -336,7 +336,7 @@ class NomadCluster(Cluster, NodeSource):
     # --- inside ---
 
     def _busy_reason(self, allocation: Json) -> str:
-        """Why a board is busy that this allocation holds."""
+        """Return why a board is busy that this allocation holds."""
         namespace = allocation.get("Namespace") or self._access.namespace
         ours = namespace == self._access.namespace
         if ours and _root(allocation) in self._garbage_collector.strays:
@@ -473,7 +473,7 @@ def _key(hcl: str) -> str:
 
 
 def _belongs(job: Json, job_id: str) -> bool:
-    """Whether a job of Nomad's is this one, or a run that its periodic start made."""
+    """Return whether a job of Nomad's is this one, or a run that its periodic start made."""
     return job_id in (job.get("ID"), job.get("ParentID"))
 
 
@@ -484,7 +484,7 @@ def _common_prefix(names: Sequence[str]) -> str:
 
 
 def _filter(job_ids: Sequence[str], prefix: str) -> str:
-    """All allocations of these jobs, and few others."""
+    """Return all allocations of these jobs, and few others."""
     names = job_ids if len(job_ids) <= _NAMED_IN_FILTER else ()
     which = f"({'|'.join(map(re.escape, names))})(/|$)" if names else re.escape(prefix)
     # The filter's strings take no escapes between backquotes, and ids hold none of these.

@@ -28,7 +28,7 @@ _TEMPLATE_DEFAULTS: Mapping[str, object] = {
 
 
 def api_job(job: NomadJob) -> dict[str, object]:
-    """The answer of ``/v1/jobs/parse`` to the job's text, without its nulls."""
+    """Return the answer of ``/v1/jobs/parse`` to the job's text, without its nulls."""
     return _stated(
         {
             "ID": job.job_id,

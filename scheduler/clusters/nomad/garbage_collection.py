@@ -203,7 +203,7 @@ class GarbageCollector:
 
 
 def is_live(job: Json) -> bool:
-    """Whether Nomad may still run it."""
+    """Return whether Nomad may still run it."""
     return job.get("Status") != "dead" and not job.get("Stop")
 
 

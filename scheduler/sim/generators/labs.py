@@ -96,12 +96,12 @@ def bernoulli(options: LabOptions) -> Scenario:
 
 
 def diurnal(options: LabOptions) -> Scenario:
-    """The rate follows the hour of the day."""
+    """Return arrivals whose rate follows the hour of the day."""
     return _scenario(options, "The rate follows the hour of the day.", "diurnal")
 
 
 def bursts(options: LabOptions) -> Scenario:
-    """A steady rate, and every few hours many benchmarks at once."""
+    """Return arrivals at a steady rate, and many benchmarks at once every few hours."""
     return _scenario(
         options,
         "Steady arrivals, and many benchmarks at once every two hours on average.",
@@ -130,7 +130,7 @@ def overload(options: LabOptions) -> Scenario:
 
 
 def new_family(options: LabOptions) -> Scenario:
-    """A family that nobody has seen joins the lab."""
+    """Return a lab that a family without past runs joins."""
     family, speed = _JOINING
     joins = BoardGroup(family=family, count=max(options.boards // 5, 1), speed=speed)
     return _scenario(

@@ -61,7 +61,7 @@ def paper(options: PaperOptions) -> Scenario:
 
 
 def paper_poisson(options: PaperOptions) -> Scenario:
-    """The same jobs, which arrive at any time (Poisson); they are listed."""
+    """Return the same jobs, which arrive at any time (Poisson); they are listed."""
     times = poisson_arrivals(
         stream(options.seed, "jobs", "poisson"), options.rate, float(options.steps)
     )

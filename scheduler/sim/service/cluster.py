@@ -340,7 +340,7 @@ class SimCluster:
         return tuple(job for job in self._live.values())
 
     def is_unhealthy(self) -> bool:
-        """Whether a board is unusable for its host."""
+        """Return whether a board is unusable for its host."""
         return any(not board.healthy for board in self._boards.values())
 
     def down_hosts(self) -> tuple[str, ...]:
@@ -541,7 +541,7 @@ class SimCluster:
             self._hints.extend([job_id] * (2 if hints is Hints.DOUBLED else 1))
 
     def has_hints(self) -> bool:
-        """Whether events are to be had."""
+        """Return whether events are to be had."""
         return bool(self._hints) and not self.faults.away
 
     def _shown_host(self, host: Host) -> Host:

@@ -270,7 +270,7 @@ class ServiceSimulation:
             logger.removeHandler(broken)
 
     def is_over(self) -> bool:
-        """Whether all benchmarks were submitted and have ended, and their tasks too."""
+        """Return whether all benchmarks were submitted and have ended, and their tasks too."""
         if self._unsubmitted or self.server is None or self.cluster.has_hints():
             return False
         if self.cluster.live_jobs():

@@ -164,7 +164,7 @@ class SchedulerController:
             self._trainer = trainer
 
     def policy(self) -> Policy:
-        """The policy that decides."""
+        """Return the policy that decides."""
         return self._policy
 
     @property

@@ -42,7 +42,7 @@ def version_finding(version: str, who: str) -> Finding:
 def host_findings(
     nodes: Sequence[Json], hosts: Sequence[Host], device: str, driver: str
 ) -> Iterator[Finding]:
-    """The plugin, hosts that are out, drivers and versions.
+    """Yield the plugin, hosts that are out, drivers and versions.
 
     Args:
         nodes: As Nomad reports them; ``hosts`` are the same, parsed.
@@ -142,7 +142,7 @@ _DRIVER_FIXES = {
 
 
 def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -> Iterator[Finding]:
-    """How far Nomad's clock and those of its hosts are from ours.
+    """Yield how far Nomad's clock and those of its hosts are from ours.
 
     Args:
         answer: Of Nomad's server, with its time.

@@ -181,7 +181,7 @@ def _events(run: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 
 def _file(run: Mapping[str, object]) -> str | None:
-    """Why the file did not get there; "" if it did; None as long as that is open."""
+    """Return why the file did not get there; "" if it did; None as long as that is open."""
     after = False
     for event in _events(run):
         kind = event.get("Type")
@@ -194,7 +194,7 @@ def _file(run: Mapping[str, object]) -> str | None:
 
 
 def _runner(run: Mapping[str, object]) -> str | None:
-    """Why the runner did not start; "" if it did; None as long as that is open."""
+    """Return why the runner did not start; "" if it did; None as long as that is open."""
     for event in _events(run):
         if event.get("Type") == _DRIVER_FAILED:
             return last_words(str(event.get("DisplayMessage")))
@@ -293,7 +293,7 @@ def sandbox_findings(reached: ReachReport, hosts: Sequence[Host]) -> Iterator[Fi
 
 
 def from_here(url: str) -> Finding:
-    """Whether the server answers under that URL here; hosts may see another network."""
+    """Return whether the server answers under that URL here; hosts may see another network."""
     try:
         tls = url.startswith("https:")
         answer = httpx.get(f"{url}/livez", timeout=5.0, trust_env=False, verify=tls)

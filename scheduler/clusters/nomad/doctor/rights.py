@@ -79,7 +79,7 @@ def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
 
 
 def right_findings(asker: DoctorClient) -> Iterator[Finding]:
-    """Every right but ``read-logs`` and ``read-fs``, which need a job: `reach`.
+    """Yield every right but ``read-logs`` and ``read-fs``, which need a job: `reach`.
 
     Nothing stays of what is tried: a variable of our own is written, read and removed.
     """
