@@ -41,6 +41,7 @@ from edgeyard.benchmark_api.routes import (
     submitting,
     tasks,
     twin,
+    uploads,
 )
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
@@ -63,6 +64,7 @@ ROUTERS: tuple[Router, ...] = (
     results.router,
     campaigns.router,
     files.router,
+    uploads.router,
     tasks.router,
     lab.router,
     reservations.router,

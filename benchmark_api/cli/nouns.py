@@ -309,6 +309,34 @@ def files_delete(
         session.report(f"{file_id} is deleted")
 
 
+_UPLOAD_COLUMNS = (
+    Column(title="UPLOAD", of=field("upload_id"), whole=True),
+    Column(title="NAME", of=field("name")),
+    Column(title="SENT", of=lambda row: size(row.get("offset")), right=True, whole=True),
+    Column(title="SIZE", of=lambda row: size(row.get("size")), right=True, whole=True),
+    Column(title="LAST PIECE", of=lambda row: age(row.get("touched_at")), right=True, whole=True),
+)
+
+
+def files_unfinished(session: Session) -> None:
+    """List uploads that broke off.
+
+    To go on with one, upload the same file again. Until then what was sent counts for the quota.
+    """
+    rows = list(session.client.api.pages("/v1/uploads"))
+    emit(session.output, rows, _UPLOAD_COLUMNS, "no unfinished uploads")
+
+
+def files_abandon(
+    session: Session,
+    upload_ids: Annotated[list[str], typer.Argument(metavar="UPLOAD_ID...")],
+) -> None:
+    """Delete what was sent of uploads that broke off."""
+    for upload_id in upload_ids:
+        session.client.api.request("DELETE", _path("uploads", upload_id))
+        session.report(f"{upload_id} is deleted")
+
+
 # --- tokens and users ---------------------------------------------------------------------------
 
 _TOKEN_COLUMNS = (
@@ -708,6 +736,8 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "upload": files_upload,
             "download": files_download,
             "delete": files_delete,
+            "unfinished": files_unfinished,
+            "abandon": files_abandon,
         },
     ),
     "tokens": (

@@ -28,13 +28,15 @@ def upload_with_progress(session: Session, path: Path) -> UploadedFile:
     except OSError as error:
         raise InvalidInput.at("FILE", f"cannot read {path}: {error.strerror}") from error
     if size_bytes < BAR_FROM_BYTES or not sys.stderr.isatty():
-        reported = False
+        began = False
 
-        def report(_: int) -> None:
-            nonlocal reported
-            if not reported:
+        def report(sent: int) -> None:
+            nonlocal began
+            if not began:
                 session.report(f"uploading {path.name} ({size(size_bytes)})")
-            reported = True
+                if 0 < sent < size_bytes:
+                    session.report(f"the server has {size(sent)} of it already, and gets the rest")
+            began = True
 
         return session.client.upload(path, on_sent=report)
     from rich.console import Console

@@ -29,6 +29,11 @@ def content(status: int, media_type: str, description: str) -> dict[int | str, d
     }
 
 
+def no_body(status: int, description: str) -> dict[int | str, dict[str, Any]]:
+    """An answer of headers alone."""
+    return {status: {"description": description}}
+
+
 def accepts(schema: str, *, required: bool = True) -> dict[str, Any]:
     """A JSON body; ``schema`` names a component."""
     return _body({"$ref": _SCHEMAS + schema}, ["application/json"], required)
@@ -71,6 +76,13 @@ def accepts_bytes() -> dict[str, Any]:
     """A raw body."""
     shape = {"schema": {"type": "string", "format": "binary"}}
     return {"requestBody": {"required": True, "content": {"application/octet-stream": shape}}}
+
+
+def accepts_offset_bytes() -> dict[str, Any]:
+    """A raw body of the protocol tus."""
+    shape = {"schema": {"type": "string", "format": "binary"}}
+    content = {"application/offset+octet-stream": shape}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def accepts_fields(

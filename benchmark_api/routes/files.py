@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -72,9 +72,20 @@ def name_content(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.U
 
 
 def name_file(
-    context: Context, caller: Caller, received: ReceivedFile, pointer: str = "/file"
+    context: Context,
+    caller: Caller,
+    received: ReceivedFile,
+    pointer: str = "/file",
+    also: Callable[[UnitOfWork], object] | None = None,
 ) -> UserFile:
     """Give received content a name of its user's.
+
+    Args:
+        context: Of the app.
+        caller: Whose it is.
+        received: The content and its name.
+        pointer: Of what is wrong with it.
+        also: What else belongs to the same transaction.
 
     Raises:
         InvalidInput: It is empty.
@@ -95,6 +106,8 @@ def name_file(
 
     def add(uow: UnitOfWork) -> UserFile:
         added = uow.files.add_user_file(file)
+        if also is not None:
+            also(uow)
         seen.check(uow)
         allowed = quotas_of(caller.user, services.settings.quotas)
         quotas.check_stored(uow, caller.user_id, allowed, files=True)

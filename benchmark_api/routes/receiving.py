@@ -135,7 +135,7 @@ async def receive_raw(
         writer.write(block)
 
     try:
-        await _pump(request, write)
+        await pump(request, write)
         if digest is not None and digest.hexdigest() != expected:
             raise BadRequest("the content does not have the SHA-256 that X-Content-SHA256 states")
         return ReceivedFile(name, await run_in_threadpool(_commit, writer))
@@ -275,7 +275,7 @@ async def _parse(
     parser = MultipartParser(boundary, form.callbacks())
     try:
         try:
-            await _pump(request, parser.write)
+            await pump(request, parser.write)
             parser.finalize()
         except MultipartParseError as error:
             raise BadRequest(f"the form is broken: {error}") from None
@@ -293,7 +293,7 @@ async def _parse(
             form.budget.close()
 
 
-async def _pump(request: Request, write: Callable[[bytes], object]) -> None:
+async def pump(request: Request, write: Callable[[bytes], object]) -> None:
     """Hand the body on in blocks; one is written while the next arrives."""
     pending: asyncio.Task[object] | None = None
     block = bytearray()

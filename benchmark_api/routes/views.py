@@ -23,7 +23,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.files import Report, ResultFile, UserFile
+from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.submissions import CronSchedule
@@ -350,6 +350,18 @@ def user_file(services: Services, file: UserFile) -> shapes.UserFile:
         size=file.size_bytes,
         created_at=file.created_at,
         url=url(services, "v1", "files", file.file_id, "content"),
+    )
+
+
+def upload(found: Upload) -> shapes.Upload:
+    """Return an unfinished upload."""
+    return shapes.Upload(
+        upload_id=found.upload_id,
+        user_id=found.user_id,
+        name=found.name,
+        size=found.size_bytes,
+        offset=found.offset_bytes,
+        touched_at=found.touched_at,
     )
 
 

@@ -606,6 +606,23 @@ class UserFile(Struct, frozen=True, kw_only=True):
     url: str
 
 
+class Upload(Struct, frozen=True, kw_only=True):
+    """An unfinished upload: ``offset`` of ``size`` bytes are there."""
+
+    upload_id: str
+    user_id: str
+    name: str
+    size: int
+    offset: int
+    touched_at: datetime
+
+
+class Uploads(Struct, frozen=True, kw_only=True):
+    """Unfinished uploads, newest first."""
+
+    items: list[Upload]
+
+
 class UserFiles(Struct, frozen=True, kw_only=True):
     """Files, newest first."""
 

@@ -51,6 +51,7 @@ from edgeyard.benchmark_api.sdk.local_checks import check_locally
 from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
+from edgeyard.benchmark_api.sdk.resuming import RESUME_FROM_BYTES, send_resumable
 from edgeyard.benchmark_api.sdk.submission import (
     OWN_INPUT_FIELDS,
     Filters,
@@ -154,15 +155,19 @@ class Client:
     def upload(self, path: File, *, on_sent: Callable[[int], object] | None = None) -> UploadedFile:
         """Upload a file, streamed; the newest of a name is the one that the name means.
 
-        Large content that you uploaded before is not sent again.
+        Large content that you uploaded before is not sent again, and a large upload that broke
+        off goes on where it ended, also from another process.
 
         Args:
             path: The file.
             on_sent: Receives the number of bytes sent so far.
         """
         path = Path(path)
-        if (known := self._known_content(path)) is not None:
+        sha256 = self._hash_of(path)
+        if sha256 and (known := self._known_content(path, sha256)) is not None:
             return known
+        if sha256 and path.stat().st_size >= RESUME_FROM_BYTES:
+            return self._send_resumable(path, sha256, on_sent)
 
         def body() -> Mapping[str, object]:
             handle.seek(0)
@@ -178,15 +183,33 @@ class Client:
             response = self.api.request("POST", "/v1/files", make_body=body, idempotent=True)
         return uploaded_file(read_answer(response.json(), UserFile))
 
-    def _known_content(self, path: Path) -> UploadedFile | None:
-        """Name content that the server has from this user already; None if it has to be sent."""
+    def _send_resumable(
+        self, path: Path, sha256: str, on_sent: Callable[[int], object] | None
+    ) -> UploadedFile:
+        found: list[UploadedFile] = []
+
+        def is_known() -> bool:
+            known = self._known_content(path, sha256)
+            found.extend([] if known is None else [known])
+            return known is not None
+
+        send_resumable(self.api, path, sha256, is_known, on_sent, self._sleep)
+        if not found and not is_known():
+            raise InvalidInput.at("/file", f"{path} was deleted on the server while it was sent")
+        return found[-1]
+
+    def _hash_of(self, path: Path) -> str:
+        """Return the SHA-256 of a file; "" of one that is too small to need it."""
         try:
             if path.stat().st_size < HASH_FROM_BYTES:
-                return None
+                return ""
             with path.open("rb") as handle:
-                sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
+                return hashlib.file_digest(handle, "sha256").hexdigest()
         except OSError as error:
             raise InvalidInput.at("/file", f"can't read {path}: {error.strerror}") from error
+
+    def _known_content(self, path: Path, sha256: str) -> UploadedFile | None:
+        """Name content that the server has from this user already; None if it has to be sent."""
         body: dict[str, object] = {"name": path.name, "sha256": sha256}
         try:
             answer = self.api.post("/v1/files/names", body, key=uuid.uuid4().hex)

@@ -104,10 +104,12 @@ class Api:
         make_body: BodyFactory | None = None,
         idempotent: bool | None = None,
         tries: int = TRIES,
+        timeout_s: float | None = None,
     ) -> httpx.Response:
         """Send until there is an answer worth giving back.
 
         Args:
+            timeout_s: Maximum wait for each part of the exchange; None: 60 s.
             idempotent: Sending it twice does no harm; None: as the method says. What isn't is only
                 tried again where the server can't have acted: no connection, or 429.
 
@@ -119,14 +121,16 @@ class Api:
         again = method in ("GET", "HEAD", "PUT") if idempotent is None else idempotent
         for number in range(1, tries + 1):
             try:
-                response = self._http.send(
-                    self._build(method, path, params, headers, make_body), stream=False
-                )
+                request = self._build(method, path, params, headers, make_body)
+                if timeout_s is not None:
+                    patient = httpx.Timeout(timeout_s, connect=5.0)
+                    request.extensions["timeout"] = patient.as_dict()
+                response = self._http.send(request, stream=False)
             except httpx.TransportError as error:
                 sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
                 if number == tries or (sent and not again):
                     raise ServerNotReached(self.settings.url, _reason(error)) from error
-                self._sleep(_delay_s(number))
+                self._sleep(delay_s(number))
                 continue
             if response.is_success:
                 return response
@@ -134,7 +138,7 @@ class Api:
             retried = response.status_code == 429 or (
                 again and response.status_code in _RETRIED_STATUSES
             )
-            wait_s = max(problem.retry_after_s or 0.0, _delay_s(number))
+            wait_s = max(problem.retry_after_s or 0.0, delay_s(number))
             if number == tries or not retried or waited_s + wait_s > MAX_WAIT_S:
                 raise problem
             waited_s += wait_s
@@ -270,8 +274,8 @@ def _retry_after_s(header: str | None) -> float | None:
     return max(0.0, (at - datetime.now(UTC)).total_seconds()) if at.tzinfo else None
 
 
-def _delay_s(number: int) -> float:
-    """Doubles with each try; a random half of it keeps many clients apart."""
+def delay_s(number: int) -> float:
+    """Return the wait after a try: it doubles, and a random half keeps many clients apart."""
     whole = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (number - 1))
     return whole * (0.5 + random.random() / 2)
 

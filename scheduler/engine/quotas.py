@@ -62,7 +62,10 @@ def check_upload(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
         QuotaExceeded: Together it is too much.
     """
     check_stored(uow, user_id, quotas)
-    advice = f"{_FREE_FILES}; an upload that you no longer need ends by edgeyard files abandon ID"
+    advice = (
+        f"{_FREE_FILES}; or give up an upload that broke off (edgeyard files unfinished, "
+        "edgeyard files abandon ID)"
+    )
     whose = f"user {user_id}"
     uploads, left_bytes = uow.uploads.announced(user_id)
     if quotas.max_bytes is not None:

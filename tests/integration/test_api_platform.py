@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import MODEL, Api, running
+from tests.builders.model_files import a_model_file
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,13 @@ def test_what_is_submitted_is_a_benchmark_of_v1_with_the_same_meaning(api: Api) 
 
 def test_models_of_one_name_do_not_get_mixed_up(api: Api) -> None:
     """Each submission keeps the content that came with it; none of them is a named file."""
-    ids = [start(api, model=content).json()["id"] for content in (b"one", b"two")]
+    contents = (a_model_file(fill=b"1"), a_model_file(fill=b"2"))
+    ids = [start(api, model=content).json()["id"] for content in contents]
     hashes = []
     for each in ids:
         (file,) = api.as_().get(f"/v1/benchmarks/{each}").json()["files"]
         hashes.append(file["sha256"])
-    assert hashes == [hashlib.sha256(content).hexdigest() for content in (b"one", b"two")]
+    assert hashes == [hashlib.sha256(content).hexdigest() for content in contents]
 
 
 def test_four_raw_files_become_one_dataset(api: Api) -> None:
@@ -278,7 +279,7 @@ def data_of(api: Api, benchmark_id: str) -> list[object]:
 
 
 def test_deleting_removes_the_data_and_v1_keeps_the_record(api: Api) -> None:
-    model, shared = os.urandom(64), os.urandom(64)
+    model, shared = a_model_file(), a_model_file(fill=b"shared")
     made, other = start(api, model=model).json()["id"], start(api, model=shared).json()["id"]
     same = start(api, model=shared).json()["id"]
     hashes = {}
@@ -301,7 +302,7 @@ def test_deleting_removes_the_data_and_v1_keeps_the_record(api: Api) -> None:
 
 
 def test_deleting_what_runs_removes_the_data_when_the_run_has_ended(api: Api) -> None:
-    model = os.urandom(64)
+    model = a_model_file()
     made = start(api, model=model).json()["id"]
     _, hashes = run_of(api, made)
     assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200

@@ -1502,3 +1502,22 @@ def test_a_comparison_includes_what_boards_vary_by_and_says_so(server: FakeServe
     assert json.loads(run("results", "a", "b", "--json").stdout)[1]["ratio_low"] < 1
     output = " ".join(run("results", "a", "b").stdout.replace("·", "").split())
     assert output.count(str(BETWEEN_RUNS["sentence"])) == 1
+
+
+def test_unfinished_uploads_are_listed_and_abandoned(server: FakeServer) -> None:
+    upload = {
+        "upload_id": "upload-1",
+        "user_id": "ann",
+        "name": "big.onnx",
+        "size": 100 * 2**20,
+        "offset": 25 * 2**20,
+        "touched_at": "2026-11-21T08:00:00Z",
+    }
+    server.on("GET", "/v1/uploads", {"items": [upload]})
+    shown = run("files", "unfinished")
+    assert shown.exit_code == 0, shown.stderr
+    assert "upload-1" in shown.stdout
+    assert "25 MiB" in shown.stdout
+    assert json.loads(run("files", "unfinished", "--json").stdout) == [upload]
+    server.on("DELETE", "/v1/uploads/upload-1", Answer(None, 204))
+    assert "upload-1 is deleted" in run("files", "abandon", "upload-1").stderr
