@@ -27,11 +27,12 @@ from edgeyard.benchmark_api.cli.scenario_db import Db, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import progress
 from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
-from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.errors import ConfigError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from edgeyard.benchmark_api.ste_services.clients import HttpRuns
     from edgeyard.scheduler.framework.policy import Policy
     from edgeyard.scheduler.framework.registry import Plugins
     from edgeyard.scheduler.sim.scenario import Scenario
@@ -44,6 +45,10 @@ DEFAULT_POLICY = "learned"
 RunsDir = Annotated[
     Path | None,
     typer.Option("--runs", metavar="DIR", help="Folder of runs; default: of the user's data."),
+]
+ControllerUrl = Annotated[
+    str,
+    typer.Option(metavar="URL", help="A controller service, in place of runs of this machine."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -78,7 +83,7 @@ _RUNS = (
     Column(title="SCENARIO", of=field("scenario")),
     Column(title="POLICY", of=field("policy")),
     Column(title="TRAINS", of=field("train")),
-    Column(title="EPISODES", of=lambda row: f"{len(_list(row))}/{row['episodes_wanted']}"),
+    Column(title="EPISODES", of=lambda row: f"{_done(row)}/{row['episodes_wanted']}"),
     Column(title="CREATED", of=lambda row: local_time(row["created_at"]), from_width=90),
 )
 
@@ -143,6 +148,7 @@ def run(
     scheduler: Annotated[
         str, typer.Option(metavar="URL", help="A scheduler controller of its own; with --twin.")
     ] = "",
+    controller: ControllerUrl = "",
     runs_dir: RunsDir = None,
     store: StoreRuns = None,
     db: Db = None,
@@ -157,6 +163,23 @@ def run(
     from edgeyard.scheduler.sim.scenario import scenario_hash
     from edgeyard.scheduler.sim.ste.driver import model_path, new_record
 
+    if controller:
+        for flag, value in (
+            ("--twin", twin), ("--models", models), ("--runs", runs_dir), ("--db", db),
+        ):  # fmt: skip
+            if value:
+                raise InvalidInput.at(flag, "the services of --controller have their own")
+        wanted = {
+            "scenario": scenario,
+            "episodes": episodes,
+            "seed": seed,
+            "max_rounds": rounds,
+            "train": train,
+            "new": new,
+            "judged": judged,
+        }
+        _run_at(controller, wanted, resume, shown, as_json)
+        return
     runs = _runs(runs_dir)
     if scheduler and policy is not None:
         reason = "the scheduler service has its own policy"
@@ -236,6 +259,57 @@ def run(
         show(f"Episode {report.episode}, round {report.round}, {report.time_s:.3f} s")
         show(table([asdict_step(each) for each in report.steps], _STEPS, console().width), "")
     _show(record)
+
+
+_POLL_S = 0.5
+
+
+def _run_at(
+    url: str, wanted: dict[str, Any], resume: str, shown: ShownSteps, as_json: bool
+) -> None:
+    """Start a run at a controller service, or go on with one, and wait for its end."""
+    if not resume and not wanted["scenario"]:
+        raise InvalidInput.at("SCENARIO", "is missing", "a scenario of the ScenarioDB service")
+    with _runs_at(url) as runs:
+        found = runs.resume(resume) if resume else runs.start(wanted)
+        run_id = str(found["run_id"])
+        try:
+            with progress() as bar:
+                while found["state"] in ("queued", "running"):
+                    done, of = found["episodes_done"], found["episodes_wanted"]
+                    share = (found["progress"] or {}).get("share", 0.0)
+                    stage = f"episode {done + 1} of {of}" if done < of else "unseen seeds"
+                    bar(found["state"] if found["state"] == "queued" else stage, share)
+                    time.sleep(_POLL_S)
+                    found = runs.run(run_id)
+        except KeyboardInterrupt:
+            echo(
+                f"Run {run_id} goes on. Show it: edgeyard ste show {run_id} --controller {url}; "
+                f"cancel it: edgeyard ste cancel {run_id} --controller {url}",
+                err=True,
+            )
+            raise
+        reports = [] if shown is ShownSteps.NONE else runs.rounds(run_id)
+    if shown is ShownSteps.FIRST:
+        del reports[1:]
+    if as_json:
+        emit_json({**found, "rounds": reports})
+    else:
+        for report in reports:
+            show(f"Episode {report['episode']}, round {report['round']}, {report['time_s']:.3f} s")
+            show(table(report["steps"], _STEPS, console().width), "")
+        _show(found)
+    if found["state"] != "completed":
+        raise Unavailable(f"run {run_id} is {found['state']}: {found['problem'] or 'by request'}")
+
+
+@contextmanager
+def _runs_at(url: str) -> Iterator[HttpRuns]:
+    from edgeyard.benchmark_api.ste_services import clients
+    from edgeyard.benchmark_api.ste_services.common import ste_token
+
+    with clients.service_client(url, ste_token(), "--controller") as client:
+        yield clients.HttpRuns(client)
 
 
 class Service(StrEnum):
@@ -355,9 +429,15 @@ def serve(
         common.serve(app, host, _PORTS[service] if port is None else port)
 
 
-def list_(runs_dir: RunsDir = None, as_json: AsJson = False) -> None:
+def list_(
+    controller: ControllerUrl = "", runs_dir: RunsDir = None, as_json: AsJson = False
+) -> None:
     """List past runs, newest first."""
-    found = _runs(runs_dir).runs()
+    if controller:
+        with _runs_at(controller) as runs:
+            found = runs.runs()
+    else:
+        found = _runs(runs_dir).runs()
     if as_json:
         emit_json(found)
     elif found:
@@ -372,11 +452,16 @@ def show_(
         Path | None,
         typer.Option(metavar="FILE.png", help="Write the learning curves (extra `plot`)."),
     ] = None,
+    controller: ControllerUrl = "",
     runs_dir: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a past run: its episodes, and what training has changed."""
-    found = _runs(runs_dir).run(run_id)
+    """Show a run: its episodes, and what training has changed."""
+    if controller:
+        with _runs_at(controller) as runs:
+            found = runs.run(run_id)
+    else:
+        found = _runs(runs_dir).run(run_id)
     if plot is not None:
         if not plot.absolute().parent.is_dir():
             raise InvalidInput.at("--plot", f"there is no folder {plot.absolute().parent}")
@@ -389,6 +474,23 @@ def show_(
         emit_json(found)
     else:
         _show(found)
+
+
+def cancel(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
+    controller: ControllerUrl = "http://127.0.0.1:8084",
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a run of a controller service: it ends before its next round.
+
+    Its finished episodes are kept, and `ste run --resume RUN --controller URL` goes on with it.
+    """
+    with _runs_at(controller) as runs:
+        found = runs.cancel(run_id)
+    if as_json:
+        emit_json(found)
+    else:
+        echo(f"Run {run_id} ends after {found['episodes_done']} episodes.", err=True)
 
 
 def _runs(folder: Path | None) -> RunFolder:
@@ -523,9 +625,10 @@ def _round_json(report: RoundReport) -> object:
     return msgspec.to_builtins(report)
 
 
-def _list(row: Row) -> list[Any]:
-    found: Any = row["episodes"]
-    return list(found)
+def _done(row: Row) -> int:
+    """Return how many episodes have ended."""
+    found: Any = row.get("episodes_done", row.get("episodes"))
+    return found if isinstance(found, int) else len(found)
 
 
 def _figure(row: Row, name: str) -> str:
@@ -565,6 +668,7 @@ def add_to(app: typer.Typer) -> None:
     )
     group.command("run")(run)
     group.command("serve")(serve)
+    group.command("cancel")(cancel)
     group.command("list")(list_)
     group.command("show")(show_)
     app.add_typer(group, name="ste")

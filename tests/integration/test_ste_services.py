@@ -400,13 +400,28 @@ def test_four_processes_do_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert found["model_version"] == 2
             for each in client.get(f"/runs/{run_id}/rounds").json():
                 assert [step["step"] for step in each["steps"]] == list(range(1, 14))
-        # The command line in the controller's place.
+        # The command line, at the controller and in its place.
+        at = ["--controller", controller, "--json"]
+        remote = CliRunner().invoke(
+            app, ["ste", "run", "small", *at, "--train", "mine", "--judge", "0"]
+        )
+        listed = CliRunner().invoke(app, ["ste", "list", *at])
+        shown = CliRunner().invoke(app, ["ste", "show", run_id, *at])
+        late = CliRunner().invoke(app, ["ste", "cancel", run_id, *at])
+        absent = CliRunner().invoke(app, ["ste", "run", "absent", *at])
         done = CliRunner().invoke(
             app,
             ["ste", "run", str(file), "--twin", twin, "--scheduler", scheduler, "--json",
              "--train", "mine", "--judge", "0", "--steps", "all", "--runs", str(tmp_path / "own")],
         )  # fmt: skip
     assert done.exit_code == 0, done.stderr
+    assert remote.exit_code == 0, remote.stderr
+    assert json.loads(remote.stdout)["model_version"] == 3
+    assert json.loads(remote.stdout)["rounds"][0]["steps"][12]["step"] == 13
+    assert [each["state"] for each in json.loads(listed.stdout)] == ["completed", "completed"]
+    assert json.loads(shown.stdout)["run_id"] == run_id
+    assert "is completed" in f"{late.stderr}{late.exception}"
+    assert "no scenario 'absent'" in f"{absent.stderr}{absent.exception}"
     own = json.loads(done.stdout)
-    assert own["model_version"] == 3
+    assert (own["model_version"], own["policy"]) == (4, "default")
     assert any(each["answer"]["decisions"] for each in own["rounds"])
