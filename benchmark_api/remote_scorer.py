@@ -7,7 +7,7 @@ A policy names one by its URL::
     url = "https://models.example.org/score"
     weight = 1.0
     budget_s = 0.5
-    options = { objective = "latency", kind = "ai" }
+    options = { objective = "latency", kind = "ai", unit = "seconds" }
 
 The request is a POST of a NumPy archive (``application/x-npz``, no pickles): the columns below,
 ``class_*`` a class, ``board_*`` a board, ``pair_*`` a pair of them. The answer is an array of
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
 from edgeyard.errors import RunFailed
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
@@ -57,14 +57,15 @@ class RemoteScorer:
 
         Raises:
             InvalidInput: The URL is not one that may be asked.
-            ValueError: An option is unknown, or there is no such kind.
+            ValueError: An option is unknown, or there is no such kind or unit.
         """
-        unknown = options.keys() - {"objective", "kind"}
+        unknown = options.keys() - {"objective", "kind", "unit"}
         if unknown:
-            raise ValueError(f"options {', '.join(sorted(unknown))}; known: objective, kind")
+            raise ValueError(f"options {', '.join(sorted(unknown))}; known: objective, kind, unit")
         self.name = name
         self.objective = str(options.get("objective", "remote"))
         self.kind = ScorerKind(str(options.get("kind", "ai")))
+        self.unit = ScoreUnit(str(options.get("unit", "preference")))
         self._target = rules.check(url)
         self._rules, self._resolve, self._verify = rules, resolve, verify
         # A thread of its own, since neither a name's look-up nor a slow body has a time-out that

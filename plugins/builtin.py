@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
 from edgeyard.plugins.aggregators.hedge import Hedge
-from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.evaluators.answered import AnswerEvaluator
 from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
 from edgeyard.plugins.filters import board_states, requirements
@@ -89,7 +89,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "tetris": Tetris,
     },
     Kind.EVALUATOR: {"answered": AnswerEvaluator, "compared": ComparisonEvaluator},
-    Kind.AGGREGATOR: {"hedge": Hedge, "weighted_mean": WeightedMean},
+    Kind.AGGREGATOR: {"hedge": Hedge, "expected_cost": ExpectedCost},
 }
 
 

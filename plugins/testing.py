@@ -36,10 +36,11 @@ from edgeyard.scheduler.framework.protocols import (
     QueuePolicy,
     Scorer,
     ScorerKind,
+    ScoreUnit,
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import WeightedScorer
-from edgeyard.scheduler.framework.runner import PluginRunner, normalize_scores
+from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History, PastRun
@@ -481,7 +482,7 @@ class ScorerContract:
         raise NotImplementedError
 
     def test_scores_are_within_bounds(self) -> None:
-        """Shape (pairs,), floats in [0, 1] or NaN, also for nothing at all."""
+        """Shape (pairs,), floats of its unit or NaN, also for nothing at all."""
         for batch in sample_batches():
             runner = PluginRunner()
             runner.score(WeightedScorer(scorer=self.plugin()), 1.0, batch, all_pairs(batch))
@@ -513,10 +514,11 @@ class ScorerContract:
         by_job = one[first.class_of_job], two[second.class_of_job][::-1, ::-1]
         assert np.allclose(*by_job, rtol=1e-5, atol=1e-6, equal_nan=True)
 
-    def test_it_has_an_objective_and_a_kind(self) -> None:
-        """A word for what it is good for, and what stands behind it."""
+    def test_it_has_an_objective_a_kind_and_a_unit(self) -> None:
+        """A word for what it is good for, what stands behind it, and what its numbers mean."""
         assert self.plugin().objective.strip()
         assert self.plugin().kind in ScorerKind
+        assert self.plugin().unit in ScoreUnit
 
 
 class EvaluatorContract:
@@ -536,7 +538,7 @@ class EvaluatorContract:
                 for answer in answers:
                     answer[rng.random(len(pairs)) > 0.6] = np.nan
                 proposals = [
-                    proposal(f"s{k}", answer, pairs, kind=list(ScorerKind)[k])
+                    proposal(f"s{k}", answer, kind=list(ScorerKind)[k])
                     for k, answer in enumerate(answers)
                 ]
                 runner = PluginRunner()
@@ -551,28 +553,23 @@ class AggregatorContract:
         """Return the aggregator to test."""
         raise NotImplementedError
 
-    def test_it_stays_between_the_scores(self) -> None:
-        """Never above the best nor below the worst; NaN only where all abstain."""
+    def test_scores_are_shares_and_missing_only_where_all_abstain(self) -> None:
+        """0 to 1, whatever units the scorers have."""
         rng = np.random.default_rng(0)
         for batch in sample_batches():
             pairs = all_pairs(batch)
-            answers = [rng.random(len(pairs), dtype=np.float32) for _ in range(3)]
+            answers = [rng.random(len(pairs), dtype=np.float32) for _ in ScoreUnit]
             for answer in answers:
                 answer[rng.random(len(pairs)) > 0.6] = np.nan
             proposals = [
-                proposal(f"s{k}", answer, pairs, weight=1.0 + k) for k, answer in enumerate(answers)
+                proposal(f"s{k}", answer, weight=1.0 + k, unit=unit)
+                for k, (answer, unit) in enumerate(zip(answers, ScoreUnit, strict=True))
             ]
             runner = PluginRunner()
-            combined = runner.combine(self.plugin(), batch, pairs, proposals)
-            assert combined is not None, runner.faults
-            scores = np.array([each.normalized_scores for each in proposals])
-            silent = np.isnan(scores).all(axis=0)
-            assert np.array_equal(np.isnan(combined), silent)
-            best = np.where(np.isnan(scores), -1.0, scores).max(axis=0)
-            worst = np.where(np.isnan(scores), 2.0, scores).min(axis=0)
-            scored = ~silent
-            assert (combined[scored] <= best[scored] + 1e-6).all()
-            assert (combined[scored] >= worst[scored] - 1e-6).all()
+            combination = runner.combine(self.plugin(), batch, pairs, proposals)
+            assert combination is not None, runner.faults
+            silent = np.isnan(np.array(answers)).all(axis=0)
+            assert not (np.isnan(combination.scores) & ~silent).any()
 
     def test_learning_gives_weights_to_all_and_to_no_one_else(self) -> None:
         """None below 0, whoever was rewarded; a scorer without weight gets none."""
@@ -585,16 +582,16 @@ class AggregatorContract:
             assert weights["c"] == 0.0
 
     def test_weights_of_one_and_nothing_are_the_one_scorer(self) -> None:
-        """Weights (1, 0, 0) give what the first alone says."""
+        """Weights (1, 0, 0) give the first one's preferences."""
         rng = np.random.default_rng(0)
         batch = sample_batches()[0]
         pairs = all_pairs(batch)
         proposals = [
-            proposal(f"s{k}", rng.random(len(pairs), dtype=np.float32), pairs, weight=float(not k))
+            proposal(f"s{k}", rng.random(len(pairs), dtype=np.float32), weight=float(not k))
             for k in range(3)
         ]
-        combined = self.plugin().combine(batch, pairs, proposals)
-        assert np.allclose(combined, proposals[0].normalized_scores)
+        combination = self.plugin().combine(batch, pairs, proposals)
+        assert np.allclose(combination.scores, proposals[0].scores)
 
 
 def all_pairs(batch: Batch) -> Pairs:
@@ -605,19 +602,21 @@ def all_pairs(batch: Batch) -> Pairs:
 def proposal(
     scorer: str,
     scores: NDArray[np.float32],
-    pairs: Pairs,
     *,
     weight: float = 1.0,
     kind: ScorerKind = ScorerKind.HEURISTIC,
+    unit: ScoreUnit = ScoreUnit.PREFERENCE,
+    errors: NDArray[np.float32] | None = None,
 ) -> Proposal:
-    """Return a scorer's answer to these pairs."""
+    """Return a scorer's answer."""
     return Proposal(
         scorer=scorer,
         objective="any",
         kind=kind,
+        unit=unit,
         weight=weight,
         scores=scores,
-        normalized_scores=normalize_scores(pairs, scores),
+        errors=errors,
     )
 
 

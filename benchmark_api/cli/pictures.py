@@ -163,7 +163,11 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     if forecast:
         yield facts_table(forecast)
     yield Text()
-    yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
+    units = {each.scorer: each.unit for each in explanation.scorers}
+    if explanation.choice:
+        yield Text(printable(explanation.choice))
+        yield Text()
+    yield from _verdicts(explanation.verdicts, explanation.chosen_uid, units, every)
     yield from _scorers(as_json(explanation).get("scorers"))
     if "changes" in as_json(explanation):
         yield from _changes(as_json(explanation)["changes"])
@@ -184,6 +188,7 @@ def _placed(explanation: Explanation) -> str:
 _SCORER_COLUMNS = (
     Column(title="SCORER", of=field("scorer"), whole=True),
     Column(title="GOOD FOR", of=field("objective")),
+    Column(title="UNIT", of=field("unit"), whole=True),
     Column(title="WEIGHT", of=lambda row: _decimal(row.get("weight")), right=True, whole=True),
     Column(title="REWARD", of=lambda row: _decimal(row.get("reward")), right=True, whole=True),
     Column(title="ABSENT", of=field("absent"), always=False),
@@ -260,7 +265,7 @@ def _changes(answer: object) -> Iterator[RenderableType]:
 
 
 def _verdicts(
-    verdicts: Sequence[Verdict], chosen: str | None, every: bool
+    verdicts: Sequence[Verdict], chosen: str | None, units: Mapping[str, str], every: bool
 ) -> Iterator[RenderableType]:
     ranked = sorted(
         verdicts,
@@ -271,8 +276,9 @@ def _verdicts(
         {
             "board": one.target_uid,
             "verdict": _verdict(one, chosen),
+            "cost": _cost(one),
             "score": "" if one.score is None else f"{one.score:.3f}",
-            "why": _why(one, weighted=every),
+            "why": _why(one, units, parts=every),
         }
         for one in listed
     ]
@@ -293,6 +299,7 @@ def worth_listing(ranked: Sequence[Verdict]) -> Sequence[Verdict]:
 _VERDICT_COLUMNS = (
     Column(title="BOARD", of=field("board"), whole=True),
     Column(title="VERDICT", of=field("verdict"), whole=True),
+    Column(title="COST", of=field("cost"), right=True, whole=True, always=False),
     Column(title="SCORE", of=field("score"), right=True, whole=True, always=False),
     Column(title="WHY", of=field("why")),
 )
@@ -306,16 +313,42 @@ def _verdict(verdict: Verdict, chosen: str | None) -> str:
     return "never" if verdict.never else "not now"
 
 
-def _why(verdict: Verdict, *, weighted: bool) -> str:
-    """Return the filter's reason, or each scorer's score, with its weighted score if asked."""
+def _short(seconds: float) -> str:
+    return _span(seconds) if seconds >= 100.0 else f"{seconds:.3g} s"
+
+
+def _cost(verdict: Verdict) -> str:
+    if verdict.cost_s is None:
+        return ""
+    error = "" if not verdict.cost_error_s else f" ± {_short(verdict.cost_error_s)}"
+    return f"{_short(verdict.cost_s)}{error}"
+
+
+def _why(verdict: Verdict, units: Mapping[str, str], *, parts: bool) -> str:
+    """Return the filter's reason, or each scorer's answer, with the cost's parts if asked."""
     if verdict.reason:
         return f"{verdict.reason}: {verdict.sentence}"
-    scores = []
-    for name, score in verdict.scores.items():
-        counts = verdict.weighted.get(name) if weighted else None
-        shown = "abstains" if score is None else f"{score:.3f}"
-        scores.append(f"{name} {shown}" + ("" if counts is None else f" (weighted {counts:.3f})"))
-    return "; ".join(filter(None, [verdict.sentence, ", ".join(scores)]))
+    answers = [
+        f"{name} {_in_unit(score, units.get(name, ''))}" for name, score in verdict.scores.items()
+    ]
+    costs = [
+        f"{name} {_short(seconds)}"
+        for name, seconds in verdict.cost_parts_s.items()
+        if seconds is not None and parts
+    ]
+    sum_ = f"cost = {' + '.join(costs)}" if costs else ""
+    return "; ".join(filter(None, [verdict.sentence, ", ".join(answers), sum_]))
+
+
+def _in_unit(score: float | None, unit: str) -> str:
+    """Return a scorer's number with its unit."""
+    if score is None:
+        return "abstains"
+    if unit == "seconds":
+        return _short(score)
+    if unit == "failure":
+        return f"{score:.1%}"
+    return f"{score:.3f}" if unit in ("", "preference") else f"{score:.3g} {unit}"
 
 
 def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:

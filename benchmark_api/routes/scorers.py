@@ -66,6 +66,7 @@ def _item(
         scorer=state.scorer,
         kind=weighted.scorer.kind.value,
         objective=weighted.scorer.objective,
+        unit=weighted.scorer.unit.value,
         budget_s=weighted.budget_s,
         weight=weight,
         stated_weight=stated,

@@ -184,12 +184,14 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
             shapes.ScorerPart(
                 scorer=each.scorer,
                 objective=each.objective,
+                unit=each.unit,
                 weight=each.weight,
                 reward=each.reward,
                 absent=each.absent,
             )
             for each in found.scorers
         ],
+        choice=found.choice,
         ran_on=ran_on,
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
     )
@@ -203,7 +205,9 @@ def _verdict(verdict: Verdict) -> shapes.Verdict:
         never=verdict.never,
         score=verdict.score,
         scores=dict(verdict.scores),
-        weighted=dict(verdict.weighted),
+        cost_s=verdict.cost_s,
+        cost_error_s=verdict.cost_error_s,
+        cost_parts_s=dict(verdict.cost_parts_s),
     )
 
 

@@ -161,8 +161,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """What was found of one board.
 
     ``reason`` is null where it fits and is free; ``never``: waiting won't help. ``scores`` are the
-    scorers' own, ``weighted`` what each makes of it (spread over 0 to 1 among the boards that fit,
-    times the scorer's weight), null where a scorer abstained; ``score`` is what all came to.
+    scorers' own, each in its unit, null where a scorer abstained. ``cost_s`` is what a run there is
+    expected to cost in seconds, ``cost_error_s`` its standard error and ``cost_parts_s`` what it is
+    made of: the run itself, failures, credits and joules; null where nothing is known. ``score``
+    compares boards with the best one, 1.
     """
 
     target_uid: str
@@ -171,7 +173,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     never: bool
     score: float | None
     scores: dict[str, float | None]
-    weighted: dict[str, float | None]
+    cost_s: float | None
+    cost_error_s: float | None
+    cost_parts_s: dict[str, float | None]
 
 
 class ScorerPart(Struct, frozen=True, kw_only=True):
@@ -179,6 +183,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
 
     scorer: str
     objective: str
+    unit: str
     weight: float
     reward: float | None
     absent: str
@@ -234,7 +239,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
     where the benchmark does not wait. ``ran_on`` is the board of its newest attempt, as the cluster
-    or its report says; null until it has started.
+    or its report says; null until it has started. ``choice`` compares the board with the best other
+    one, "" where the benchmark waits.
     """
 
     benchmark_id: str
@@ -250,6 +256,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     waiting: WaitingExplanation | None
     never: bool
     scorers: list[ScorerPart]
+    choice: str
     ran_on: str | None
     forecast: Forecast | None
     changes: Changes | UnsetType | None = UNSET
@@ -938,6 +945,7 @@ class Scorer(Struct, frozen=True, kw_only=True):
     scorer: str
     kind: str
     objective: str
+    unit: str
     budget_s: float
     weight: float
     stated_weight: float

@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
+from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
 
 RATE = 0.1
 """A scorer that is rewarded by 0.2 more than another outweighs it by e after 50 rounds."""
@@ -32,8 +32,8 @@ RATE = 0.1
 SHARE = 0.001
 
 
-class Hedge(WeightedMean):
-    """The weighted mean, with weights as above."""
+class Hedge(ExpectedCost):
+    """The expected cost, with weights as above."""
 
     name = "hedge"
 

@@ -2,12 +2,13 @@
 
 ::
 
-    rating(s, r, c)  mean of r's normalized scores over the boards that s likes best for class c
+    rating(s, r, c)  mean over the boards that s likes best for class c of r's relative score of it
+                     over r's best one (`edgeyard.scheduler.framework.relative`)
     reward(s)        mean over classes, by their benchmarks, of the mean over s's references r
 
 The references of an answer are, class by class, the ILP answers other than itself; for an AI answer
 where there is none, the heuristic answers. So an AI scorer is measured on each ILP's own objective:
-1 where its favourite is the ILP's, 0 where it is what the ILP likes least; an ILP on the others'
+1 where its favourite is the ILP's, a half where it takes twice as long; an ILP on the others'
 objectives; and the heuristic both stands in for a missing ILP and is measured where AI is missing.
 A class counts where both answered and the reference distinguishes its boards. A scorer without such
 a class gets no reward: nothing was learned of it.
@@ -25,11 +26,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
-
-_ALIKE = 0.5
-"""Normalized score of every board of a class whose boards a scorer finds all alike."""
+from edgeyard.scheduler.framework.relative import relative_scores
 
 
 class ComparisonEvaluator:
@@ -43,14 +42,16 @@ class ComparisonEvaluator:
         """See `Evaluator.evaluate`."""
         classes = batch.shape[0]
         jobs = np.bincount(batch.class_of_job, minlength=classes)
+        views = {id(each): _View(each, pairs) for each in proposals}
         rewards: dict[str, float] = {}
         for each in proposals:
             rating = np.full(classes, np.nan)
-            favourites = _favourites(each, pairs)
+            favourites = views[id(each)].favourites
             ai = each.kind is ScorerKind.AI
             for kind in (ScorerKind.ILP, ScorerKind.HEURISTIC)[: 1 + ai]:
                 references = [r for r in proposals if r.kind is kind and r is not each]
-                found = _mean([_rating(favourites, r, pairs, classes) for r in references], classes)
+                ratings = [_rating(favourites, views[id(r)], pairs, classes) for r in references]
+                found = _mean(ratings, classes)
                 rating = np.where(np.isnan(rating), found, rating)
             rated = ~np.isnan(rating) & (jobs > 0)
             if rated.any():
@@ -59,33 +60,34 @@ class ComparisonEvaluator:
         return rewards
 
 
-def _favourites(proposal: Proposal, pairs: Pairs) -> NDArray[np.intp]:
-    """Return the pairs that a scorer likes best; all pairs of a class that it finds all alike."""
-    best = proposal.normalized_scores == 1.0
-    apart = _distinguished(proposal, pairs)
-    if not apart[pairs.filled].all():
-        best |= (proposal.normalized_scores == _ALIKE) & ~apart[pairs.rows]
-    return np.flatnonzero(best)
+class _View:
+    """What an evaluator needs of an answer.
 
+    Attributes:
+        scores: Shape (pairs,): relative scores over the best one of their class.
+        favourites: The pairs that the scorer likes best; all pairs of a class that it finds alike.
+        distinguished: Shape (classes,): the boards of these classes are not all alike to it.
+    """
 
-def _distinguished(proposal: Proposal, pairs: Pairs) -> NDArray[np.bool_]:
-    """Return the classes whose boards a scorer does not find all alike, shape (classes,)."""
-    distinguished = np.zeros(len(pairs.starts) - 1, dtype=np.bool_)
-    distinguished[pairs.rows[proposal.normalized_scores == 1.0]] = True
-    return distinguished
+    def __init__(self, proposal: Proposal, pairs: Pairs) -> None:
+        relative = relative_scores(pairs, proposal)
+        best = by_class(pairs, relative, np.fmax, np.nan)
+        worst = by_class(pairs, relative, np.fmin, np.nan)
+        self.distinguished = worst < best
+        self.favourites = np.flatnonzero(relative == best[pairs.rows])
+        self.scores = relative / np.where(best > 0.0, best, 1.0)[pairs.rows]
 
 
 def _rating(
-    favourites: NDArray[np.intp], reference: Proposal, pairs: Pairs, classes: int
+    favourites: NDArray[np.intp], reference: _View, pairs: Pairs, classes: int
 ) -> NDArray[np.float64]:
-    """Return the reference's mean normalized score of the favourites, shape (classes,).
+    """Return the reference's mean score of the favourites, shape (classes,).
 
     It is NaN where the reference distinguishes no boards.
     """
-    distinguished = _distinguished(reference, pairs)
-    scores = reference.normalized_scores[favourites]
+    scores = reference.scores[favourites]
     row = pairs.rows[favourites]
-    counted = ~np.isnan(scores) & distinguished[row]
+    counted = ~np.isnan(scores) & reference.distinguished[row]
     count = np.bincount(row[counted], minlength=classes)
     total = np.bincount(row[counted], weights=scores[counted], minlength=classes)
     return _ratio(total.astype(np.float64), count.astype(np.float64))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.solvers.assignment import assign_now, prepare
 from edgeyard.scheduler.solvers.window import plan_scores, window_of
 
@@ -27,6 +27,7 @@ class AssignmentScorer:
     name = "assignment"
     objective = "run time"
     kind = ScorerKind.ILP
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, window: int = 500) -> None:
         """Options of a policy.

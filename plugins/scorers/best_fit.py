@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, rounded_scores
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 
 class BestFit:
@@ -21,6 +21,7 @@ class BestFit:
     name = "best_fit"
     objective = "packing"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""

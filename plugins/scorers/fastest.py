@@ -7,27 +7,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.protocols import ScorerKind
-from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.prediction.estimates import past_pairs
 
 
 class Fastest:
-    """The shortest expected run time first.
+    """The expected run time (median) on each board, with the standard error of that expectation.
 
-    ``t_best / t``: expected run time (median) on the best board of the class over that on this one.
     Abstains where nothing is known of such runs.
     """
 
     name = "fastest"
     objective = "run time"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.SECONDS
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
-        expected_s = run_times(batch, pairs.rows, pairs.boards)
-        best_s = by_class(pairs, expected_s, np.fmin, np.nan)
-        return (best_s[pairs.rows] / expected_s).astype(np.float32)
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`."""
+        law = past_pairs(batch, pairs).run_time_parts()
+        seconds = np.exp(law.location)
+        return Answer(
+            scores=seconds.astype(np.float32),
+            errors=(seconds * np.sqrt(np.expm1(law.error))).astype(np.float32),
+        )
 
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.solvers.document import Plan
 from edgeyard.scheduler.solvers.programmes import solve
 from edgeyard.scheduler.solvers.run import Limits, ready
@@ -37,6 +36,7 @@ class Ilp:
     """
 
     kind = ScorerKind.ILP
+    unit = ScoreUnit.PREFERENCE
     objective = ""
 
     def __init__(
@@ -70,10 +70,10 @@ class Ilp:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
-        return self.answer(batch, pairs)[0]
+        return self.answer(batch, pairs).scores
 
-    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Return scores and diagnostics; see `DiagnosticScorer.answer`."""
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`."""
         window = window_of(batch, pairs, self.objective, self._window, MAX_CELLS)
         plan = self._plan(window, pairs.budget_s)
         facts = {
@@ -84,7 +84,7 @@ class Ilp:
         }
         if not np.isnan(plan.gap):
             facts["gap"] = plan.gap
-        return plan_scores(window, plan, pairs), facts
+        return Answer(scores=plan_scores(window, plan, pairs), facts=facts)
 
     def _plan(self, window: Window, budget_s: float) -> Plan:
         time_s = min(self._limits.time_s, budget_s * _SHARE_OF_BUDGET)

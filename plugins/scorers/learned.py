@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.learning.manifest import Output
 from edgeyard.scheduler.learning.model import Model, load_model, manifests
 
 
 class LearnedScorer:
-    """What a model says of each pair, as a score.
+    """What a model says of each pair, in the unit that its manifest's output has.
 
-    * ``log_seconds``: with t the run time at the manifest's quantile, ``t_best / t``: 1 for the
-      fastest board of a class, a half for one that takes twice as long;
-    * ``failure``: ``1 - p``;
-    * ``score``: as it is.
+    ``log_seconds`` are stated in seconds, at the manifest's quantile ``rank_by``.
     """
 
     kind = ScorerKind.AI
@@ -40,22 +37,31 @@ class LearnedScorer:
         """Of the manifest."""
         return self._model.manifest.objective
 
-    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Return scores, and the shape of the model's input; see `DiagnosticScorer.answer`."""
-        columns = len(self._model.manifest.inputs)
-        return self.score(batch, pairs), {"rows": float(len(pairs)), "columns": float(columns)}
+    @property
+    def unit(self) -> ScoreUnit:
+        """Of the manifest's output."""
+        return _UNITS[self._model.manifest.output]
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`; the facts are the shape of the model's input."""
         manifest = self._model.manifest
         found = self._model.predict(batch, pairs.rows, pairs.boards)
+        facts = {"rows": float(len(pairs)), "columns": float(len(manifest.inputs))}
         if manifest.output is Output.LOG_SECONDS:
             log_s = found[:, manifest.quantiles.index(manifest.rank_by)]
-            best = by_class(pairs, log_s, np.fmin, 0.0)
-            log_s -= best[pairs.rows]
-            return np.exp(-log_s)
-        value = np.clip(found[:, 0], 0.0, 1.0)
-        return 1.0 - value if manifest.output is Output.FAILURE else value
+            return Answer(scores=np.exp(log_s), facts=facts)
+        return Answer(scores=np.clip(found[:, 0], 0.0, 1.0), facts=facts)
+
+
+_UNITS = {
+    Output.LOG_SECONDS: ScoreUnit.SECONDS,
+    Output.FAILURE: ScoreUnit.FAILURE,
+    Output.SCORE: ScoreUnit.PREFERENCE,
+}
 
 
 def learned(folder: Path | None = None) -> Mapping[str, Callable[[], LearnedScorer]]:

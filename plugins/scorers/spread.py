@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, rounded_scores
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 
 class Spread:
@@ -23,6 +23,7 @@ class Spread:
     name = "spread"
     objective = "spread"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`; the same for all classes."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Proposal
+from edgeyard.scheduler.framework.protocols import Answer, Proposal
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
@@ -588,17 +588,24 @@ class _RecordedScorer:
             classes: By benchmark that is decided again, its class; the changed one comes last.
         """
         self.name, self.objective, self.kind = answer.scorer, answer.objective, answer.kind
-        self._scores = np.append(answer.scores, np.float32(np.nan))
+        self.unit = answer.unit
+        missing = np.float32(np.nan)
+        self._scores = np.append(answer.scores, missing)
+        self._errors = None if answer.errors is None else np.append(answer.errors, missing)
         self._cells, self._boards, self._classes = cells, boards, classes
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`."""
         # From last to first: a class that has others than the changed one is theirs.
         row_then = np.zeros(batch.shape[0], dtype=np.intp)
         row_then[batch.class_of_job[::-1]] = self._classes[::-1]
         found = self._cells.find(row_then[pairs.rows], self._boards[pairs.boards])
-        scores: NDArray[np.float32] = self._scores[found]
-        return scores
+        errors = None if self._errors is None else self._errors[found]
+        return Answer(scores=self._scores[found], errors=errors)
 
 
 def _rows_of(snapshot: Snapshot, boards: NDArray[np.intp]) -> Snapshot:

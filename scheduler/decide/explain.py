@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.choice import choice_words
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.reservations import reserved_board_reason
 from edgeyard.scheduler.framework.batch import NOBODY
@@ -46,6 +47,7 @@ class Explainer:
             waiting=waiting,
             never=bool(decided.never[row]),
             scorers=self._scorers,
+            choice="" if placement is None else choice_words(decided, job),
         )
 
     @cached_property
@@ -60,6 +62,9 @@ class Explainer:
                 objective=answers[name].objective
                 if name in answers
                 else weighted_scorers[name].scorer.objective,
+                unit=(
+                    answers[name].unit if name in answers else weighted_scorers[name].scorer.unit
+                ).value,
                 weight=answers[name].weight if name in answers else 0.0,
                 reward=scores.rewards.get(name),
                 absent=scores.absent.get(name, ""),
@@ -146,20 +151,21 @@ class Explainer:
             )
         scores = decided.scores
         pair = scores.pairs.at(row, board)
-        proposals = scores.proposals
+        costs = scores.costs
         return Verdict(
             target_uid=uid,
             reason=None,
             sentence=f"{uid} fits and is free",
             score=None if pair is None else float(scores.combined[pair]),
-            scores={each.scorer: _score_of(each.scores, pair) for each in proposals},
-            weighted={
-                each.scorer: _score_of(each.normalized_scores, pair, each.weight)
-                for each in proposals
-            },
+            scores={each.scorer: _number(each.scores, pair) for each in scores.proposals},
+            cost_s=None if costs is None else _number(costs.total_s, pair),
+            cost_error_s=None if costs is None else _number(costs.error_s, pair),
+            cost_parts_s={}
+            if costs is None
+            else {name: _number(part, pair) for name, part in costs.parts_s.items()},
         )
 
 
-def _score_of(values: NDArray[np.float32], pair: int | None, weight: float = 1.0) -> float | None:
+def _number(values: NDArray[np.float32], pair: int | None) -> float | None:
     value = math.nan if pair is None else float(values[pair])
-    return None if math.isnan(value) else value * weight
+    return None if math.isnan(value) else value

@@ -268,7 +268,7 @@ class _Mapping:
         now = np.zeros((classes, count), dtype=np.bool_)
         now[pairs.rows, pairs.boards] = True
         place = np.empty(count)
-        place[batch.board_order] = np.linspace(0.0, 0.5, count)
+        place[batch.board_order] = np.linspace(0.0, 1e-6, count)  # less than scores differ by
         ties = np.broadcast_to(place, (classes, count)).copy()
         ties[pairs.rows, pairs.boards] -= scores
         groups = mapper.groups_of(queue)

@@ -28,12 +28,12 @@ from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.decide.scores import Scores
-from edgeyard.scheduler.framework.batch import Pairs, pairs_of
+from edgeyard.scheduler.framework.batch import pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
+from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.framework.runner import Fault, PluginRunner, normalize_scores
+from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
@@ -58,13 +58,15 @@ class _Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Answer:
-    """A proposal without its normalized scores, which follow from its scores."""
+    """A proposal."""
 
     scorer: str
     objective: str
     kind: ScorerKind
+    unit: ScoreUnit
     weight: float
     scores: NDArray[np.float32]
+    errors: NDArray[np.float32] | None
     facts: Mapping[str, float]
 
 
@@ -170,7 +172,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
 
     Args:
         record: The cycle.
-        plugins: Of its policy: they word the reasons.
+        plugins: Of its policy: they word the reasons, and sum up the costs.
     """
     given, policy = given_of(record), policy_of(record)
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
@@ -188,6 +190,8 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
     pairs = pairs_of(fits)
+    proposals = _proposals(found)
+    combination = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
     ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
@@ -232,7 +236,8 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             scores=Scores(
                 pairs=pairs,
                 combined=found.combined,
-                proposals=_proposals(found, pairs),
+                proposals=proposals,
+                costs=None if combination is None else combination.costs,
                 rewards=found.rewards,
                 fallback=found.fallback,
                 absent=found.absent,
@@ -245,15 +250,16 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     )
 
 
-def _proposals(found: _Outcome, pairs: Pairs) -> tuple[Proposal, ...]:
+def _proposals(found: _Outcome) -> tuple[Proposal, ...]:
     return tuple(
         Proposal(
             scorer=each.scorer,
             objective=each.objective,
             kind=each.kind,
+            unit=each.unit,
             weight=each.weight,
             scores=each.scores,
-            normalized_scores=normalize_scores(pairs, each.scores),
+            errors=each.errors,
             facts=each.facts,
         )
         for each in found.answers
@@ -291,8 +297,10 @@ def _outcome(decided: Decisions) -> _Outcome:
                 scorer=each.scorer,
                 objective=each.objective,
                 kind=each.kind,
+                unit=each.unit,
                 weight=each.weight,
                 scores=each.scores,
+                errors=each.errors,
                 facts=each.facts,
             )
             for each in decided.scores.proposals

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
+from edgeyard.scheduler.framework.protocols import Costs, Proposal, Scorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
+from edgeyard.scheduler.framework.relative import relative_scores
 from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.prediction.estimates import run_times
 
 NEUTRAL = 0.5
 """Score of a board of which nobody says anything."""
+
+MAX_RATIO = 1000.0
+"""Seconds that a scorer predicts may differ from the past by this factor; days or microseconds
+differ by more."""
+
+_CHECKED_PAIRS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,6 +33,7 @@ class Scores:
     Attributes:
         pairs: The pairs that were scored.
         combined: Shape (pairs,), in [0, 1]; NaN nowhere.
+        costs: What runs are expected to cost; None: no scorer that answered states any.
         proposals: Of the scorers that answered.
         rewards: By scorer, from the evaluator.
         fallback: No scorer of the policy answered.
@@ -36,6 +46,7 @@ class Scores:
     rewards: Mapping[str, float]
     fallback: bool
     absent: Mapping[str, str] = field(default_factory=dict)
+    costs: Costs | None = None
 
 
 def score(
@@ -65,7 +76,13 @@ def score(
         if name in suspended:
             absent[name] = suspended[name]
             continue
-        answer = runner.score(weighted, learned.get(name, weighted.weight), batch, pairs)
+        answer = runner.score(
+            weighted,
+            learned.get(name, weighted.weight),
+            batch,
+            pairs,
+            partial(_problem, batch, pairs),
+        )
         if answer is None:
             absent[name] = str(runner.faults[-1])
         else:
@@ -77,10 +94,11 @@ def score(
     rewards = _rewards(proposals or _alone(last), last, plugins, batch, pairs, runner)
     if rewarded is not None:
         rewarded(rewards)
-    combined = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
+    combination = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
+    combined = None if combination is None else combination.scores.astype(np.float32, copy=False)
     if last is None and (combined is None or bool(np.isnan(combined).any())):
         last = _fallback(proposals, plugins, batch, pairs, runner)
-    combined = _filled(combined, last, len(pairs))
+    combined = _filled(combined, last, pairs)
     if fallback and last is not None:
         proposals = [last]
     return Scores(
@@ -90,7 +108,24 @@ def score(
         rewards=rewards,
         fallback=fallback,
         absent=absent,
+        costs=None if combination is None else combination.costs,
     )
+
+
+def _problem(batch: Batch, pairs: Pairs, scorer: Scorer, scores: NDArray[np.floating]) -> str:
+    """Say so if seconds are of another order than what such runs took: a wrong unit."""
+    if scorer.unit is not ScoreUnit.SECONDS or scorer.kind is ScorerKind.HEURISTIC:
+        return ""
+    answered = np.flatnonzero(scores > 0.0)
+    some = answered[:: max(len(answered) // _CHECKED_PAIRS, 1)]
+    if not batch.knowledge.runs or not len(some):
+        return ""
+    ratios = scores[some] / run_times(batch, pairs.rows[some], pairs.boards[some])
+    ratios = ratios[~np.isnan(ratios)]
+    ratio = float(np.median(ratios)) if len(ratios) else 1.0
+    if 1.0 / MAX_RATIO <= ratio <= MAX_RATIO:
+        return ""
+    return f"{ratio:.3g} times the seconds that such runs took; are they in another unit?"
 
 
 def _alone(proposal: Proposal | None) -> list[Proposal]:
@@ -133,15 +168,17 @@ def _fallback(
 
 
 def _filled(
-    combined: NDArray[np.float32] | None, last: Proposal | None, count: int
+    combined: NDArray[np.float32] | None, last: Proposal | None, pairs: Pairs
 ) -> NDArray[np.float32]:
     """Return scores without any NaN."""
     if combined is None:
-        combined = np.full(count, np.nan, dtype=np.float32)
-    unsaid = np.isnan(combined)
-    if not unsaid.any():
+        combined = np.full(len(pairs), np.nan, dtype=np.float32)
+    missing = np.isnan(combined)
+    if not missing.any():
         return combined
     otherwise = (
-        np.full(count, NEUTRAL, dtype=np.float32) if last is None else last.normalized_scores
+        np.full(len(pairs), NEUTRAL, dtype=np.float32)
+        if last is None
+        else relative_scores(pairs, last)
     )
-    return np.nan_to_num(np.where(unsaid, otherwise, combined), nan=NEUTRAL)
+    return np.nan_to_num(np.where(missing, otherwise, combined), nan=NEUTRAL)

@@ -18,9 +18,9 @@ from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder, faults_of, given_of, policy_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.protocols import Proposal, Scorer, ScorerKind
+from edgeyard.scheduler.framework.protocols import Answer, Proposal, Scorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins, Registry
-from edgeyard.scheduler.framework.runner import Fault, RecordedFaultError
+from edgeyard.scheduler.framework.runner import Fault, RecordedFaultError, answer_of
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.prediction.estimates import run_times
 
@@ -229,6 +229,7 @@ class _RecordedAnswers:
         self.name = scorer.name
         self.objective = scorer.objective
         self.kind: ScorerKind = scorer.kind
+        self.unit: ScoreUnit = scorer.unit
 
 
 class _RepeatedAnswers(_RecordedAnswers):
@@ -239,11 +240,14 @@ class _RepeatedAnswers(_RecordedAnswers):
         self._pairs, self._answer = pairs, answer
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         if np.array_equal(pairs.rows, self._pairs.rows) and np.array_equal(
             pairs.boards, self._pairs.boards
         ):
-            return self._answer.scores
-        return self._scorer.score(batch, pairs)
+            return Answer(scores=self._answer.scores, errors=self._answer.errors)
+        return answer_of(self._scorer, batch, pairs)
 
 
 class _Silent(_RecordedAnswers):

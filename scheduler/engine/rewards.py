@@ -9,13 +9,13 @@ changes the weights:
        outcome  = 0 where the board failed, else 1 / (1 + (run_s / expected_s)^4)
        reward_s = 1/2 + (score_s - 1/2) (2 outcome - 1)
 
-   ``score_s`` is the scorer's normalized score of the chosen board, from 0 for its worst board to 1
-   for its best. ``expected_s`` is the median of the predicted run times on the boards that could
-   have been chosen. The outcome is 1/2 for a run as long as expected, 0.94 at half that time, 0.06
-   at twice that time. So a scorer gets more than a half for a high score of a board that did well
-   and for a low score of one that did badly. A scorer without a score of the board is not rewarded.
-   Ends that do not depend on the board (the model failed, it was cancelled) and runs without a
-   prediction are left out.
+   with the scorer's normalized score of the chosen board
+   (`edgeyard.scheduler.framework.relative.normalized_scores`: a half where it found the boards
+   alike), and the median over the boards that could have been chosen of the run time that was
+   expected. The outcome is 1/2 where it took as long as elsewhere, 0.94 at half the time, 0.06
+   at twice the time. So who liked a board that did well, or disliked one that did badly, gets more
+   than a half; who said nothing of it is not rewarded. Ends that say nothing of the board (the
+   model failed, it was cancelled) and runs of which nothing was expected are passed over.
 
 A scorer that fails `SUSPEND_AFTER_FAULTS` times in a row is suspended: it is not asked for
 `SUSPENSION_S`, twice as long each further time, `MAX_SUSPENSION_S` at most. After a suspension one
@@ -34,6 +34,7 @@ import numpy as np
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.relative import normalized_scores
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import FailureCategory
@@ -243,7 +244,10 @@ def _ratings(key: str, result: CycleResult, placed: Mapping[str, int]) -> Sequen
             continue
         if row not in expected:
             expected[row] = _expected_s(result, row)
-        normalized = {each.scorer: float(each.normalized_scores[pair]) for each in scores.proposals}
+        normalized = {
+            each.scorer: float(normalized_scores(scores.pairs, each)[pair])
+            for each in scores.proposals
+        }
         ratings.append(
             PlacementRating(
                 benchmark_id=benchmark_id,

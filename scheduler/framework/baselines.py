@@ -70,11 +70,14 @@ def baseline_text(name: str, default: str) -> str:
         "queue_policy = ": f'queue_policy = "{own.queue_policy}"',
         "mapping = ": f'mapping = "{own.mapping}"',
         "backfill = ": f'backfill = "{own.backfill}"',
-        'name = "least_loaded"': f'name = "{own.scorer}"',
         "fallback = ": f'fallback = "{own.scorer}"',
     }
-    lines = default.splitlines()
+    before, rest = default.split("[[scorers]]\n", 1)
+    after = rest[rest.index("\n[priority]") :]
+    scorer = f'[[scorers]]\nname = "{own.scorer}"\nweight = 1.0\n'
+    lines = [each for each in before.splitlines()[1:] if not each.startswith("# ")]
+    lines += (scorer + after).splitlines()
     for start, line in changes.items():
         place = next(number for number, each in enumerate(lines) if each.startswith(start))
         lines[place] = line
-    return "\n".join([head, *lines[1:]]) + "\n"
+    return "\n".join([head, *lines]) + "\n"

@@ -144,8 +144,23 @@ class ScorerKind(StrEnum):
     AI = "ai"  # learned
 
 
+class ScoreUnit(StrEnum):
+    """What a scorer's numbers mean."""
+
+    SECONDS = "seconds"  # expected from the start of a run to its end; less is better
+    FAILURE = "failure"  # the probability that a run fails, 0 to 1; less is better
+    CREDITS = "credits"  # expected for a run; less is better
+    JOULES = "joules"  # expected for a run; less is better
+    PREFERENCE = "preference"  # 0 to 1, more is better; it only decides between near-ties
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its numbers lie between 0 and 1; the others are amounts from 0 upwards."""
+        return self in (ScoreUnit.FAILURE, ScoreUnit.PREFERENCE)
+
+
 class Scorer(Protocol):
-    """Says how good a board is for a class."""
+    """Says how good a board is for a class, in a unit that it states."""
 
     @property
     def name(self) -> str:
@@ -162,17 +177,19 @@ class Scorer(Protocol):
         """See there."""
         ...
 
+    @property
+    def unit(self) -> ScoreUnit:
+        """What its numbers mean."""
+        ...
+
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """Scores in [0, 1], higher is better; NaN where it abstains.
+        """Numbers in the scorer's unit; NaN where it abstains.
 
         NaN is how a scorer says nothing of a pair: beyond its window, or of a board that never
         ran. All of an answer may be NaN; that is no fault. So let no NaN of a computation through:
-        what is broken shall raise (models that give NaN do). Infinite scores, and others outside
-        of 0 to 1, are faults also among NaN: the whole answer is dropped, and who faults
-        repeatedly is not asked for a while.
-
-        Only the order and the distances within one class count: scores are spread over 0 to 1
-        class by class before they are weighed.
+        what is broken shall raise (models that give NaN do). Infinite and negative numbers, shares
+        above 1, and seconds that are thousands of times what such runs took are faults also among
+        NaN: the whole answer is dropped, and who faults repeatedly is not asked for a while.
 
         Args:
             batch: The batch.
@@ -184,35 +201,79 @@ class Scorer(Protocol):
         ...
 
 
-@runtime_checkable
-class DiagnosticScorer(Scorer, Protocol):
-    """A scorer that returns diagnostics with its scores: an optimality gap, what it planned."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """Everything that a scorer says.
 
-    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Return what `score` gives, and figures by name (``gap``, ``seconds``, ...); no decision
-        depends on these."""
+    Attributes:
+        scores: As `Scorer.score` returns them.
+        errors: Shape (pairs,): their standard errors, in the same unit; NaN where the score is.
+            Differences within them count as ties. None: they are not known, and count as 0.
+        facts: Diagnostics by name (``gap``, ``seconds``, ...); no decision depends on them.
+    """
+
+    scores: NDArray[np.float32]
+    errors: NDArray[np.float32] | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class DetailedScorer(Scorer, Protocol):
+    """A scorer that knows its errors, or has diagnostics: an optimality gap, what it planned."""
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """Return what `score` returns, and more."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Proposal:
-    """A scorer's answer.
+    """A scorer's answer in a cycle.
 
     Attributes:
         weight: How much it counts in this cycle.
-        scores: Shape (pairs,), as it gave them.
-        normalized_scores: Shape (pairs,): spread over 0 to 1 within each class; a half where all
-            are equal, NaN where it abstained.
-        facts: Diagnostics of a `DiagnosticScorer`.
+        scores: Shape (pairs,), in ``unit``; NaN where it abstained.
+        errors: As in `Answer`.
+        facts: As in `Answer`.
     """
 
     scorer: str
     objective: str
     kind: ScorerKind
+    unit: ScoreUnit
     weight: float
     scores: NDArray[np.float32]
-    normalized_scores: NDArray[np.float32]
+    errors: NDArray[np.float32] | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Costs:
+    """What a run on a board is expected to cost, in seconds.
+
+    Attributes:
+        total_s: Shape (pairs,); NaN for classes of which nothing is known.
+        error_s: Shape (pairs,): its standard error.
+        parts_s: What the total is made of, by name: ``run`` (NaN where no run time is known),
+            ``failures``, ``credits``, ``joules``; shape (pairs,) each.
+    """
+
+    total_s: NDArray[np.float32]
+    error_s: NDArray[np.float32]
+    parts_s: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Combination:
+    """The scorers' answers made one.
+
+    Attributes:
+        scores: Shape (pairs,), 0 to 1, more is better; NaN where all scorers abstained.
+        costs: None: no scorer stated any.
+    """
+
+    scores: NDArray[np.float32]
+    costs: Costs | None = None
 
 
 class Evaluator(Protocol):
@@ -238,13 +299,8 @@ class Aggregator(Protocol):
         """By which policies and reports call it."""
         ...
 
-    def combine(
-        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
-    ) -> NDArray[np.float32]:
-        """Return scores from their ``normalized_scores``, shape (pairs,), in [0, 1].
-
-        They are NaN where all abstained.
-        """
+    def combine(self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]) -> Combination:
+        """Return one score a pair."""
         ...
 
     def learn(

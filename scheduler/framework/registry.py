@@ -33,7 +33,7 @@ class Kind(StrEnum):
 _MEMBERS: Mapping[Kind, tuple[str, ...]] = {
     Kind.QUEUE_POLICY: ("order", "reason"),
     Kind.FILTER: ("refusals", "admit", "phrase", "explain_infeasible"),
-    Kind.SCORER: ("objective", "kind", "score"),
+    Kind.SCORER: ("objective", "kind", "unit", "score"),
     Kind.EVALUATOR: ("evaluate",),
     Kind.AGGREGATOR: ("combine", "learn"),
 }

@@ -15,15 +15,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, by_class
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
-    DiagnosticScorer,
+    Answer,
+    Combination,
+    DetailedScorer,
     Evaluator,
     Filter,
     Ledger,
     Proposal,
     QueuePolicy,
+    Scorer,
+    ScoreUnit,
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import WeightedScorer
@@ -171,60 +175,75 @@ class PluginRunner:
         return ledger
 
     def score(
-        self, weighted: WeightedScorer, weight: float, batch: Batch, pairs: Pairs
+        self,
+        weighted: WeightedScorer,
+        weight: float,
+        batch: Batch,
+        pairs: Pairs,
+        problem_of: Callable[[Scorer, NDArray[np.floating]], str] | None = None,
     ) -> Proposal | None:
-        """Return the scorer's answer; None when it failed."""
+        """Ask a scorer.
 
-        def check(scores: NDArray[np.float32]) -> None:
-            _shaped(scores, (len(pairs),), "f")
-            _in_range(scores)
+        Args:
+            weighted: The scorer, and its time.
+            weight: How much its answer counts.
+            batch: The batch.
+            pairs: What it is asked about.
+            problem_of: Says what is wrong with scores that are well formed; "" for nothing.
 
+        Returns:
+            None when it failed.
+        """
         scorer = weighted.scorer
         asked = replace(pairs, budget_s=weighted.budget_s)
         before = self.seconds.get(scorer.name, 0.0)
-        facts: dict[str, float] = {}
 
-        def ask() -> NDArray[np.float32]:
-            if not hasattr(scorer, "answer") or not isinstance(scorer, DiagnosticScorer):
-                return scorer.score(batch, asked)
-            scores, diagnostics = scorer.answer(batch, asked)
-            facts.update(diagnostics)
-            return scores
+        def ask() -> Answer:
+            return answer_of(scorer, batch, asked)
 
-        scores = self._run(CallKind.SCORE, scorer.name, ask, check)
-        if scores is None:
+        def check(answer: Answer) -> None:
+            _shaped(answer.scores, (len(pairs),), "f")
+            _in_range(answer.scores, scorer.unit)
+            if answer.errors is not None:
+                _shaped(answer.errors, (len(pairs),), "f")
+                _not_negative(answer.errors)
+            if problem_of is not None and (problem := problem_of(scorer, answer.scores)):
+                raise _NonsenseError(problem)
+
+        answer = self._run(CallKind.SCORE, scorer.name, ask, check)
+        if answer is None:
             return None
         took_s = self.seconds.get(scorer.name, 0.0) - before
         if took_s > weighted.budget_s:
             detail = f"{took_s:.3g} s of {weighted.budget_s:g} s"
             self.overruns.append(Fault(plugin=scorer.name, cause="timed_out", detail=detail))
-        scores = scores.astype(np.float32, copy=False)
+        errors = answer.errors
         return Proposal(
             scorer=scorer.name,
             objective=scorer.objective,
             kind=scorer.kind,
+            unit=scorer.unit,
             weight=weight,
-            scores=scores,
-            normalized_scores=normalize_scores(pairs, scores),
-            facts=facts,
+            scores=answer.scores.astype(np.float32, copy=False),
+            errors=None if errors is None else errors.astype(np.float32, copy=False),
+            facts=answer.facts,
         )
 
     def combine(
         self, aggregator: Aggregator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
-    ) -> NDArray[np.float32] | None:
+    ) -> Combination | None:
         """One score a pair; None when the aggregator failed."""
 
-        def check(scores: NDArray[np.float32]) -> None:
-            _shaped(scores, (len(pairs),), "f")
-            _in_range(scores)
+        def check(combination: Combination) -> None:
+            _shaped(combination.scores, (len(pairs),), "f")
+            _in_range(combination.scores, ScoreUnit.PREFERENCE)
 
-        scores = self._run(
+        return self._run(
             CallKind.COMBINE,
             aggregator.name,
             lambda: aggregator.combine(batch, pairs, proposals),
             check,
         )
-        return None if scores is None else scores.astype(np.float32, copy=False)
 
     def evaluate(
         self, evaluator: Evaluator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
@@ -312,6 +331,13 @@ class PluginRunner:
         return answer
 
 
+def answer_of(scorer: Scorer, batch: Batch, pairs: Pairs) -> Answer:
+    """Ask a scorer for as much as it can say."""
+    if hasattr(scorer, "answer") and isinstance(scorer, DetailedScorer):
+        return scorer.answer(batch, pairs)
+    return Answer(scores=scorer.score(batch, pairs))
+
+
 def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
         raise _NonsenseError(f"{getattr(array, 'dtype', type(array).__name__)} where numbers go")
@@ -319,25 +345,17 @@ def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
         raise _NonsenseError(f"shape {array.shape} instead of {shape}")
 
 
-def _in_range(scores: NDArray[np.float32]) -> None:
+def _in_range(scores: NDArray[np.floating], unit: ScoreUnit) -> None:
     # fmin and fmax pass NaN over, which stands for an abstention.
-    if scores.size and (np.fmin.reduce(scores) < 0.0 or np.fmax.reduce(scores) > 1.0):
-        raise _NonsenseError("scores outside 0..1")
+    if not scores.size:
+        return
+    _not_negative(scores)
+    if unit.is_share and np.fmax.reduce(scores) > 1.0:
+        raise _NonsenseError(f"a {unit} above 1")
 
 
-def normalize_scores(pairs: Pairs, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the scores spread over 0 to 1 within each class; see `Proposal`.
-
-    ``(score - minimum) / (maximum - minimum)``: neither the scale of a scorer's answers nor what it
-    adds to all of them changes the result.
-    """
-    minimum = by_class(pairs, scores, np.fmin, 0.0)
-    span = by_class(pairs, scores, np.fmax, 0.0) - minimum
-    flat = ~(span > 0.0)  # also where it is NaN: all boards are alike
-    span[flat] = 1.0
-    normalized = scores - minimum[pairs.rows]
-    normalized /= span[pairs.rows]
-    if flat[pairs.filled].any():
-        alike = flat[pairs.rows]
-        normalized[alike] += np.float32(0.5)  # 0 + a half; NaN stays NaN
-    return normalized
+def _not_negative(numbers: NDArray[np.floating]) -> None:
+    if numbers.size and np.fmin.reduce(numbers) < 0.0:
+        raise _NonsenseError("a number below 0")
+    if numbers.size and np.fmax.reduce(numbers) == np.inf:
+        raise _NonsenseError("an infinite number")

@@ -286,8 +286,10 @@ class Verdict:
         reason: None when the board fits and is free.
         never: The board can never run it as it is described.
         score: Aggregated score in [0, 1]; None if a filter refused the board.
-        scores: Raw score by scorer; None where a scorer abstained.
-        weighted: By scorer, its normalised score times its weight.
+        scores: By scorer, in its unit; None where it abstained.
+        cost_s: What a run there is expected to cost, in seconds; None where nothing is known.
+        cost_error_s: Its standard error.
+        cost_parts_s: What it is made of, by name; None where a part is unknown.
     """
 
     target_uid: str
@@ -296,7 +298,9 @@ class Verdict:
     never: bool = False
     score: float | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    weighted: Mapping[str, float | None] = field(default_factory=dict)
+    cost_s: float | None = None
+    cost_error_s: float | None = None
+    cost_parts_s: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +308,7 @@ class ScorerPart:
     """The part of one scorer in a decision.
 
     Attributes:
+        unit: What its numbers mean.
         weight: Its weight.
         reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
         absent: Why it did not answer; "" if it did.
@@ -311,6 +316,7 @@ class ScorerPart:
 
     scorer: str
     objective: str
+    unit: str
     weight: float
     reward: float | None
     absent: str = ""
@@ -333,6 +339,7 @@ class Explanation:
         waiting: None if it was placed.
         never: No expected board can ever run it.
         scorers: The policy's scorers, in its order.
+        choice: What is expected on its board, compared with others, for people; "" if it waits.
     """
 
     benchmark_id: str
@@ -348,3 +355,4 @@ class Explanation:
     never: bool = False
     never_ahead: int = 0
     scorers: tuple[ScorerPart, ...] = ()
+    choice: str = ""

@@ -62,8 +62,8 @@ class PlacementRating:
     """The scores of a placement, stored until its outcome is known.
 
     Attributes:
-        normalized_scores: By scorer: of the board that was chosen, from 0 for the scorer's worst
-            board to 1 for its best, of all boards that the benchmark could have had.
+        normalized_scores: By scorer, of the board that was chosen: above a half if it liked it
+            more than others that the benchmark could have had.
         expected_s: Median over those boards of the predicted run time; None: none was predicted.
     """
 

@@ -39,7 +39,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import OF_BOARDS, Batch, family_numbers
+from edgeyard.scheduler.framework.batch import OF_BOARDS, Batch, Pairs, family_numbers
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import History
 
@@ -158,6 +158,20 @@ def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
     return PastPairs(batch, rows, boards).failure_rates()
 
 
+def past_pairs(batch: Batch, pairs: Pairs) -> PastPairs:
+    """Return what the past says of a cycle's pairs, made once for all plugins that ask."""
+    known: dict[object, tuple[Rows, PastPairs]] = batch.derived(_PastPairsByPairs).known
+    key = id(pairs.boards)
+    if key not in known:  # the array is kept, so that no other one gets its id
+        known[key] = pairs.boards, PastPairs(batch, pairs.rows, pairs.boards)
+    return known[key][1]
+
+
+class _PastPairsByPairs:
+    def __init__(self, batch: Batch) -> None:
+        self.known: dict[object, tuple[Rows, PastPairs]] = {}
+
+
 def student_quantiles(freedom: Floats, quantile: float) -> Floats:
     """Return quantiles of Student's t, with degrees of freedom rounded down."""
     from scipy.special import stdtrit  # takes a moment: the CLI does without it
@@ -216,7 +230,11 @@ class PastPairs:
 
     def failure_rates(self) -> Floats:
         """Return the same as the function of that name."""
-        return self._history.derived(_Failures).rates(self)
+        return self.failure_laws()[0]
+
+    def failure_laws(self) -> tuple[Floats, Floats]:
+        """Return the chance that the next run fails, and its standard error; shape (pairs,)."""
+        return self._history.derived(_Failures).laws(self)
 
 
 def of_boards(batch: Batch, other: Batch) -> None:
@@ -629,15 +647,21 @@ class _Failures:
         )
         self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
 
-    def rates(self, pairs: PastPairs) -> Floats:
-        """Return `failure_rates` of the pairs."""
-        of_model = self._by_model.rates(
+    def laws(self, pairs: PastPairs) -> tuple[Floats, Floats]:
+        """Return `PastPairs.failure_laws` of the pairs."""
+        of_model, model_variance = self._by_model.laws(
             (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))
-        )[pairs.combination]
+        )
         family_of_board = np.full(pairs.shape[1], -1, dtype=np.int64)
         family_of_board[pairs.boards] = pairs.family[pairs.combination]
-        of_board = self._by_board.rates((family_of_board, pairs.board))[pairs.boards]
-        return 1.0 - (1.0 - of_model) * (1.0 - of_board)
+        of_board, board_variance = self._by_board.laws((family_of_board, pairs.board))
+        good_model = 1.0 - of_model[pairs.combination]
+        good_board = 1.0 - of_board[pairs.boards]
+        variance = (
+            good_model**2 * board_variance[pairs.boards]
+            + good_board**2 * model_variance[pairs.combination]
+        )
+        return 1.0 - good_model * good_board, np.sqrt(variance)
 
 
 class _Chain:
@@ -646,23 +670,30 @@ class _Chain:
     def __init__(self, keys: tuple[Codes, ...], counts: Floats, failures: Floats) -> None:
         total = float(counts.sum())
         self._top = float(failures.sum()) / (total + PSEUDO_RUNS)
-        self._levels: list[tuple[Codes, Floats]] = []
+        self._levels: list[tuple[Codes, Floats, Floats]] = []
         above = np.full(len(counts), self._top)
         for key in keys:
             found, group = np.unique(key, return_inverse=True)
-            runs = np.bincount(group, weights=counts, minlength=len(found))
+            runs = np.bincount(group, weights=counts, minlength=len(found)).astype(np.float64)
             failed = np.bincount(group, weights=failures, minlength=len(found))
             prior = np.zeros(len(found))
             prior[group] = above
             rates = (failed + PSEUDO_RUNS * prior) / (runs + PSEUDO_RUNS)
-            self._levels.append((found, rates))
+            self._levels.append((found, rates, runs))
             above = rates[group]
 
-    def rates(self, keys: tuple[Codes, ...]) -> Floats:
-        """Return rates by the keys of each level; the broader group's where there is no group."""
+    def laws(self, keys: tuple[Codes, ...]) -> tuple[Floats, Floats]:
+        """Return rates by the keys of each level, and the variance of their Beta distributions.
+
+        Where there is no group, the rate is the broader group's, known from pseudo-runs alone.
+        """
         rates = np.full(len(keys[0]), self._top)
-        for key, (known, found) in zip(keys, self._levels, strict=True):
+        counts = np.zeros(len(rates))
+        for key, (known, found, runs) in zip(keys, self._levels, strict=True):
+            counts = np.zeros(len(rates))
             if len(known):
                 place = np.minimum(np.searchsorted(known, key), len(known) - 1)
-                rates = np.where(known[place] == key, found[place], rates)
-        return rates
+                there = known[place] == key
+                rates = np.where(there, found[place], rates)
+                counts = np.where(there, runs[place], 0.0)
+        return rates, rates * (1.0 - rates) / (counts + PSEUDO_RUNS + 1.0)

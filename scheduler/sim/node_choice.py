@@ -119,26 +119,32 @@ class PluginChooser:
         return self._refused.get(job, "nothing refuses it")
 
     def refuse_silent_scorers(self) -> None:
-        """Check that each scorer has an answer for the first job on the idle nodes.
+        """Check that a scorer has an answer for the first job on the idle nodes.
 
         Raises:
             ConfigError: A plugin failed.
-            InvalidInput: One abstains for all nodes.
+            InvalidInput: All abstain for all nodes.
         """
         fits = (self._total >= self._needs[0] - 1e-9).all(axis=1)
         batch = self._batch(0, float(self._jobs.submit_s[0]), self._total)
         runner, pairs = PluginRunner(lock=self._plugins.lock), pairs_of(fits[None, :])
-        for seat in (*self._plugins.scorers, *_last(self._plugins)):
+        silent = []
+        for seat in self._plugins.scorers or _last(self._plugins):
             answer = runner.score(seat, seat.weight, batch, pairs)
             self._raise(runner, float(self._jobs.submit_s[0]))
-            if answer is not None and len(pairs) and np.isnan(answer.scores).all():
-                raise InvalidInput.at(
-                    f"--policy {self._policy.name}",
-                    f"scorer {seat.scorer.name!r} has no answer on nodes, of which no past runs "
-                    "are known and which differ in size alone",
-                    "best_fit, host_load, least_loaded, random, spread, tetris, or a scorer of "
-                    "yours that answers without past runs",
-                )
+            if answer is None or not np.isnan(answer.scores).all():
+                return
+            silent.append(repr(seat.scorer.name))
+        if silent and len(pairs):
+            one = len(silent) == 1
+            raise InvalidInput.at(
+                f"--policy {self._policy.name}",
+                f"{'scorer' if one else 'scorers'} {', '.join(silent)} "
+                f"{'has' if one else 'have'} no answer on nodes, of which no past runs "
+                "are known and which differ in size alone",
+                "best_fit, host_load, least_loaded, random, spread, tetris, or a scorer of "
+                "yours that answers without past runs",
+            )
 
     def _batch(self, job: int, now: float, free: Floats) -> Batch:
         jobs = self._jobs

@@ -60,8 +60,12 @@ _RULES = {
     "tetris": world.ALIGNED,
     "random": world.RANDOM,
 }
-_LET_PASS = frozenset(load_policy("default").filters)
+_DEFAULT = load_policy("default")
+_LET_PASS = frozenset(_DEFAULT.filters)
 """Filters that let every node pass."""
+
+_SAME_PROCESSORS = frozenset(each.name for each in _DEFAULT.scorers) | _RULES.keys()
+"""Scorers that make no difference on a log, which states processors alone."""
 
 
 def simulate_nodes(
@@ -125,7 +129,7 @@ def compiled_rule(policy: Policy) -> int | None:
 
     With one scorer alone neither its weight nor an evaluator makes a difference.
     """
-    if not _LET_PASS.issuperset(policy.filters) or policy.aggregator != "weighted_mean":
+    if not _LET_PASS.issuperset(policy.filters) or policy.aggregator != "expected_cost":
         return None
     if not policy.scorers:
         if policy.fallback is None:
@@ -169,10 +173,10 @@ def _refuse_settings(policy: Policy, *, log: bool) -> None:
         raise InvalidInput.at(
             where, f"backfill = '{policy.backfill.value}' can't act on {world_of}", others
         )
-    if log and compiled_rule(policy) is None:
-        named = [*(each.name for each in policy.scorers), *policy.filters]
-        acting = next((each for each in named if each not in _LET_PASS | _RULES.keys()), "")
-        what = f"{acting!r}" if acting else "more than one scorer"
+    named = [*(each.name for each in policy.scorers), *policy.filters]
+    acting = next((each for each in named if each not in _LET_PASS | _SAME_PROCESSORS), "")
+    if log and (acting or policy.aggregator != "expected_cost"):
+        what = f"{acting!r}" if acting else f"the aggregator {policy.aggregator!r}"
         raise InvalidInput.at(
             where,
             f"{what} can't act on {world_of}: it states processors, but no nodes to choose between",

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.workers.frames import (
     MAX_TEXT_BYTES,
     BrokenFrameError,
@@ -77,6 +77,7 @@ class IsolatedScorer:
             greeting = self._greeting(time.monotonic() + START_S)
             self.objective = str(greeting["objective"])[:60]
             self.kind = ScorerKind(str(greeting["kind"]))
+            self.unit = ScoreUnit(str(greeting["unit"]))
         except (TimeoutError, KeyError, ValueError) as error:
             self.close()
             raise WorkerError(f"{source} did not start: {error!r}") from error

@@ -41,7 +41,11 @@ def main(words: list[str]) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
         scorer = load(source)(**options)
-        greeting = {"objective": str(scorer.objective), "kind": str(scorer.kind)}
+        greeting = {
+            "objective": str(scorer.objective),
+            "kind": str(scorer.kind),
+            "unit": str(scorer.unit),
+        }
     except Exception as error:
         send(link, Frame.FAILED, _words(error))
         return 1

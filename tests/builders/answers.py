@@ -335,11 +335,14 @@ def explanation(**changes: object) -> Body:
 
     def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> Body:
         base = {"target_uid": uid, "reason": reason, "sentence": sentence}
-        return base | {"never": False, "score": None, "scores": {}, "weighted": {}} | more
+        costs: Body = {"cost_s": None, "cost_error_s": None, "cost_parts_s": {}}
+        return base | {"never": False, "score": None, "scores": {}} | costs | more
 
     answers = {
-        "scores": {"least_loaded": 0.9, "ilp": None},
-        "weighted": {"least_loaded": 0.4, "ilp": None},
+        "scores": {"fastest": 52.0, "least_loaded": 0.9, "ilp": None},
+        "cost_s": 53.5,
+        "cost_error_s": 3.0,
+        "cost_parts_s": {"run": 52.0, "failures": 1.5},
     }
     return {
         "benchmark_id": ID,
@@ -365,7 +368,22 @@ def explanation(**changes: object) -> Body:
         },
         "waiting": None,
         "never": False,
-        "scorers": [],
+        "scorers": [
+            {
+                "scorer": scorer,
+                "objective": objective,
+                "unit": unit,
+                "weight": 1.0,
+                "reward": None,
+                "absent": "",
+            }
+            for scorer, objective, unit in (
+                ("fastest", "run time", "seconds"),
+                ("least_loaded", "load", "preference"),
+                ("ilp", "completion", "preference"),
+            )
+        ],
+        "choice": "expected to end at 08:00:52 (52 s ± 3 s)",
         "ran_on": None,
         "forecast": None,
     } | changes

@@ -41,7 +41,7 @@ deadline_s = 900
 
 HEURISTICS = """
 [[scorers]]
-name = "fastest"
+name = "best_fit"
 weight = 1.0
 """
 

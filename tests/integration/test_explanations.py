@@ -102,7 +102,9 @@ def test_explanations_are_what_the_schema_says(deciding: Deciding) -> None:
     assert of_placed["placement"]["target_uid"] == BOARD
     assert of_placed["changes"] is None
     [fits] = [each for each in of_placed["verdicts"] if each["target_uid"] == BOARD]
-    assert fits["weighted"] == {"least_loaded": fits["score"]}  # one scorer, of weight 1
+    assert fits["scores"]["least_loaded"] is not None
+    parts = [part for part in fits["cost_parts_s"].values() if part is not None]
+    assert fits["cost_s"] is None or fits["cost_s"] == pytest.approx(sum(parts))
     changes = of_waiting["changes"]
     assert "target_uid" in {each["field"] for each in changes["changes"]}
     assert changes["start"] == of_waiting["forecast"]["start"]

@@ -18,7 +18,7 @@ from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.rewards import SUSPEND_AFTER_FAULTS
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
 from edgeyard.scheduler.model.boards import BoardOverride
@@ -190,9 +190,7 @@ def _built_in(name: str) -> str:
 def test_a_policy_from_a_request_names_no_files(api: Api, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("raise SystemExit('this ran')")
-    own = DEFAULT.replace(
-        'name = "least_loaded"\nweight', f'name = "mine"\nfile = "{path}:Scorer"\nweight', 1
-    )
+    own = DEFAULT.replace('name = "fastest"', f'name = "mine"\nfile = "{path}:Scorer"')
     assert own != DEFAULT
     answer = api.as_("operator").put("/v1/policies/active", json={"text": own})
     assert answer.status_code == 422
@@ -224,7 +222,8 @@ def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) 
             )
         )
     after = scorers()["least_loaded"]
-    assert (after["weight"], after["mean_reward"], after["faults"]) == (1.0, 0.5, 3)
+    assert after["weight"] == pytest.approx(0.25 / (3 * 1.0 + 0.25))  # the three others keep theirs
+    assert (after["mean_reward"], after["faults"]) == (0.5, 3)
     assert after["suspended_until"] == "2100-01-01T00:00:00Z"
     assert "3 faults in a row" in str(after["suspension_reason"])
 
@@ -238,7 +237,7 @@ def test_of_lists_the_difference_names_what_is_in_one_alone() -> None:
 
 
 def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
-    mean = _built_in("learned").replace('"learned"', '"mean"').replace('"hedge"', '"weighted_mean"')
+    mean = _built_in("learned").replace('"learned"', '"mean"').replace('"hedge"', '"expected_cost"')
     assert api.as_("operator").put("/v1/policies/active", json={"text": mean}).is_success
     stated = {each.name: each.weight for each in parse_policy(mean).scorers}
     shares = {name: pytest.approx(weight / 4.0) for name, weight in stated.items()}
@@ -249,7 +248,7 @@ def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
         return {each["scorer"]: each[key] for each in items}
 
     assert reported("weight") == reported("stated_weight") == shares
-    with api.store.write() as uow:  # as `weighted_mean` leaves them: the policy's own
+    with api.store.write() as uow:  # as `expected_cost` leaves them: the policy's own
         for name, weight in stated.items():
             uow.scoring.save(ScorerState(policy="mean/1", scorer=name, weight=weight))
     assert reported("weight") == reported("stated_weight") == shares
@@ -399,6 +398,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
 ) -> None:
     class Slow:
         name, objective, kind = "slow", "load", ScorerKind.HEURISTIC
+        unit = ScoreUnit.PREFERENCE
 
         def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
             lab.clock.forward(10)
@@ -407,11 +407,8 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
     known = registry(entry_points=False)
     known.add(Kind.SCORER, "slow", Slow)
     lab = Lab(tmp_path, A, B, policies=Policies(known, load_policy("default")))
-    scorer = '[[scorers]]\nname = "least_loaded"\nweight = 1.0\n'
-    assert scorer in DEFAULT
-    text = DEFAULT.replace('name = "default"', 'name = "own"').replace(
-        scorer, scorer + '[[scorers]]\nname = "slow"\nweight = 1.0\nbudget_s = 1.0\n'
-    )
+    text = DEFAULT.replace('name = "default"', 'name = "own"')
+    text += '\n[[scorers]]\nname = "slow"\nweight = 1.0\nbudget_s = 1.0\n'
     with lab.store.write() as uow:
         uow.policies.activate(
             PolicyActivation(

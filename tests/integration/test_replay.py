@@ -13,7 +13,7 @@ from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine.replay import Difference, replay
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import Policy, parse_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput
@@ -29,6 +29,7 @@ class Whim:
     name = "whim"
     objective = "load"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
     asked = 0
     fails = False
 

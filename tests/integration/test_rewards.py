@@ -18,7 +18,7 @@ from edgeyard.scheduler.engine.rewards import (
 )
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
@@ -32,6 +32,7 @@ class Fixed:
     """Answers what a test states for boards A and B."""
 
     objective = "test"
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, name: str, a: float, b: float, kind: ScorerKind) -> None:
         self.name, self.kind = name, kind
@@ -81,10 +82,8 @@ def test_a_cycle_rewards_its_scorers_and_moves_their_weights(lab: Lab) -> None:
     lab.submit()
     lab.turn()
     found = states(lab)
-    assert {name: each.reward_sum for name, each in found.items() if each.rounds} == {
-        "good": 1.0,
-        "bad": 0.0,
-    }
+    rewards = {"good": 1.0, "bad": 0.0}  # their favourites are the programme's best and worst
+    assert {name: each.reward_sum for name, each in found.items() if each.rounds} == rewards
     assert found["good"].weight > found["bad"].weight  # type: ignore[operator]  # both were learned
     with lab.store.read() as uow:
         (round_,) = uow.scoring.rounds(KEY, limit=9)
@@ -96,7 +95,7 @@ def test_a_cycle_rewards_its_scorers_and_moves_their_weights(lab: Lab) -> None:
 
 def test_weights_that_were_learned_count_in_the_next_cycle(lab: Lab) -> None:
     with lab.store.write() as uow:
-        for name, weight in (("ilp", 0.1), ("good", 0.1), ("bad", 0.8)):
+        for name, weight in (("ilp", 0.01), ("good", 0.01), ("bad", 0.98)):
             uow.scoring.save(ScorerState(policy=KEY, scorer=name, weight=weight))
     benchmark_id = lab.submit()
     lab.turn()
@@ -112,8 +111,11 @@ def test_an_end_rewards_who_liked_the_board_if_it_was_a_good_one(lab: Lab) -> No
     lab.clock.forward(SETTLE_S)
     lab.cycle.run()
     found = states(lab)
-    assert (found["good"].outcomes, found["good"].outcome_sum) == (1, 0.0)
-    assert (found["bad"].outcomes, found["bad"].outcome_sum) == (1, 1.0)
+    assert (found["good"].outcomes, found["bad"].outcomes) == (1, 1)
+    assert found["good"].outcome_sum == pytest.approx(0.1)  # it liked the board by 0.9 to 0.1
+    assert found["bad"].outcome_sum == pytest.approx(
+        0.55
+    )  # it would have liked the other a bit more
     gained = {name: found[name].weight - before[name].weight for name in found}  # type: ignore[operator]
     assert gained["bad"] > 0 > gained["good"]
     with lab.store.read() as uow:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import MappingHeuristic
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -279,6 +279,7 @@ class Fixed:
 
     name = "fixed"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
     objective = "test"
 
     def __init__(self, table: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from edgeyard.scheduler.decide.changes import (
     what_would_change,
 )
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Constraint
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -208,6 +208,7 @@ class Counting:
     name = "counting"
     objective = "load"
     kind = ScorerKind.ILP
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self) -> None:
         self.asked = 0

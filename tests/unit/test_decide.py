@@ -1,6 +1,7 @@
 """The decision cycle: who is placed where, and why the others wait."""
 
 import math
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,10 +14,11 @@ from edgeyard.plugins.filters.health import HealthFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
-from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
+from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -477,28 +479,50 @@ def test_an_explanation_reports_every_board() -> None:
         "rpi5-0001-0001 is of family rpi5, not rpi4b",
     ]
     assert [each.never for each in explanation.verdicts] == [False, False, True]
-    assert explanation.verdicts[0].scores == {"least_loaded": 1.0}
+    assert explanation.verdicts[0].scores["least_loaded"] == 1.0
     assert explanation.placement is None
     assert explanation.waiting is not None
     assert not explanation.never
 
 
-def test_what_each_scorer_makes_of_a_board_is_reported_and_adds_up_to_its_score() -> None:
+def test_what_each_scorer_makes_of_a_board_adds_up_to_its_cost() -> None:
     weighted_scorers = (
-        WeightedScorer(scorer=Fastest(), weight=3.0),
-        WeightedScorer(scorer=BestFit(), weight=1.0),
+        WeightedScorer(scorer=Fastest()),
+        WeightedScorer(scorer=Reliable()),
+        WeightedScorer(scorer=BestFit()),
     )
-    runs = History(past_run(uid, run_s=run_s) for uid, run_s in ((ONE, 10.0), (TWO, 20.0)))
+    runs = History(
+        past_run(uid, run_s=run_s, ago_s=ago_s)
+        for ago_s in (3600.0, 1800.0, 900.0)
+        for uid, run_s in ((ONE, 10.0), (TWO, 20.0))
+    )
     result = cycle(
         snapshot_of([board(ONE), board(TWO, ram_bytes=2 * GIB)]),
         [pending(ram_bytes=GIB)],
         knowledge=Knowledge(runs=runs),
         more_plugins={"scorers": weighted_scorers},
     )
-    quick, fitting = result.explanation("b-1").verdicts
-    assert quick.weighted == {"fastest": 3.0, "best_fit": 0.0}
-    assert fitting.weighted == {"fastest": 0.0, "best_fit": 1.0}
-    assert (quick.score, fitting.score) == (0.75, 0.25)
+    explanation = result.explanation("b-1")
+    quick, slow = explanation.verdicts
+    assert quick.scores["fastest"] == pytest.approx(10.0, rel=0.05)
+    assert (slow.scores["best_fit"] or 0.0) > (quick.scores["best_fit"] or 0.0)
+    for each in (quick, slow):
+        assert sum(part or 0.0 for part in each.cost_parts_s.values()) == pytest.approx(each.cost_s)
+        assert each.cost_error_s is not None
+        assert each.cost_s is not None
+        assert 0.0 < each.cost_error_s < each.cost_s
+    assert quick.score is not None
+    assert slow.score is not None
+    assert slow.score < 0.7 < quick.score
+    assert [(part.scorer, part.unit) for part in explanation.scorers] == [
+        ("fastest", "seconds"),
+        ("reliable", "failure"),
+        ("best_fit", "preference"),
+    ]
+    assert re.fullmatch(
+        rf"expected to end at 12:00:10 \(\d+ s ± [\d.]+ s\); \d+ s sooner than on {TWO}",
+        explanation.choice,
+    )
 
 
 def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
@@ -506,8 +530,16 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
     explanation = result.explanation("b-1")
     (verdict,) = explanation.verdicts
     assert verdict.reason is None
-    assert verdict.scores == {"least_loaded": 1.0}
-    assert verdict.score == 0.5  # no board to tell it from
+    assert verdict.scores == {
+        "fastest": None,  # nothing ran yet
+        "reliable": None,
+        "host_load": None,
+        "least_loaded": 1.0,
+    }
+    assert (verdict.score, verdict.cost_s) == (1.0, None)
+    assert explanation.choice == (
+        "nothing is known yet of such runs on these boards: chosen by the policy's preferences"
+    )
     assert explanation.placement is result.placements[0]
     assert explanation.waiting is None
     with pytest.raises(KeyError):
@@ -519,6 +551,7 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
 
 class Scorer:
     name, objective, kind = "mine", "test", ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, answer: Callable[[Pairs], Any]) -> None:
         self.says = answer
@@ -547,7 +580,7 @@ def test_the_heuristic_answers_when_every_scorer_fails() -> None:
         )
         assert places(result) == {"b-1": TWO}
         assert result.fallback
-        assert [str(fault) for fault in result.faults] == ["mine answered: scores outside 0..1"]
+        assert [str(fault) for fault in result.faults] == ["mine answered: a preference above 1"]
 
 
 def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:

@@ -225,7 +225,7 @@ def test_each_heuristic_is_the_textbook_s(
     pairs = result.decided.scores.pairs
     scores[pairs.rows, pairs.boards] = result.decided.scores.combined
     place = np.empty(3)
-    place[batch.board_order] = np.linspace(0.0, 0.5, 3)
+    place[batch.board_order] = np.linspace(0.0, 1e-6, 3)
     ties = place - scores[batch.class_of_job[order]]
     expected = textbook(mapping, run_s, ready, free, ties)
     assert places(result) == {

@@ -18,7 +18,7 @@ from edgeyard.scheduler.framework.policy import (
     parse_policy,
     read_policy,
 )
-from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
+from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry, WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
@@ -73,7 +73,7 @@ def test_all_mistakes_of_a_policy_are_reported_at_once() -> None:
             twin_max_age_s = 60
             priority_mode = "lifo"
             strict_priority = 101
-            aggregator = "weighted_mean"
+            aggregator = "expected_cost"
             [[scorers]]
             name = "a"
             weight = -1
@@ -157,7 +157,7 @@ def with_filters(*names: str) -> Policy:
     text = (
         'name = "p"\nversion = 1\nqueue_policy = "priority_age"\nbinding = "auto"\n'
         f"filters = {list(names)}\nfresh_age_s = 1\ntwin_max_age_s = 2\n"
-        'priority_mode = "fifo"\naggregator = "weighted_mean"\n'
+        'priority_mode = "fifo"\naggregator = "expected_cost"\n'
         "[priority]\nuser_points=1\nage_step_s=1\ndeadline_points=1\ndeadline_horizon_s=1\n"
         "fifo=50\n[priority.types]\nTYPE1=1\nTYPE2=1\nTYPE3=1\n[preemption]\nmargin=10\n"
     )
@@ -195,6 +195,7 @@ class Scorer:
     name = "mine"
     objective = "load"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, answer: Callable[[Pairs], object]) -> None:
         self.says = answer

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.aggregators.hedge import RATE, SHARE, Hedge
-from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
 from edgeyard.plugins.testing import all_pairs, proposal, sample_batch
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.batch import by_class
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 BATCH = sample_batch(40, 30)
 PAIRS = all_pairs(BATCH)
@@ -20,11 +20,11 @@ AI, ILP, HEURISTIC = ScorerKind.AI, ScorerKind.ILP, ScorerKind.HEURISTIC
 
 
 def rewards(*answers: tuple[str, ScorerKind, np.ndarray]) -> dict[str, float]:
-    proposals = [proposal(name, scores, PAIRS, kind=kind) for name, kind, scores in answers]
+    proposals = [proposal(name, scores, kind=kind) for name, kind, scores in answers]
     return dict(ComparisonEvaluator().evaluate(BATCH, PAIRS, proposals))
 
 
-def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_nothing() -> None:
+def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_little() -> None:
     found = rewards(
         ("same", AI, TRUTH),
         ("opposite", AI, 1 - TRUTH),
@@ -32,13 +32,26 @@ def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_nothing() -> N
         ("h", HEURISTIC, NOISE),
     )
     assert found["same"] == 1.0
-    assert found["opposite"] == 0.0
+    assert found["opposite"] < 0.1
     assert 0.3 < found["h"] < 0.7  # measured against the ILP too
 
 
-def test_the_scale_of_an_answer_does_not_count() -> None:
-    alike = (TRUTH * 0.01 + 0.3).astype(np.float32)
-    assert rewards(("ai", AI, alike), ("ilp", ILP, TRUTH))["ai"] == 1.0
+def test_answers_in_seconds_are_rated_by_the_time_that_they_lose() -> None:
+    seconds = (1.0 + TRUTH).astype(np.float32)
+    double = np.where(seconds == by_class(PAIRS, seconds, np.fmin, 0.0)[PAIRS.rows], 9.0, 1.0)
+    found = {
+        each: ComparisonEvaluator().evaluate(
+            BATCH,
+            PAIRS,
+            [
+                proposal("ai", answer.astype(np.float32), kind=AI, unit=ScoreUnit.SECONDS),
+                proposal("ilp", seconds, kind=ILP, unit=ScoreUnit.SECONDS),
+            ],
+        )["ai"]
+        for each, answer in {"same": seconds * 60, "never the best": double}.items()
+    }
+    assert found["same"] == 1.0
+    assert 0.5 <= found["never the best"] < 0.9  # no board takes more than twice the best time
 
 
 def test_the_heuristic_is_the_reference_where_the_ilp_is_missing_class_by_class() -> None:
@@ -47,15 +60,15 @@ def test_the_heuristic_is_the_reference_where_the_ilp_is_missing_class_by_class(
     found = rewards(("ai", AI, TRUTH), ("ilp", ILP, half), ("h", HEURISTIC, 1 - TRUTH))
     jobs = np.bincount(BATCH.class_of_job)
     even = np.arange(len(jobs)) % 2 == 0
-    assert found["ai"] == pytest.approx(jobs[even].sum() / jobs.sum())
+    assert found["ai"] == pytest.approx(jobs[even].sum() / jobs.sum(), abs=0.05)
     assert rewards(("ai", AI, TRUTH), ("h", HEURISTIC, TRUTH)) == {"ai": 1.0}
-    assert rewards(("ilp", ILP, TRUTH), ("h", HEURISTIC, 1 - TRUTH)) == {"h": 0.0}
+    assert rewards(("ilp", ILP, TRUTH), ("h", HEURISTIC, 1 - TRUTH))["h"] < 0.1
 
 
 def test_each_ilp_is_measured_on_the_others_objective() -> None:
     found = rewards(("one", ILP, TRUTH), ("two", ILP, 1 - TRUTH), ("three", ILP, TRUTH))
-    assert found["one"] == found["three"] == 0.5
-    assert found["two"] == 0.0
+    assert found["one"] == found["three"] == pytest.approx(0.5, abs=0.05)
+    assert found["two"] < 0.1
 
 
 def test_who_has_nobody_to_be_compared_with_gets_no_reward() -> None:
@@ -71,14 +84,6 @@ def test_a_scorer_that_distinguishes_nothing_gets_what_chance_would() -> None:
 
 
 # --- weights -------------------------------------------------------------------------------------
-
-
-def test_scores_are_weighed_after_their_scale_was_taken_away() -> None:
-    loud = proposal("loud", TRUTH, PAIRS)
-    quiet = proposal("quiet", (NOISE * 1e-3 + 0.5).astype(np.float32), PAIRS)
-    spread = proposal("quiet", NOISE, PAIRS)
-    first = WeightedMean().combine(BATCH, PAIRS, [loud, quiet])
-    assert np.allclose(first, WeightedMean().combine(BATCH, PAIRS, [loud, spread]), atol=1e-3)
 
 
 def test_weights_follow_rewards_and_never_fall_below_their_share() -> None:

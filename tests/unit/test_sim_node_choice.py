@@ -15,7 +15,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import Backfill, Policy, ScorerChoice, load_policy
-from edgeyard.scheduler.framework.protocols import Filter, Refusal, ScorerKind
+from edgeyard.scheduler.framework.protocols import Filter, Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.sim import nodes as world
@@ -41,6 +41,7 @@ class Prefers:
     """A scorer that likes some nodes, by their names."""
 
     objective, kind = "taste", ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, name: str, likes: str) -> None:
         self.name, self._likes = name, likes

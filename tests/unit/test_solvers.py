@@ -287,7 +287,7 @@ def test_who_used_less_gets_the_board() -> None:
 
 def test_a_programme_reports_its_gap() -> None:
     batch = batch_of(5, 2)
-    _, reported = CompletionIlp().answer(batch, all_pairs(batch))
+    reported = CompletionIlp().answer(batch, all_pairs(batch)).facts
     assert reported["gap"] == pytest.approx(0.0, abs=0.005)
     assert reported["planned"] == 5
 

@@ -19,7 +19,7 @@ from edgeyard.plugins.testing import NOW, board, pending, sample_pending, sample
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, WeightedScorer
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.sim.metrics import compare
@@ -236,6 +236,7 @@ class Crashing:
     name = "crashing"
     objective = "nothing"
     kind = ScorerKind.AI
+    unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         raise RuntimeError("out of order")

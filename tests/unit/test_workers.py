@@ -34,10 +34,10 @@ BUDGET_S = 0.3  # less than a stalled scorer takes, more than an answer does
 SCORERS = r"""
 import os, sys, time
 import numpy as np
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 class Scorer:
-    name, objective, kind = "mine", "test", ScorerKind.AI
+    name, objective, kind, unit = "mine", "test", ScorerKind.AI, ScoreUnit.PREFERENCE
 
     def __init__(self, does="answer", value=0.5):
         self.does, self.value = does, value

@@ -30,7 +30,7 @@ from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.protocols import Scorer, ScorerKind
+from edgeyard.scheduler.framework.protocols import Answer, Scorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
@@ -272,16 +272,17 @@ class _Exploring:
     """The model as a scorer that explores."""
 
     kind = ScorerKind.AI
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, manifest: Manifest, network: Network) -> None:
         self.name, self.objective = manifest.name, manifest.objective
         self._inputs, self._network = manifest.inputs, network
         self.last: _Answer | None = None
 
-    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Return scores, and the shape of the tensor; see `DiagnosticScorer.answer`."""
-        scores = self.score(batch, pairs)
-        return scores, {"rows": float(len(pairs)), "columns": float(len(self._inputs))}
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`; the facts are the shape of the tensor."""
+        facts = {"rows": float(len(pairs)), "columns": float(len(self._inputs))}
+        return Answer(scores=self.score(batch, pairs), facts=facts)
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 _DAY_S = 86400.0
 
@@ -24,6 +24,7 @@ class EvenWear:
     name = "even_wear"
     objective = "wear"
     kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
 
     def __init__(self, half_life_days: float = 30.0) -> None:
         """Make one; policies state the arguments as options.
