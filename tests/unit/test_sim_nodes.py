@@ -167,11 +167,10 @@ def test_what_cannot_act_on_a_log_is_refused_by_name(tmp_path: Path) -> None:
     write_swf(path, [swf_line(1, 0, 10, 1)])
     described = NodesScenario(nodes=(NodeGroup(cpu_cores=4),), log=str(path))
     scenario = Scenario(name="log", world="nodes", duration_s=100.0, nodes=described)
+    policy = replace(load_policy("default"), scorers=(ScorerChoice(name="locality", weight=1.0),))
+    plugins = registry(entry_points=False).resolve(policy)
     with pytest.raises(InvalidInput, match=r"'locality' can't act on an SWF log.*no nodes to"):
-        policy = replace(
-            load_policy("default"), scorers=(ScorerChoice(name="locality", weight=1.0),)
-        )
-        simulate_nodes(scenario, policy, registry(entry_points=False).resolve(policy))
+        simulate_nodes(scenario, policy, plugins)
     with pytest.raises(InvalidInput, match=r"mapping = 'mct' can't act on an SWF log"):
         simulated(scenario, "mct")
 
