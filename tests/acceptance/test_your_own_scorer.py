@@ -35,7 +35,7 @@ def test_the_tutorial_of_a_scorer_does_what_it_says(
     )
     assert "6 passed" in printed["pytest --quiet\n"]
     explained = printed["edgeyard explain fourth\n"]
-    chosen, other = map(float, re.findall(r"rested (0\.\d+)", explained))
+    chosen, other = map(float, re.findall(r"rested\s+(\d\.\d+)", explained))
     assert chosen > other
 
 

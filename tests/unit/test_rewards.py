@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeyard.plugins.aggregators.hedge import RATE, SHARE, Hedge
 from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
@@ -159,3 +161,33 @@ def test_regret_stays_within_its_bound_against_one_who_knows_the_weights() -> No
         weights = dict(Hedge().learn(prior, weights, content))
     for name, (lag, count) in _regret(prior, rounds).items():
         assert 0 <= lag <= _bound(prior[name], count)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0]), min_size=1),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_regret_stays_within_its_bound_whoever_sleeps(pattern: list[dict[str, float]]) -> None:
+    """Any pattern of sleep and rewards, again and again."""
+    prior = {"a": 0.1, "b": 0.6, "c": 0.3}
+    rounds = (pattern * (3000 // len(pattern) + 1))[:3000]
+    for name, (lag, count) in _regret(prior, rounds).items():
+        assert lag <= _bound(prior[name], count) + 1e-6, name
+
+
+def test_a_favourite_that_mostly_sleeps_is_not_forgotten() -> None:
+    """It is always better when it is awake, and alone with the worst one half of that time."""
+    prior = {"rare": 0.01, "steady": 0.89, "bad": 0.1}
+    rounds: list[dict[str, float]] = []
+    for number in range(4000):
+        if number % 10 == 0:
+            rounds.append(
+                {"rare": 1.0, "bad": 0.0} if number % 20 else {"rare": 1.0, "steady": 0.5}
+            )
+        else:
+            rounds.append({"steady": 0.5, "bad": 0.0})
+    for name, (lag, count) in _regret(prior, rounds).items():
+        assert lag <= _bound(prior[name], count), name
