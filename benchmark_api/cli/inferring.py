@@ -118,8 +118,10 @@ def infer(
     )
     try:
         found.save(out)
-    except InvalidInput:
+    except (InvalidInput, OSError) as error:
         session.report(f"the outputs are kept; fetch them with: {run.fetch_command()}")
+        if isinstance(error, OSError):
+            raise InvalidInput.at("--out", f"{out}: {error.strerror or error}") from error
         raise
     rows = rows_of(found)
     if session.output is Output.JSON:
@@ -168,6 +170,11 @@ class _Run:
             else:
                 report(f"the benchmark goes on; fetch its outputs with: {self.fetch_command()}")
             raise typer.Exit(Exit.TIMED_OUT) from None
+        except OSError as error:
+            if self._benchmark_id is None:
+                raise
+            report(f"the outputs are kept; fetch them with: {self.fetch_command()}")
+            raise InvalidInput.at("--out", f"can't be written: {error.strerror}") from error
         except KeyboardInterrupt:
             if self._benchmark_id is None:
                 report("\ninterrupted; nothing was submitted")

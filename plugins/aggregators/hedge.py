@@ -18,9 +18,9 @@ at most::
     (ln(1 / prior_i) + T ln(1 / (1 - SHARE))) / RATE + RATE T / 8
 
 since p_i, which is at most 1, grows in each of these rounds by at least the factor
-``(1 - SHARE) exp(RATE r_i) / mean_A(exp(RATE r))``, rests in all others, and Hoeffding's lemma bounds
-the mean (Cesa-Bianchi and Lugosi, Prediction, Learning, and Games, 2006, theorem 2.2). Who sleeps
-when, and what the rewards are, may be chosen by an adversary who sees the weights.
+``(1 - SHARE) exp(RATE r_i) / mean_A(exp(RATE r))``, rests in all others, and Hoeffding's lemma
+bounds the mean (Cesa-Bianchi and Lugosi, Prediction, Learning, and Games, 2006, theorem 2.2). Who
+sleeps when, and what the rewards are, may be chosen by an adversary who sees the weights.
 """
 
 from __future__ import annotations

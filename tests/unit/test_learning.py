@@ -26,6 +26,7 @@ from edgeyard.plugins.testing import (
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.protocols import ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.learning.check import MAX_FILE_BYTES, check_model
 from edgeyard.scheduler.learning.features import (
@@ -279,7 +280,7 @@ def test_a_hostile_model_is_refused_with_the_reason(case: str) -> None:
         check_model(make(), 2, 1)
 
 
-def test_a_score_is_worth_what_the_manifest_means(tmp_path: Path) -> None:
+def test_a_model_of_run_times_answers_in_seconds(tmp_path: Path) -> None:
     network = start(2, 3, 4, seed=0)
     network.weights["S"][0] = 1.0
     data = onnx_bytes(network)
@@ -290,10 +291,8 @@ def test_a_score_is_worth_what_the_manifest_means(tmp_path: Path) -> None:
     predicted = load_model(path).predict(batch, pairs.rows, pairs.boards)
     assert (np.diff(predicted, axis=1) > 0).all()  # quantiles never cross
     scores = scorer.score(batch, pairs)
-    for row in range(6):
-        its = pairs.of(row)
-        seconds = np.exp(predicted[its, 2])
-        assert scores[its] == pytest.approx(seconds.min() / seconds, rel=1e-5)
+    assert scorer.unit is ScoreUnit.SECONDS
+    assert scores == pytest.approx(np.exp(predicted[:, 2]), rel=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

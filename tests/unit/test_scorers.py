@@ -59,18 +59,18 @@ def test_a_scorer_that_knows_nothing_abstains(name: str) -> None:
     assert np.isnan(scores(name, three())).all()
 
 
-def test_the_fastest_board_scores_one_and_others_by_the_ratio_of_expected_times() -> None:
+def test_fastest_states_expected_seconds() -> None:
     many = [(A, 10.0, None), (B, 20.0, None)] * 20
     ((a, b, c),) = scores("fastest", three(), runs(*many))
-    assert a == 1.0
-    assert b == pytest.approx(0.5, abs=0.03)
-    assert b < c < a  # of a board without a past of its own, the others' is the best guess
+    assert a == pytest.approx(10.0, rel=0.05)
+    assert b == pytest.approx(20.0, rel=0.05)
+    assert a < c < b  # of a board without a past of its own, the others' is the best guess
 
 
-def test_a_board_that_fails_scores_lower_than_one_that_does_not() -> None:
+def test_a_board_that_fails_is_more_likely_to_fail_than_one_that_does_not() -> None:
     past = [(A, 10.0, "board_fault"), (B, 10.0, None)] * 5
     ((a, b, _),) = scores("reliable", three(), runs(*past))
-    assert a < b
+    assert 0.0 <= b < a <= 1.0
 
 
 def test_boards_on_which_the_model_ran_lately_come_first() -> None:

@@ -357,7 +357,7 @@ def test_an_answer_of_another_shape_is_an_error_that_names_the_field() -> None:
 def test_an_explanation_reports_verdicts_and_scores() -> None:
     found = client_of(Server(explanation())).explain(ID)
     assert (found.chosen_uid, found.binding, found.priority) == ("rpi4b-0001-0001", "strict", 80)
-    assert found.verdicts[1].scores == {"least_loaded": 0.9, "ilp": None}
+    assert found.verdicts[1].scores == {"fastest": 52.0, "least_loaded": 0.9, "ilp": None}
     assert found.verdicts[2].never
 
 

@@ -229,7 +229,7 @@ def test_wrong_arguments_are_named_and_leave_no_file(runs: Path, tmp_path: Path)
     empty.mkdir()
     target = tmp_path / "report.html"
     for arguments, text in (
-        ((tmp_path / "none.npz",), "there is no such file or folder"),
+        ((tmp_path / "none.npz",), "there is no such file, folder or"),
         ((empty,), "has no file of a run"),
         ((broken,), "is no simulated run"),
         ((runs, "--baseline", "best"), "no run is of the policy 'best'"),
