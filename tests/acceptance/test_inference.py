@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.inference import evaluation_of
 from edgeyard.errors import InvalidInput
+from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model
 from tests.unit.test_model_archive import WEIGHTS as LARGE_WEIGHTS
 from tests.unit.test_model_archive import folder_of
@@ -139,3 +142,24 @@ def test_the_command_writes_outputs_and_shows_layers(client: Client, model: Path
     layers = benchmark.results().answer.layers
     assert layers is not None
     assert layers.count == 1
+
+
+def test_the_transcript_in_the_guide_is_what_the_command_prints(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs/how-to/run-own-inputs.md").read_text("utf-8")
+    [transcript] = re.findall(r"\$ (edgeyard infer [^\n]*--compare-local)\n([^`]*)```", guide)
+    command, printed = transcript
+    shutil.copy(DEMO / "digits.onnx", "digits.onnx")
+    rng = np.random.default_rng(0)
+    np.savez("images.npz", image=rng.random((20, 1, 8, 8), dtype=np.float32) * 16)
+    monkeypatch.setenv("COLUMNS", "100")
+    done = CliRunner().invoke(app, command.split()[1:], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    lines, shown = done.stdout.splitlines(), printed.splitlines()
+    assert len(lines) == len(shown)
+    for title in (0, 3):
+        assert lines[title].split() == shown[title].split()
+        # then come measured numbers, and errors that depend on the machine
+        assert lines[title + 1].split()[:4] == shown[title + 1].split()[:4]
+    assert lines[4].endswith("100.00%")

@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.sdk import Client
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import ID, accepted, benchmark, results, row, user_file
 from tests.builders.model_files import a_model_file
+from tests.builders.runner import linear_model
 from tests.fakes.api_server import Answer, FakeServer
 
 ONE = f"/v1/benchmarks/{ID}"
@@ -237,3 +238,19 @@ def test_own_inputs_run_on_one_model_and_one_target(server: FakeServer, name: st
         with pytest.raises(InvalidInput, match=f"/{name}: is a list of 2"):
             client.evaluate(data=data, metric=lambda outputs, y: 0, **given)
     assert server.asked == []
+
+
+class Serialised:
+    """A model in memory, as ``onnx.ModelProto`` is one."""
+
+    def SerializeToString(self) -> bytes:
+        return linear_model(np.ones((4, 3), np.float32))
+
+
+def test_a_model_in_memory_is_compared_with_its_local_run(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    with Client(server.url) as client:
+        found = client.infer(
+            Serialised(), np.ones((20, 4)), "rpi4b", compare_local=True, progress=False
+        )
+    assert found.sets[0].comparison["scores"].max_error == 3.0
