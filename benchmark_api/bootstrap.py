@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
-from edgeyard.devices.machine import machine_attributes
+from edgeyard.devices.machine import engine_attributes, machine_attributes
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
@@ -722,6 +723,11 @@ def build_cluster(
         local = LocalCluster(
             described, settings.data_dir / "embedded", now=clock.now, sandbox=settings.sandbox
         )
+        # Loading the engines takes longer than the rest of a start.
+        describing = threading.Thread(
+            target=lambda: local.describe(engine_attributes()), name="engines", daemon=True
+        )
+        describing.start()
         return local, check_round_trip
 
     def ended(job_ids: Collection[str]) -> Collection[str]:

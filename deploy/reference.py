@@ -12,6 +12,7 @@ from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.sdk.reference import page as sdk_page
 from edgeyard.benchmark_api.settings import settings_page
+from edgeyard.devices.attributes import ENGINE_MEANINGS, MEANINGS, meaning
 from edgeyard.devices.inventory_file import inventory_schema
 from edgeyard.scheduler.learning.features import features_page
 from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA
@@ -28,6 +29,34 @@ def _authorization() -> str:
     from tests.integration.test_api_auth import page
 
     return page()
+
+
+def _attributes() -> str:
+    engine = [f"engine.NAME.{each}" for each in ENGINE_MEANINGS]
+    rows = [f"| `{name}` | {meaning(name)} |" for name in (*MEANINGS, *engine)]
+    head = [_ATTRIBUTES.strip(), "", "| attribute | meaning |", "| --- | --- |"]
+    return "\n".join([*head, *rows, ""])
+
+
+_ATTRIBUTES = """
+# Attributes of boards
+
+Made by `make docs` from `devices/attributes.py`. Hosts publish these attributes of their boards; of
+a board behind ssh the host reads them over ssh when it first logs in. `--constraint` may name each
+of them, for example `--constraint 'memory.ram >= 4 GiB'` or
+`--constraint 'engine.ort.execution_providers set_contains CUDAExecutionProvider'`.
+
+```console
+$ edgeyard boards list                   # state, engines, memory, cores
+$ edgeyard boards show rpi4b-0001-0001   # processor, system, accelerators, engines with versions
+$ edgeyard boards attributes             # all attributes, with the values that boards have
+```
+
+In Python, `client.boards()[0]` has `cpu`, `cores`, `os`, `accelerators` and `engines`, each engine
+with `version` and `execution_providers`; `client.board("rpi4b-0001-0001").attributes` has all of
+them by name. What a host does not state is `None`. An inventory may state further attributes, or
+other values for these.
+"""
 
 
 def _job_description() -> str:
@@ -121,6 +150,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "sdk.md": sdk_page,
     "authorization.md": _authorization,
+    "attributes.md": _attributes,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

@@ -7,9 +7,11 @@
 ``engine.<name>.version``            where the host states it
 ``memory.ram``, ``memory.storage``   bytes
 ``target_uid``                       ``rpi4b-0001-0001``
-``cpu.arch``, ``cpu.model``          ``aarch64``, ``Cortex-A72``, where its host is the board
-``cpu.cores``                        that a benchmark may use, where its host is the board
-``os.name``, ``os.kernel``           where its host is the board
+``cpu.arch``, ``cpu.model``          ``aarch64``, ``Cortex-A72``
+``cpu.cores``                        that a benchmark may use
+``os.name``, ``os.kernel``           as ``cpu.model``
+``accelerators``                     names, joined by commas, or ``none``
+``engine.<name>.execution_providers`` names, joined by commas, if the engine has such
 ``dynamic.progress``                 0-100; 0 when idle; missing when the board reports none
 ``dynamic.status``                   ``idle``, ``busy`` or ``unhealthy``
 ``dynamic.last_error``               why it was last found unhealthy, in words; missing before that
@@ -46,6 +48,7 @@ MEANINGS: Mapping[str, str] = {
     "cpu.model": "model of the processor",
     "cpu.cores": "cores that a benchmark may use",
     "os.name": "operating system",
+    "accelerators": "accelerators by their drivers, joined by commas, or none",
     "os.kernel": "version of the kernel",
     "dynamic.progress": "progress of its task, %",
     "dynamic.status": "idle, busy or unhealthy",
@@ -56,12 +59,19 @@ MEANINGS: Mapping[str, str] = {
 """What the attributes of the vocabulary mean, for people; see `meaning`."""
 
 
+ENGINE_MEANINGS: Mapping[str, str] = {
+    "version": "version of {}",
+    "supported_types": "benchmark types of {}, joined by commas",
+    "execution_providers": "execution providers of {}, joined by commas",
+}
+"""Meanings of the attributes of an engine, by the last part of their names."""
+
+
 def meaning(name: str) -> str:
     """Return what an attribute means; "" if its host defines it."""
     parts = name.split(".")
     if len(parts) == 3 and parts[0] == "engine":
-        known = {"version": "version of {}", "supported_types": "benchmark types of {}"}
-        return known.get(parts[2], "").format(parts[1])
+        return ENGINE_MEANINGS.get(parts[2], "").format(parts[1])
     return MEANINGS.get(name, "")
 
 

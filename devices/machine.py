@@ -1,17 +1,27 @@
-"""What a machine is: processor, cores and operating system, as attributes of its boards.
+"""What a machine is: processor, cores, operating system and engines, as attributes of its boards.
 
 Imported on hosts too: only the standard library, Python 3.10.
 """
 
-import os
-import platform
+import base64
+import inspect
+import re
+import subprocess
+import sys
+from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, Iterable, List, Mapping
 
+from edgeyard.devices import machine_facts
 from edgeyard.devices.model import AttributeValue, Board
 
-_MODEL_KEYS = ("model name", "Model", "Hardware", "cpu model")
-_MAX_CHARS = 128
+ENGINE_FACTS_S = 60.0
+"""Loading an engine takes seconds on a small host."""
+
+_NAMES = re.compile(
+    r"cpu\.(arch|cores|model)|os\.(name|kernel)|accelerators"
+    r"|engine\.[a-z][a-z0-9_]{0,31}\.(version|execution_providers)"
+)
 
 
 def machine_attributes(board: Board, *, root: Path = Path("/")) -> Dict[str, AttributeValue]:
@@ -19,32 +29,67 @@ def machine_attributes(board: Board, *, root: Path = Path("/")) -> Dict[str, Att
 
     Args:
         board: Has as many cores as its slice of the machine; all of them if it has no slice.
-        root: Where ``/proc`` and ``/etc`` are found.
+        root: Where ``/proc``, ``/etc`` and ``/dev`` are found.
     """
-    cores = len(board.local.cpus) if board.local is not None else len(os.sched_getaffinity(0))
-    found: Dict[str, AttributeValue] = {
-        "cpu.arch": platform.machine(),
-        "cpu.cores": cores,
-        "os.kernel": platform.release(),
-    }
-    texts = {
-        "cpu.model": _value(root / "proc/cpuinfo", _MODEL_KEYS, ":"),
-        "os.name": _value(root / "etc/os-release", ("PRETTY_NAME",), "="),
-    }
-    found.update({name: text for name, text in texts.items() if text})
+    found: Dict[str, AttributeValue] = dict(machine_facts.machine_facts(str(root)))
+    if board.local is not None:
+        found["cpu.cores"] = len(board.local.cpus)
     return found
 
 
-def _value(path: Path, keys: "tuple[str, ...]", sign: str) -> Optional[str]:
-    """Return the first value of one of the keys in a file of lines; None if there is none."""
+@lru_cache(maxsize=1)
+def engine_attributes() -> Mapping[str, AttributeValue]:
+    """Return versions and execution providers of this machine's engines; takes a while once.
+
+    They are loaded in a process of their own, which gives their memory back.
+    """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    pairs = [(key.strip(), value) for key, _, value in (line.partition(sign) for line in lines)]
-    for key in keys:
-        for name, value in pairs:
-            text = "".join(c for c in value.strip().strip('"') if c.isprintable())
-            if name == key and text:
-                return text[:_MAX_CHARS]
-    return None
+        done = subprocess.run(
+            facts_command(sys.executable),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=ENGINE_FACTS_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found = read_facts(done.stdout.decode("utf-8", "replace").splitlines())
+    return {name: value for name, value in found.items() if name.startswith("engine.")}
+
+
+def facts_command(python: str) -> List[str]:
+    """Return a command that prints what a machine is; without blanks or quotes but these.
+
+    Args:
+        python: Of the machine, with its engines.
+    """
+    text = base64.b64encode(inspect.getsource(machine_facts).encode()).decode()
+    return [python, "-c", "import sys,base64;exec(base64.b64decode(sys.argv[1]))", text]
+
+
+def read_facts(lines: Iterable[str]) -> Dict[str, AttributeValue]:
+    """Read what `facts_command` printed; lines of any other form are left out."""
+    found: Dict[str, AttributeValue] = {}
+    for line in lines:
+        prefix, _, rest = line.partition(" ")
+        name, _, value = rest.partition(" ")
+        text = machine_facts.plain(value).strip()
+        if prefix != machine_facts.PREFIX or not text or not _NAMES.fullmatch(name):
+            continue
+        if name == "cpu.cores":
+            if text.isascii() and text.isdigit() and len(text) < 6:
+                found[name] = int(text)
+        else:
+            found[name] = text
+    return found
+
+
+def of_engines(facts: Mapping[str, AttributeValue], board: Board) -> Dict[str, AttributeValue]:
+    """Return facts without those of engines that a board does not offer."""
+    offered = {engine.name for engine in board.engines}
+    return {
+        name: value
+        for name, value in facts.items()
+        if not name.startswith("engine.") or name.split(".")[1] in offered
+    }

@@ -8,15 +8,17 @@ Imported on boards too: only the standard library, Python 3.10.
 
 import os
 import selectors
+import shlex
 import socket
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Set, Tuple
+from typing import List, Mapping, Optional, Set, Tuple
 
-from edgeyard.devices.model import Board, SshAddress
+from edgeyard.devices.machine import engine_attributes, facts_command, read_facts
+from edgeyard.devices.model import AttributeValue, Board, SshAddress
 from edgeyard.devices.ssh import ssh_command
 
 _MAX_OUTPUT_BYTES = 64 * 1024
@@ -30,7 +32,21 @@ _REMOTE = (
     '[ -r "$f" ] && echo "p $(cat "$f" 2>/dev/null)"; done; '
     f"echo {_DONE}"
 )
-_COMMAND = f"exec sh -c '{_REMOTE}'"  # whatever the login shell is; the text holds no single quote
+
+
+def _command(python: str) -> str:
+    """Return the command of a login, whatever the login shell is; its text holds no single quote.
+
+    Args:
+        python: Also asks this Python of the board what the board is; "": does not.
+    """
+    facts = ""
+    if python and "'" not in python:
+        program, option, text, argument = facts_command(python)
+        facts = f'; {shlex.quote(program)} {option} "{text}" {argument} 2>/dev/null'
+        if "'" in facts:  # a path with blanks: the facts stay unknown
+            facts = ""
+    return f"exec sh -c '{_REMOTE}{facts}'"
 
 
 @dataclass(frozen=True)
@@ -41,12 +57,14 @@ class Finding:
         reason: Why it is not healthy, in words; "" when it is.
         temperature_c: Of its hottest zone; None where it reports none, or was not asked.
         power_w: What it draws; None as above.
+        attributes: What it is, as `machine_attributes`; empty if not asked, or not known.
     """
 
     healthy: bool
     reason: str = ""
     temperature_c: Optional[float] = None
     power_w: Optional[float] = None
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 
 
 class Prober:
@@ -64,23 +82,25 @@ class Prober:
         self._children: Set["subprocess.Popen[bytes]"] = set()
         self._closed = False
 
-    def look(self, board: Board, *, quiet: bool = False) -> Finding:
+    def look(self, board: Board, *, quiet: bool = False, facts: bool = False) -> Finding:
         """Look once.
 
         Args:
+            facts: Also ask what the board is, which loads its engines.
             quiet: A benchmark may be measuring there: ask nothing that takes its time.
         """
         gone = [path for path in board.device_files if not os.path.exists(path)]
         if board.ssh is not None:
             # its device files are on the board, not here
-            return self._by_ssh(board.ssh, quiet)
+            return self._by_ssh(board.ssh, quiet, facts)
         if gone:
             return Finding(False, f"{', '.join(gone)} is gone")
         if board.local is not None:
             missing = sorted(set(board.local.cpus) - os.sched_getaffinity(0))
             if missing:
                 return Finding(False, f"needs CPU {', '.join(map(str, missing))}, not on this host")
-        return Finding(True, "", *self._local_facts())
+        known = engine_attributes() if facts else {}
+        return Finding(True, "", *self._local_facts(), attributes=known)
 
     def close(self) -> None:
         """End what still runs; looks that come later find nothing healthy."""
@@ -96,7 +116,7 @@ class Prober:
         heat = [f"t {_text(each)}" for each in zones]
         return _facts(heat + [f"p {_text(each)}" for each in rails])
 
-    def _by_ssh(self, address: SshAddress, quiet: bool) -> Finding:
+    def _by_ssh(self, address: SshAddress, quiet: bool, facts: bool) -> Finding:
         deadline = time.monotonic() + self._timeout_s
         where = f"{address.host} port {address.port}"
         try:
@@ -110,10 +130,12 @@ class Prober:
             return Finding(False, f"{where} is not an ssh server")
         if quiet:
             return Finding(True)
-        status, output, errors = self._run(ssh_command(address, _COMMAND), deadline)
+        command = _command(address.python if facts else "")
+        status, output, errors = self._run(ssh_command(address, command), deadline)
         lines = output.splitlines()
-        if status == 0 and lines and lines[-1] == _DONE:
-            return Finding(True, "", *_facts(lines))
+        # what follows are facts: a board that does not get to them is well
+        if _DONE in lines:
+            return Finding(True, "", *_facts(lines), attributes=read_facts(lines))
         if status is None:
             return Finding(False, f"login to {where} took over {self._timeout_s:g} s")
         said = [_plain(line) for line in errors.splitlines() if line.strip()]
@@ -157,7 +179,7 @@ def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[i
         while selector.get_map():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                return None, "", ""
+                return None, outputs[0].decode("utf-8", "replace"), ""
             for key, _ in selector.select(left_s):
                 data = os.read(key.fd, 4096)
                 if not data:
@@ -168,7 +190,7 @@ def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[i
     try:
         status = child.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        return None, "", ""
+        return None, outputs[0].decode("utf-8", "replace"), ""
     return status, outputs[0].decode("utf-8", "replace"), outputs[1].decode("utf-8", "replace")
 
 

@@ -76,11 +76,19 @@ def _leased(row: Row) -> str:
     return f"leased{f' to {user}' if user else ''} until {local_time(first.get('until'))}"
 
 
+def _accelerators(row: Row) -> str:
+    found = row.get("accelerators")
+    return ", ".join(plain(each) for each in found) if isinstance(found, list) else ""
+
+
 _BOARD_COLUMNS = (
     Column(title="BOARD", of=field("target_uid"), whole=True),
     Column(title="STATE", of=field("state"), whole=True),
     Column(title="ENGINES", of=_engines),
     Column(title="RAM", of=lambda row: size(row.get("ram_bytes")), right=True, whole=True),
+    Column(title="CORES", of=field("cores"), right=True, whole=True, from_width=90),
+    Column(title="CPU", of=field("cpu"), from_width=120),
+    Column(title="ACCELERATORS", of=_accelerators, from_width=100, always=False),
     Column(title="HOST", of=field("host"), from_width=100),
     Column(
         title="EMULATED",
@@ -123,8 +131,8 @@ def boards_show(session: Session, target_uid: BoardId) -> None:
 _ATTRIBUTE_COLUMNS = (
     Column(title="ATTRIBUTE", of=field("name"), whole=True),
     Column(title="BOARDS", of=field("boards"), right=True, whole=True),
+    Column(title="MEANING", of=field("meaning")),
     Column(title="VALUES", of=lambda row: _values(row)),
-    Column(title="MEANING", of=field("meaning"), from_width=100),
 )
 
 

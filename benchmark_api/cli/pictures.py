@@ -433,6 +433,7 @@ _MACHINE = {
     "cores": "cpu.cores",
     "operating system": "os.name",
     "kernel": "os.kernel",
+    "accelerators": "accelerators",
 }
 
 
@@ -460,6 +461,7 @@ _ENGINE_COLUMNS = (
     Column(title="ENGINE", of=field("name"), whole=True),
     Column(title="VERSION", of=field("version")),
     Column(title="TYPES", of=field("supported_types")),
+    Column(title="PROVIDERS", of=field("execution_providers"), always=False),
 )
 
 

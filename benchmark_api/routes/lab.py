@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.attributes import attributes_of, meaning
+from edgeyard.devices.attributes import attributes_of, meaning, members
 from edgeyard.devices.inventory import Family, known_families
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import NotFound, Unavailable
@@ -347,7 +347,21 @@ def _board(view: BoardView, visible: frozenset[str], reservations: _Reservations
         expected=view.expected,
         quarantine=reservations.quarantine(board.target_uid),
         leases=reservations.leases(board.target_uid),
+        cpu=_text(board, "cpu.model") or _text(board, "cpu.arch"),
+        cores=cores if isinstance(cores := board.attributes.get("cpu.cores"), int) else None,
+        os=_text(board, "os.name"),
+        accelerators=_accelerators(board),
     )
+
+
+def _text(board: Board, name: str) -> str | None:
+    value = board.attributes.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _accelerators(board: Board) -> list[str] | None:
+    stated = _text(board, "accelerators")
+    return None if stated is None else sorted(members(stated) - {"none", ""})
 
 
 def _finding(finding: Finding) -> shapes.Finding:
@@ -387,12 +401,18 @@ def _expected(board: Board) -> shapes.ExpectedBoard:
     )
 
 
+def _providers(board: Board, engine: str) -> list[str]:
+    stated = _text(board, f"engine.{engine}.execution_providers") or ""
+    return [each.strip() for each in stated.split(",") if each.strip()]
+
+
 def _engines(board: Board) -> list[shapes.Engine]:
     return [
         shapes.Engine(
             name=engine.name,
-            version=engine.version,
+            version=engine.version or _text(board, f"engine.{engine.name}.version") or "",
             supported_types=sorted(engine.supported_types),
+            execution_providers=_providers(board, engine.name),
         )
         for engine in board.engines
     ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.attributes import attributes_of, members
 from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
@@ -110,6 +110,7 @@ class Offer:
                 *_type_problems(asked, kinds),
                 *_size_problems(asked, kinds, who),
                 *_thread_problems(asked, kinds, who),
+                *self._provider_problems(asked, who),
                 *self._constraint_problems(asked, who),
             ]
             or self._joint_problems(asked, kinds, who)
@@ -119,7 +120,7 @@ class Offer:
         """Constraints that none of the boards that are online meets; others may."""
         joined = self._joined()
         uids = self._uids(asked)
-        return [
+        return self._provider_warnings(asked) + [
             f"no board that is online meets {_condition_text(each)}: "
             "the benchmark waits for one that does"
             for each in asked.constraints
@@ -131,6 +132,43 @@ class Offer:
                 for uid in uids
             )
         ]
+
+    def _providers(self, asked: JobDescription) -> list[frozenset[str] | None]:
+        """Execution providers of the boards that may run it; None where they are not known."""
+        attribute = f"engine.{asked.runtime}.execution_providers"
+        joined = self._joined()
+        values = [
+            joined[uid].attributes.get(attribute) if uid in joined else None
+            for uid in self._uids(asked)
+        ]
+        return [members(value) if isinstance(value, str) else None for value in values]
+
+    def _provider_warnings(self, asked: JobDescription) -> list[str]:
+        wanted = asked.parameters.get("execution_provider")
+        if not isinstance(wanted, str):
+            return []
+        known = [each for each in self._providers(asked) if each is not None]
+        lack = sum(wanted not in each for each in known)
+        attribute = f"engine.{asked.runtime}.execution_providers"
+        return [
+            f"{lack} of {len(known)} boards do not have {wanted[:100]}: to leave them out, add "
+            f"--constraint '{attribute} set_contains {wanted[:100]}'"
+        ][: bool(lack)]
+
+    def _provider_problems(self, asked: JobDescription, who: str) -> list[FieldError]:
+        wanted = asked.parameters.get("execution_provider")
+        if not isinstance(wanted, str):
+            return []
+        offered: set[str] = set()
+        for each in self._providers(asked):
+            if each is None or wanted in each:
+                return []
+            offered |= each
+        where = "/parameters/execution_provider"
+        reason = f"no {who} has {wanted[:100]}"
+        if asked.target_uid is not None:
+            reason = f"{who} does not have {wanted[:100]}"
+        return [FieldError(where, reason, _choice(wanted, sorted(offered)))]
 
     def _uids(self, asked: JobDescription) -> Collection[str]:
         """Boards of the family, or the one that is named."""

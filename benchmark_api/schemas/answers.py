@@ -642,6 +642,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     name: str
     version: str
     supported_types: list[str]
+    execution_providers: list[str]
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -675,7 +676,14 @@ class Quarantine(Struct, frozen=True, kw_only=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """A board as the twin knows it."""
+    """A board as the twin knows it; null: its host does not state it.
+
+    Attributes:
+        cpu: Model of the processor, otherwise its architecture.
+        cores: That a benchmark may use.
+        os: Operating system.
+        accelerators: By their drivers, e.g. ``nvidia-gpu``; null: not known.
+    """
 
     target_uid: str
     family: str
@@ -692,6 +700,10 @@ class Board(Struct, frozen=True, kw_only=True):
     expected: bool
     quarantine: Quarantine | None
     leases: list[Lease]
+    cpu: str | None
+    cores: int | None
+    os: str | None
+    accelerators: list[str] | None
 
 
 class DescribedBoard(Board, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Campaign,
     CampaignDryRun,
     CampaignSummary,
+    DescribedBoard,
     DryRun,
     Event,
     Explanation,
@@ -686,6 +687,11 @@ class Client:
     def boards(self) -> Sequence[Board]:
         """Return all boards with their states."""
         return read_answer(self.api.get("/v1/boards"), Boards).items
+
+    def board(self, target_uid: str) -> DescribedBoard:
+        """Return a board with all its attributes."""
+        answer = self.api.get(f"/v1/boards/{part(target_uid)}")
+        return read_answer(answer, DescribedBoard)
 
     def hcl(self, benchmark: Named, attempt: int | None = None) -> str:
         """The job of an attempt (None: the newest) as dispatched, secrets masked."""

@@ -15,7 +15,8 @@ from edgeyard.devices.edgedevice.config import PluginConfig
 from edgeyard.devices.edgedevice.publishing import PublishedBoard, Publisher
 from edgeyard.devices.edgedevice.task_file import TaskFiles
 from edgeyard.devices.inventory import Inventory
-from edgeyard.devices.model import Board
+from edgeyard.devices.machine import of_engines
+from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.devices.probe import Finding, Prober
 from edgeyard.errors import ConfigError
 
@@ -27,6 +28,9 @@ _TICK_S = 0.5
 _FIRST_LOOK_S = 10.0
 """A board that could not be looked at by then counts as unhealthy; Nomad's client itself waits for
 50 s, and boards that are reported as unhealthy at each start of the plugin would fail tasks."""
+
+_FACT_TRIES = 3
+"""Logins that ask a board what it is, until it answers."""
 
 _LOGIN_EVERY_S = 60.0
 """A board behind its host that is well is only called on its port between two logins, which cost
@@ -77,6 +81,8 @@ class Watch:
         self._boards: Tuple[Board, ...] = ()
         self._found: Dict[str, Finding] = {}
         self._last_error: Dict[str, str] = {}
+        self._facts: Dict[str, Mapping[str, AttributeValue]] = {}
+        self._fact_tries: Dict[str, int] = {}
         self._probes: Dict[str, Tuple["Future[Finding]", Optional[float]]] = {}
         self._let_in: Dict[str, float] = {}
         self._next_probe: Dict[str, float] = {}
@@ -183,6 +189,8 @@ class Watch:
         self._last_error = {uid: text for uid, text in self._last_error.items() if uid in same}
         self._probes = {uid: probe for uid, probe in self._probes.items() if uid in same}
         self._let_in = {uid: at for uid, at in self._let_in.items() if uid in same}
+        self._facts = {uid: facts for uid, facts in self._facts.items() if uid in same}
+        self._fact_tries = {uid: count for uid, count in self._fact_tries.items() if uid in same}
         self._next_probe = {uid: at for uid, at in self._next_probe.items() if uid in same}
         logger.info(
             "The boards file was read.",
@@ -209,7 +217,11 @@ class Watch:
                 spread = index / len(self._boards) if due is None else 1.0
                 self._next_probe[uid] = now + interval_s * spread
                 quiet = self._quiet(uid, now)
-                probe = self._pool.submit(self._prober.look, board, quiet=quiet)
+                tries = self._fact_tries.get(uid, 0)
+                facts = not quiet and tries < _FACT_TRIES and not self._facts.get(uid)
+                if facts:
+                    self._fact_tries[uid] = tries + 1
+                probe = self._pool.submit(self._prober.look, board, quiet=quiet, facts=facts)
                 self._probes[uid] = probe, None if quiet else now
 
     def _quiet(self, uid: str, now: float) -> bool:
@@ -232,6 +244,8 @@ class Watch:
                 extra={"event": "board_health", "target_uid": uid, "reason": found.reason},
             )
         self._found[uid] = found
+        if found.attributes:
+            self._facts[uid] = found.attributes
 
     def _shown(self, board: Board, now: float) -> PublishedBoard:
         uid = board.target_uid
@@ -244,6 +258,7 @@ class Watch:
                 health_reason=found.reason,
                 busy=task.busy,
                 progress=0.0,
+                attributes={**of_engines(self._facts.get(uid, {}), board), **board.attributes},
             ),
             percent=int(task.percent) if task.busy else 0,
             last_error=self._last_error.get(uid, ""),

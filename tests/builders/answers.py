@@ -314,8 +314,18 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "state": state,
         "reason": "no host reports it" if state == "offline" else "",
         "engines": [
-            {"name": "ort", "version": "1.31.1", "supported_types": ["TYPE1", "TYPE2"]},
-            {"name": "tflite", "version": "2.3.0", "supported_types": ["TYPE1", "TYPE3"]},
+            {
+                "name": "ort",
+                "version": "1.31.1",
+                "supported_types": ["TYPE1", "TYPE2"],
+                "execution_providers": [],
+            },
+            {
+                "name": "tflite",
+                "version": "2.3.0",
+                "supported_types": ["TYPE1", "TYPE3"],
+                "execution_providers": [],
+            },
         ],
         "ram_bytes": 4 * 2**30,
         "storage_bytes": 32 * 2**30,
@@ -327,6 +337,10 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "expected": True,
         "quarantine": None,
         "leases": [],
+        "cpu": "Cortex-A72",
+        "cores": 4,
+        "os": "Debian GNU/Linux 12",
+        "accelerators": [],
     } | changes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import platform
 import socket
 import threading
 from collections.abc import Iterator
@@ -42,6 +43,29 @@ def test_a_board_that_lets_us_in_is_healthy_and_a_quiet_look_does_not_log_in(ssh
     assert logins(sshd) == 1
     assert Prober().look(a_board(sshd.address), quiet=True).healthy
     assert logins(sshd) == 1
+
+
+def test_a_board_is_asked_by_ssh_what_it_is(sshd: Sshd, tmp_path: Path) -> None:
+    # an engine that this Python has, wherever ssh leads
+    python = sshd.script(
+        "python-with-engine", f'cd / && PYTHONPATH="{sshd.folder}" exec python3 "$@"'
+    )
+    (sshd.folder / "onnxruntime.py").write_text(
+        "__version__ = '9.9'\nget_available_providers = lambda: ['Own', 'Other']\n"
+    )
+    (sshd.folder / "onnxruntime.py").chmod(0o644)
+    address = replace(sshd.address, python=python)
+    found = Prober(timeout_s=60).look(a_board(address), facts=True)
+    assert (found.healthy, found.reason) == (True, "")
+    assert found.attributes["cpu.arch"] == platform.machine()
+    assert isinstance(found.attributes["cpu.cores"], int)
+    assert found.attributes["engine.ort.version"] == "9.9"
+    assert found.attributes["engine.ort.execution_providers"] == "Own,Other"
+    # without a Python that works the board is as healthy, and not described
+    found = Prober(timeout_s=60).look(
+        a_board(replace(address, python=str(tmp_path / "none"))), facts=True
+    )
+    assert (found.healthy, found.attributes) == (True, {})
 
 
 def test_why_a_board_is_unhealthy_is_reported(sshd: Sshd, tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
 """What a board's host states about the machine."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-from edgeyard.devices.machine import machine_attributes
+from edgeyard.devices.machine import (
+    engine_attributes,
+    facts_command,
+    machine_attributes,
+    of_engines,
+    read_facts,
+)
 from edgeyard.devices.model import LocalSlice
 from tests.fakes.cluster import board
 
@@ -25,3 +33,45 @@ def test_what_the_machine_does_not_state_is_left_out(tmp_path: Path) -> None:
     found = machine_attributes(board("rpi4b-0001-0001"), root=tmp_path)
     assert not {"cpu.model", "os.name"} & found.keys()
     assert isinstance(found["cpu.cores"], int)
+
+
+def test_accelerators_are_found_by_their_drivers_files(tmp_path: Path) -> None:
+    part = board("rpi4b-0001-0001")
+    assert machine_attributes(part, root=tmp_path)["accelerators"] == "none"
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    for name in ("dri/renderD128", "apex_0", "nvidia0"):
+        (tmp_path / "dev" / name).touch()
+    found = machine_attributes(part, root=tmp_path)
+    assert found["accelerators"] == "nvidia-gpu,coral-edgetpu"
+
+
+def test_another_python_prints_what_its_machine_is() -> None:
+    done = subprocess.run(facts_command(sys.executable), capture_output=True, text=True, check=True)
+    found = read_facts(done.stdout.splitlines())
+    here = machine_attributes(board("rpi4b-0001-0001"))
+    assert {name: found.get(name) for name in here} == here
+    assert "CPUExecutionProvider" in str(found["engine.ort.execution_providers"])
+
+
+def test_engines_are_stated_with_versions_and_providers() -> None:
+    import onnxruntime
+
+    found = engine_attributes()
+    assert found["engine.ort.version"] == onnxruntime.__version__
+    kept = of_engines(found, board("rpi4b-0001-0001"))
+    assert "engine.ort.version" in kept
+    assert not [name for name in kept if name.startswith("engine.tflite")]
+
+
+def test_what_a_board_prints_otherwise_is_left_out() -> None:
+    lines = [
+        "fact cpu.cores many",
+        "fact cpu.cores 4",
+        "fact target_uid other-0001-0001",
+        "fact cpu.model Cortex\x07-A72",
+        "welcome",
+        "fact",
+        "fact os.name " + "x" * 1000,
+    ]
+    found = read_facts(lines)
+    assert found == {"cpu.cores": 4, "cpu.model": "Cortex-A72", "os.name": "x" * 128}

@@ -170,3 +170,43 @@ def test_conditions_that_different_boards_meet_but_none_alone_are_refused(
     assert error.pointer == pointer
     assert "that fits otherwise" in error.reason
     assert error.accepted
+
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+
+
+def with_providers(uid: str, *providers: str) -> Board:
+    attributes = {"engine.ort.execution_providers": ",".join(providers)} if providers else {}
+    return replace(board(uid), attributes=attributes)
+
+
+def test_an_execution_provider_that_no_board_has_is_refused() -> None:
+    boards = (with_providers("rpi4b-0001-0001", CPU), with_providers("rpi4b-0001-0002", CPU))
+    joined = reported(*boards)
+    offer = Offer(boards, lambda: joined)
+    assert offer.problems(asked(parameters={"execution_provider": CPU})) == []
+    [error] = offer.problems(asked(parameters={"execution_provider": CUDA}))
+    assert error.pointer == "/parameters/execution_provider"
+    assert error.reason == f"no board of rpi4b has {CUDA}"
+    assert CPU in error.accepted
+    pinned = asked(parameters={"execution_provider": CUDA}, target_uid="rpi4b-0001-0001")
+    assert offer.problems(pinned)[0].reason == f"rpi4b-0001-0001 does not have {CUDA}"
+
+
+def test_boards_without_the_execution_provider_are_a_warning_where_others_have_it() -> None:
+    boards = (with_providers("rpi4b-0001-0001", CPU), with_providers("rpi4b-0001-0002", CPU, CUDA))
+    joined = reported(*boards)
+    offer = Offer(boards, lambda: joined)
+    wanted = asked(parameters={"execution_provider": CUDA})
+    assert offer.problems(wanted) == []
+    [warning] = offer.warnings(wanted)
+    assert "1 of 2 boards do not have" in warning
+    assert f"--constraint 'engine.ort.execution_providers set_contains {CUDA}'" in warning
+
+
+def test_an_execution_provider_of_boards_that_state_none_is_left_to_them() -> None:
+    boards = (with_providers("rpi4b-0001-0001", CPU), with_providers("rpi4b-0001-0002"))
+    joined = reported(*boards)
+    wanted = asked(parameters={"execution_provider": CUDA})
+    assert Offer(boards, lambda: joined).problems(wanted) == []
+    assert Offer(boards).problems(wanted) == []

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from edgeyard.devices.inventory import sandbox_of
-from edgeyard.devices.model import Board, Host, Sandbox
+from edgeyard.devices.machine import of_engines
+from edgeyard.devices.model import AttributeValue, Board, Host, Sandbox
 from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import LocalJob, admit
@@ -99,6 +100,14 @@ class LocalCluster(Cluster, NodeSource):
         self._sweep()
         self._timer = threading.Thread(target=self._start_due, name="local-timer")
         self._timer.start()
+
+    def describe(self, attributes: Mapping[str, AttributeValue]) -> None:
+        """Add attributes to all boards that offer the engines which they are about."""
+        boards = [
+            replace(board, attributes={**of_engines(attributes, board), **board.attributes})
+            for board in self._pool.boards
+        ]
+        self._pool = BoardPool(boards, self._datacenter)
 
     # --- Cluster ---
 
