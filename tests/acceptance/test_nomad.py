@@ -16,6 +16,7 @@ import pytest
 
 from deploy.process import Server, edgeyard, start
 from edgeyard.scheduler.hcl.cron import cron_of
+from edgeyard.scheduler.sim.ste.documents import TwinData, read_twin_data
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
@@ -99,6 +100,29 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
         lambda: nomad_cluster.call("GET", "/v1/vars?namespace=edgeyard&prefix=nomad/jobs/") == [],
         "the upload token is gone from Nomad",
     )
+
+
+def test_the_twin_shows_the_boards_and_benchmarks_of_nomad_with_their_loads(
+    server: Server, model: str
+) -> None:
+    benchmark_id = submit(server, model, target_uid=BOARD)
+    assert server.wait(benchmark_id, timeout_s=120)["status"] == "completed"
+
+    def state() -> TwinData:
+        return read_twin_data(json.dumps(server.call("GET", "/v1/twin/data")).encode())
+
+    def is_measured() -> bool:
+        (node,) = [each for each in state().nodes if each.id == BOARD]
+        # 0 stands for a load that no host has reported.
+        return node.load_measured and node.memory_load > 0 and node.online
+
+    eventually(is_measured, "the board's host reports its memory", 120.0)
+    found = state()
+    assert found.source == "live: nomad"
+    (job,) = [each for each in found.jobs if each.name == benchmark_id]
+    assert (job.status, job.node_id) == ("completed", BOARD)
+    assert job.time_run > 0
+    assert ("rpi4b-0001-0001", BOARD) in {(each.source, each.target) for each in found.links}
 
 
 @pytest.mark.parametrize("pinned", [True, False])
