@@ -18,6 +18,7 @@ from edgeyard.scheduler.store.transaction import Transaction
 _USER = select(users).where(users.c.user_id == bindparam("id"))
 _USER_LOCKED = _USER.with_for_update(key_share=True)
 _BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
+_USERS = select(users).order_by(users.c.user_id)
 
 
 class SqlAccounts(Accounts):
@@ -45,7 +46,7 @@ class SqlAccounts(Accounts):
         return _user(row)
 
     def users(self) -> Sequence[User]:
-        return [_user(row) for row in self._tx.rows(select(users).order_by(users.c.user_id))]
+        return [_user(row) for row in self._tx.rows(_USERS)]
 
     def add_token(self, token: ApiToken) -> None:
         if not self._tx.insert(tokens, flat_row(token)):

@@ -16,6 +16,8 @@ from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import overrides, registrations
 from edgeyard.scheduler.store.transaction import Row, Transaction
 
+_OVERRIDES = select(overrides)
+
 
 class SqlBoardOverrides(BoardOverrides):
     """`BoardOverrides` in SQL."""
@@ -28,8 +30,7 @@ class SqlBoardOverrides(BoardOverrides):
 
     def all(self) -> Mapping[str, BoardOverride]:
         found = (
-            BoardOverride(**cast("dict[str, Any]", dict(row)))
-            for row in self._tx.rows(select(overrides))
+            BoardOverride(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(_OVERRIDES)
         )
         return {override.target_uid: override for override in found}
 

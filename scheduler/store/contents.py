@@ -118,6 +118,9 @@ _REMOVALS_KEPT = timedelta(days=1)
 """Longer than anybody takes from looking for content to naming it."""
 
 _OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("id"))
+_REPORTS = (
+    select(reports).where(reports.c.benchmark_id == bindparam("id")).order_by(reports.c.attempt)
+)
 
 
 class SqlFiles(Files):
@@ -255,12 +258,7 @@ class SqlFiles(Files):
         )
 
     def reports(self, benchmark_id: str) -> Sequence[Report]:
-        query = (
-            select(reports)
-            .where(reports.c.benchmark_id == benchmark_id)
-            .order_by(reports.c.attempt)
-        )
-        return [report_of(row) for row in self._tx.rows(query)]
+        return [report_of(row) for row in self._tx.rows(_REPORTS, {"id": benchmark_id})]
 
     def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
         return [report_of(row) for row in self._tx.rows_of(_REPORTS_OF_MANY, benchmark_ids)]

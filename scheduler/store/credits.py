@@ -24,6 +24,8 @@ _RUNNING = (
 _CHARGE = select(charges).where(
     charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n")
 )
+_BALANCES = select(balances)
+_RATES = select(rates)
 
 
 class SqlCredits(Credits):
@@ -45,7 +47,7 @@ class SqlCredits(Credits):
         return Balance(user_id=user_id) if row is None else _balance(row)
 
     def balances(self) -> Sequence[Balance]:
-        return [_balance(row) for row in self._tx.rows(select(balances))]
+        return [_balance(row) for row in self._tx.rows(_BALANCES)]
 
     def save_balance(self, balance: Balance) -> None:
         self._tx.replace(balances, flat_row(balance))
@@ -86,10 +88,7 @@ class SqlCredits(Credits):
         return [_charge(row) for row in self._tx.rows(query)]
 
     def rates(self) -> Mapping[str, float]:
-        return {
-            cast(str, row["family"]): cast(float, row["rate"])
-            for row in self._tx.rows(select(rates))
-        }
+        return {cast(str, row["family"]): cast(float, row["rate"]) for row in self._tx.rows(_RATES)}
 
     def set_rate(self, family: str, rate: float) -> None:
         self._tx.replace(rates, {"family": family, "rate": rate})

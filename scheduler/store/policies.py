@@ -78,6 +78,7 @@ _ENDED = (
     .where(benchmarks.c.ended_at.is_not(None))
     .order_by(benchmarks.c.ended_at.desc(), benchmarks.c.benchmark_id)
 )
+_ACTIVATIONS = select(activations)
 
 
 class SqlPolicies(Policies):
@@ -96,7 +97,7 @@ class SqlPolicies(Policies):
     def activated(self) -> Mapping[PolicyRole, PolicyActivation]:
         rows = [
             {**row, "role": PolicyRole(cast(str, row["role"]))}
-            for row in self._tx.rows(select(activations))
+            for row in self._tx.rows(_ACTIVATIONS)
         ]
         return {cast(PolicyRole, row["role"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
 

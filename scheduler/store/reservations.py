@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounts import Quarantine
@@ -16,6 +16,13 @@ from edgeyard.scheduler.ports import Reservations
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import leases, quarantines
 from edgeyard.scheduler.store.transaction import Transaction
+
+_LEASES = (
+    select(leases)
+    .where(leases.c.until > bindparam("now"))
+    .order_by(leases.c.since, leases.c.lease_id)
+)
+_QUARANTINES = select(quarantines)
 
 
 class SqlReservations(Reservations):
@@ -60,9 +67,7 @@ class SqlReservations(Reservations):
         return ended
 
     def leases(self, now: datetime) -> Sequence[Lease]:
-        query = select(leases).where(leases.c.until > now)
-        query = query.order_by(leases.c.since, leases.c.lease_id)
-        return [_lease(row) for row in self._tx.rows(query)]
+        return [_lease(row) for row in self._tx.rows(_LEASES, {"now": now})]
 
     def set_quarantine(self, quarantine: Quarantine) -> None:
         self._tx.replace(quarantines, flat_row(quarantine))
@@ -70,8 +75,7 @@ class SqlReservations(Reservations):
     def quarantines(self) -> Mapping[str, Quarantine]:
         self._tx.lock_table(quarantines)
         found = (
-            Quarantine(**cast("dict[str, Any]", dict(row)))
-            for row in self._tx.rows(select(quarantines))
+            Quarantine(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(_QUARANTINES)
         )
         return {each.target_uid: each for each in found}
 

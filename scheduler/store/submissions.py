@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Text, exists, func, select, tuple_, update
+from sqlalchemy import Text, bindparam, exists, func, select, tuple_, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status
@@ -31,6 +31,11 @@ _COUNTS = (
     select(benchmarks.c.campaign_id, benchmarks.c.status, func.count().label("stored"))
     .where(among(benchmarks.c.campaign_id))
     .group_by(benchmarks.c.campaign_id, benchmarks.c.status)
+)
+_DUE_SCHEDULES = (
+    select(schedules)
+    .where(schedules.c.active, schedules.c.next_fire <= bindparam("now"))
+    .order_by(schedules.c.next_fire)
 )
 
 
@@ -121,9 +126,4 @@ class SqlSchedules(Schedules):
 
     def due(self, now: datetime) -> Sequence[CronSchedule]:
         self._tx.lock_table(schedules)
-        query = (
-            select(schedules)
-            .where(schedules.c.active, schedules.c.next_fire <= now)
-            .order_by(schedules.c.next_fire)
-        )
-        return [schedule_of(row) for row in self._tx.rows(query)]
+        return [schedule_of(row) for row in self._tx.rows(_DUE_SCHEDULES, {"now": now})]

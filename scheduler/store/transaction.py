@@ -44,6 +44,7 @@ from edgeyard.errors import (
 )
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.store.direct_reads import read_directly
 from edgeyard.scheduler.store.tables import (
     benchmarks,
     event_counter,
@@ -270,6 +271,9 @@ class Transaction:
 
     def rows(self, statement: Executable, values: Row | None = None) -> Sequence[Row]:
         """Return all rows, by column name."""
+        found = read_directly(self._connection, statement, values)
+        if found is not None:
+            return found
         with translated():
             return cast(
                 "Sequence[Row]", self._connection.execute(statement, values).mappings().all()
@@ -297,6 +301,9 @@ class Transaction:
 
     def row(self, statement: Executable, values: Row | None = None) -> Row | None:
         """Return the first row, or None."""
+        found = read_directly(self._connection, statement, values)
+        if found is not None:
+            return found[0] if found else None
         with translated():
             return cast(
                 "Row | None", self._connection.execute(statement, values).mappings().first()
@@ -304,6 +311,9 @@ class Transaction:
 
     def value(self, statement: Executable, values: Row | None = None) -> object:
         """Return the first column of the first row, or None."""
+        found = read_directly(self._connection, statement, values)
+        if found is not None:
+            return next(iter(found[0].values())) if found else None
         with translated():
             return self._connection.execute(statement, values).scalar()
 

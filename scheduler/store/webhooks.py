@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.webhooks import Delivery, Webhook
@@ -14,6 +14,9 @@ from edgeyard.scheduler.ports import Webhooks
 from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import deliveries, webhooks
 from edgeyard.scheduler.store.transaction import Transaction
+
+_WEBHOOKS = select(webhooks).order_by(webhooks.c.user_id)
+_DUE_USERS = select(deliveries.c.user_id).where(deliveries.c.next_at <= bindparam("now")).distinct()
 
 
 class SqlWebhooks(Webhooks):
@@ -36,7 +39,7 @@ class SqlWebhooks(Webhooks):
         return Webhook(**cast("dict[str, Any]", dict(row)))
 
     def all(self) -> Sequence[Webhook]:
-        rows = self._tx.rows(select(webhooks).order_by(webhooks.c.user_id))
+        rows = self._tx.rows(_WEBHOOKS)
         return [Webhook(**cast("dict[str, Any]", dict(row))) for row in rows]
 
     def set_seen(self, seq: int) -> None:
@@ -53,9 +56,7 @@ class SqlWebhooks(Webhooks):
         self._tx.insert(deliveries, flat_row(delivery))
 
     def due_users(self, now: datetime) -> Sequence[str]:
-        rows = self._tx.rows(
-            select(deliveries.c.user_id).where(deliveries.c.next_at <= now).distinct()
-        )
+        rows = self._tx.rows(_DUE_USERS, {"now": now})
         return sorted(str(row["user_id"]) for row in rows)
 
     def due(self, user_id: str, now: datetime, *, limit: int) -> Sequence[Delivery]:
