@@ -53,6 +53,9 @@ UNLIMITED_COLUMNS = 1_000_000
 MIN_COLUMN_WIDTH = 5
 """Columns that would be cut below this width are left out."""
 
+MIN_NAME_WIDTH = 9
+"""Columns that may be left out make way for names of this width."""
+
 MARKS: Mapping[str, str] = {"suspect": "?", "invalid": "!"}
 
 
@@ -65,7 +68,10 @@ class Column:
         whole: Never wrapped or cut, so that ids can be copied.
         from_width: Shown on terminals with at least this many columns.
         always: Shown also if all its cells are empty.
-        shorten: Cut to the width that the other columns leave; left out if that is too narrow.
+        shorten: Cut to the width that the other columns leave, which columns of this kind share;
+            left out if that is too narrow.
+        yields: Left out where the table is too wide, those with the greatest number first; 0:
+            never. Names are shortened to `MIN_NAME_WIDTH` before.
         style: Returns the style of a row's cell; empty: the style of the cell's first word.
     """
 
@@ -76,6 +82,7 @@ class Column:
     from_width: int = 0
     always: bool = True
     shorten: bool = False
+    yields: int = 0
     style: Callable[[Row], str] = lambda _row: ""
 
 
@@ -198,6 +205,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
         for position, column in enumerate(shown)
         if column.always or any(line[position] for line in cells)
     ]
+    kept = _fitting(kept, shown, cells, width)
     room = _room([shown[n] for n in kept], [[line[n] for line in cells] for n in kept], width)
     kept = [n for n in kept if not shown[n].shorten or room >= MIN_COLUMN_WIDTH]
     for line in cells:
@@ -221,8 +229,22 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
     return grid
 
 
+def _fitting(
+    kept: list[int], columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
+) -> list[int]:
+    """Leave out columns that yield, until all others fit."""
+    while True:
+        yielding = [n for n in kept if columns[n].yields]
+        names = [n for n in kept if columns[n].shorten]
+        longest = max((len(line[n]) for line in cells for n in names), default=0)
+        room = _room([columns[n] for n in kept], [[line[n] for line in cells] for n in kept], width)
+        if not yielding or room >= min(longest, MIN_NAME_WIDTH):
+            return kept
+        kept = [n for n in kept if n != max(yielding, key=lambda each: columns[each].yields)]
+
+
 def _room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> int:
-    """Width of the column to shorten: what whole ones leave, a third where others fold."""
+    """Width of each column to shorten: what whole ones leave, a third where others fold."""
     free = width
     for column, lines in zip(columns, cells, strict=True):
         if column.whole:
@@ -231,7 +253,7 @@ def _room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
             free -= 2
     folding = any(not column.whole and not column.shorten for column in columns)
     # The last column needs no gap.
-    return free // 3 if folding else free + 2
+    return (free // 3 if folding else free + 2) // max(sum(each.shorten for each in columns), 1)
 
 
 def styled(cell: str, style: str = "") -> Text:

@@ -30,6 +30,7 @@ from edgeyard.scheduler.sim.comparison import (
 from edgeyard.scheduler.sim.metrics import JOB_FIGURES, Interval
 from edgeyard.scheduler.sim.runs import ENDED, SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_to_toml
+from edgeyard.scheduler.sim.wording import count_of
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.cli.sim_plots import Plot, PlottedRun
@@ -54,6 +55,9 @@ TITLES: Mapping[str, str] = {
 """What figures are called for people."""
 
 HIGHER_IS_BETTER = frozenset({"utilisation", "fairness"})
+
+_OF_ALL_JOBS = frozenset({"deadline_misses", "preemptions", "failed_attempts"})
+"""Figures that count all jobs, completed or not."""
 
 RULES = (
     "Waiting time is from submission to the start of the last attempt. A job that never started "
@@ -297,7 +301,10 @@ def report_json(report: Report) -> dict[str, object]:
 
 
 def finding(each: PairedComparison) -> tuple[str, str]:
-    """Return what a comparison shows, in words, and its tone: ``good``, ``bad`` or empty."""
+    """Return what a comparison shows, in words, and its tone: ``good``, ``bad`` or empty.
+
+    A policy that completes fewer jobs is not praised for how these fared.
+    """
     interval = each.result.difference
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         same = interval.mean == 0
@@ -308,7 +315,14 @@ def finding(each: PairedComparison) -> tuple[str, str]:
         return "not distinguishable", ""
     higher = interval.low > 0
     better = higher == (each.figure in HIGHER_IS_BETTER)
-    return ("higher" if higher else "lower"), ("good" if better else "bad")
+    words = "higher" if higher else "lower"
+    if (
+        each.figure not in _OF_ALL_JOBS
+        and each.more_completed
+        and better == (each.more_completed < 0)
+    ):
+        return f"{words}, but completed {'fewer' if better else 'more'} jobs", ""
+    return words, ("good" if better else "bad")
 
 
 def _known(value: float) -> float | None:
@@ -547,7 +561,7 @@ def _page_part(part: Part) -> _PagePart:
     best = best_policy(part.summaries)
     for each in part.summaries:
         cells = [
-            _Cell(each.policy, f"{each.seeds} seed{'s' * (each.seeds != 1)}"),
+            _Cell(each.policy, count_of(each.seeds, "seed")),
             _Cell(f"{each.jobs:,}"),
             _Cell(f"{each.completed:,}"),
             _Cell(f"{each.unended:,}"),
@@ -567,7 +581,7 @@ def _page_part(part: Part) -> _PagePart:
                 "interval": interval_text(one.result.difference),
                 "ratio": number(one.result.ratio),
                 "shares": f"{one.result.lower:.0%} / {one.result.higher:.0%}",
-                "pairs": _counted(one.pairs, "job" if one.figure in JOB_FIGURES else "run"),
+                "pairs": count_of(one.pairs, "job" if one.figure in JOB_FIGURES else "run"),
                 "unpaired": f"{one.unpaired:,}",
                 "finding": words,
                 "tone": tone,
@@ -648,7 +662,7 @@ def unended_sentence(run: SimulatedRun, figures: MeasuredRun) -> str:
     named = figures.metrics.unended
     rest = f" and {count - len(named):,} more" if count > len(named) else ""
     return (
-        f"{run.meta.policy}, seed {run.meta.seed}: {count:,} job{'s' * (count != 1)} had not ended "
+        f"{run.meta.policy}, seed {run.meta.seed}: {count_of(count, 'job')} had not ended "
         f"when the run did: {', '.join(named)}{rest}."
     )
 
@@ -657,10 +671,6 @@ def signed(value: float) -> str:
     """Return a difference for people."""
     text = number(value)
     return f"+{text}" if text and value > 0 else text
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _ranges(values: Sequence[int]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -281,12 +282,31 @@ def simulate_all(
         for seed in seeds or [scenario.seed]:
             stage = f"{policy.name}, seed {seed}"
             progress = partial(advanced, stage)
-            if depth is Depth.SERVICE:
-                run = simulate_whole_service(scenario, policy, known, seed=seed, progress=progress)
-            else:
-                run = simulate(scenario, policy, plugins, seed=seed, progress=progress)
+            with _in_scenario(scenario.name):
+                if depth is Depth.SERVICE:
+                    run = simulate_whole_service(
+                        scenario, policy, known, seed=seed, progress=progress
+                    )
+                else:
+                    run = simulate(scenario, policy, plugins, seed=seed, progress=progress)
             runs.append(run)
     return runs
+
+
+@contextmanager
+def _in_scenario(name: str) -> Iterator[None]:
+    """Put the scenario before the keys that errors name."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(
+            [
+                each
+                if each.pointer.startswith(("--", name))
+                else replace(each, pointer=f"{name}: {each.pointer}")
+                for each in error.errors
+            ]
+        ) from error
 
 
 def _store(

@@ -90,6 +90,7 @@ def report(
     """
     with progress() as advanced:
         found = make_from(runs, baseline, advanced, db)
+        report_missing_baseline(found, baseline)
         advanced("writing", 0.0)
         written = write(
             found, html=html, csv=csv, parquet=parquet, rows=rows, plot=plot, form=form, title=title
@@ -133,6 +134,13 @@ def make_from(
             err=True,
         )
     return made
+
+
+def report_missing_baseline(made: Report, baseline: str | None) -> None:
+    """Report on stderr which scenarios have no comparison because no run is of the baseline."""
+    for part in made.parts:
+        if baseline is not None and all(each.policy != baseline for each in part.summaries):
+            echo(f"edgeyard: {part.label}: no run of {baseline}, so no comparison", err=True)
 
 
 def scenarios_near(files: Sequence[Path]) -> dict[str, Scenario]:
@@ -249,7 +257,7 @@ def show_summary(made: Report) -> None:
     """Print one table of all scenarios, and how the policies' bounded slowdowns compare."""
     width = console().width
     rows = [_policy_row(each) for part in made.parts for each in part.summaries]
-    scenario = Column(title="SCENARIO", of=field("scenario"), whole=True)
+    scenario = Column(title="SCENARIO", of=field("scenario"), shorten=True)
     show(table(rows, (scenario, *_POLICY_COLUMNS), width))
     compared = [
         {**_comparison_row(each), "scenario": each.scenario}
@@ -294,32 +302,50 @@ def show_part(part: Part) -> None:
 _COMPARED = ("wait_s", "turnaround_s", "bounded_slowdown", "utilisation", "deadline_misses")
 
 _POLICY_COLUMNS = (
-    Column(title="POLICY", of=field("policy"), whole=True),
-    Column(title="SEEDS", of=field("seeds"), right=True, whole=True, from_width=80),
-    Column(title="JOBS", of=field("jobs"), right=True, whole=True),
+    Column(title="POLICY", of=field("policy"), shorten=True),
+    Column(title="SEEDS", of=field("seeds"), right=True, whole=True, from_width=80, yields=8),
+    Column(title="JOBS", of=field("jobs"), right=True, whole=True, yields=2),
     Column(title="COMPLETED", of=field("completed"), right=True, whole=True),
     Column(title="NOT ENDED", of=field("unended"), right=True, whole=True, always=False),
     Column(title="WAIT, s", of=field("wait_s"), right=True, whole=True),
     Column(title="95 %", of=field("wait_s_interval"), right=True, whole=True, from_width=130),
-    Column(title="TURNAROUND, s", of=field("turnaround_s"), right=True, whole=True, from_width=100),
+    Column(
+        title="TURNAROUND, s",
+        of=field("turnaround_s"),
+        right=True,
+        whole=True,
+        from_width=100,
+        yields=6,
+    ),
     Column(title="BOUNDED SLOWDOWN", of=field("bounded_slowdown"), right=True, whole=True),
     Column(
-        title="95 %", of=field("bounded_slowdown_interval"), right=True, whole=True, from_width=110
+        title="95 %", of=field("bounded_slowdown_interval"), right=True, whole=True, from_width=110,
+        yields=7,
     ),
-    Column(title="UTILISATION", of=field("utilisation"), right=True, whole=True, from_width=100),
-    Column(title="MAKESPAN, s", of=field("makespan_s"), right=True, whole=True, from_width=150),
-    Column(title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False),
-    Column(title="FAIRNESS", of=field("fairness"), right=True, whole=True, from_width=120),
-)
+    Column(
+        title="UTILISATION", of=field("utilisation"), right=True, whole=True, from_width=100,
+        yields=5,
+    ),
+    Column(
+        title="MAKESPAN, s", of=field("makespan_s"), right=True, whole=True, from_width=150,
+        yields=4,
+    ),
+    Column(
+        title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=1
+    ),
+    Column(
+        title="FAIRNESS", of=field("fairness"), right=True, whole=True, from_width=120, yields=3
+    ),
+)  # fmt: skip
 _COMPARISON_COLUMNS = (
-    Column(title="FIRST", of=field("first"), whole=True),
-    Column(title="SECOND", of=field("second"), whole=True),
+    Column(title="FIRST", of=field("first"), shorten=True),
+    Column(title="SECOND", of=field("second"), shorten=True),
     Column(title="FIGURE", of=field("figure"), whole=True),
     Column(title="DIFFERENCE", of=field("difference"), right=True, whole=True),
-    Column(title="95 % INTERVAL", of=field("interval"), right=True, whole=True),
-    Column(title="PAIRS", of=field("pairs"), right=True, whole=True, from_width=110),
-    Column(title="UNPAIRED", of=field("unpaired"), right=True, whole=True, always=False),
-    Column(title="FIRST IS", of=field("finding"), whole=True, from_width=90),
+    Column(title="95 % INTERVAL", of=field("interval"), right=True, whole=True, yields=1),
+    Column(title="PAIRS", of=field("pairs"), right=True, whole=True, from_width=110, yields=4),
+    Column(title="UNPAIRED", of=field("unpaired"), right=True, whole=True, always=False, yields=3),
+    Column(title="FIRST IS", of=field("finding"), whole=True, from_width=90, yields=2),
 )
 
 
@@ -338,7 +364,7 @@ def _policy_row(summary: PolicySummary) -> Row:
         bound = "≥ " if summary.at_least.get(name) else ""
         row[name] = f"{bound}{number(interval.mean)}"
         row[f"{name}_interval"] = interval_text(interval)
-    if summary.figures["deadline_misses"].mean == 0:
+    if not summary.deadlines:
         row["deadline_misses"] = ""
     return row
 
@@ -349,7 +375,7 @@ def _comparison_row(each: PairedComparison) -> Row:
     return {
         "first": each.first,
         "second": each.second,
-        "figure": TITLES[each.figure],
+        "figure": TITLES[each.figure].removesuffix(" (10 s)"),
         "difference": signed(each.result.difference.mean),
         "interval": interval_text(each.result.difference),
         "pairs": f"{each.pairs:,}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column(title="RUN", of=field("run_id"), whole=True),
-    Column(title="SCENARIO", of=field("scenario_name"), whole=True),
-    Column(title="POLICY", of=field("policy"), whole=True),
-    Column(title="SEED", of=field("seed"), right=True, whole=True),
+    Column(title="SCENARIO", of=field("scenario_name"), shorten=True),
+    Column(title="POLICY", of=field("policy"), shorten=True),
+    Column(title="SEED", of=field("seed"), right=True, whole=True, yields=1),
     Column(title="STATE", of=field("state"), whole=True, from_width=100),
     Column(title="WAIT, s", of=lambda row: _metric(row, "mean_wait_s"), right=True, whole=True),
     Column(
@@ -121,10 +120,8 @@ def _plain_row(stored: object) -> dict[str, object]:
     """Return a stored simulation, or the server's answer, as plain values."""
     import msgspec
 
-    if isinstance(stored, msgspec.Struct):
-        return {name: getattr(stored, name) for name in stored.__struct_fields__}
-    found = asdict(stored)  # type: ignore[call-overload]
-    return {**found, "state": found["state"].value}
+    plain_values: dict[str, object] = msgspec.to_builtins(stored)
+    return plain_values
 
 
 def store_runs(

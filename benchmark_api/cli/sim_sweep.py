@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.cli.sim_reports import (
     CsvFile,
     Html,
     Rows,
+    report_missing_baseline,
     show_summary,
     write,
 )
@@ -214,6 +215,7 @@ def sweep(
             baseline=baseline,
             scenarios={cell.digest: cell.scenario for cell in cells},
         )
+        report_missing_baseline(made, baseline)
         written = write(
             made, html=html, csv=csv, rows=Rows.RUNS, title=f"Sweep of {', '.join(scenarios)}"
         )

@@ -34,10 +34,12 @@ _LONG_LOG_JOBS = 20_000
 _COLUMNS = (
     Column(title="PER JOB", of=field("figure"), whole=True),
     Column(title="MEAN", of=field("mean"), whole=True, right=True),
-    Column(title="95 % INTERVAL", of=field("interval"), whole=True, right=True, from_width=96),
-    Column(title="MEDIAN", of=field("p50"), whole=True, right=True),
-    Column(title="90 %", of=field("p90"), whole=True, right=True),
-    Column(title="99 %", of=field("p99"), whole=True, right=True),
+    Column(
+        title="95 % INTERVAL", of=field("interval"), whole=True, right=True, from_width=96, yields=4
+    ),
+    Column(title="MEDIAN", of=field("p50"), yields=3, whole=True, right=True),
+    Column(title="90 %", of=field("p90"), yields=2, whole=True, right=True),
+    Column(title="99 %", of=field("p99"), yields=1, whole=True, right=True),
     Column(title="MAX", of=field("max"), whole=True, right=True),
 )
 
@@ -116,6 +118,8 @@ def replay(
     for flag, path in (("--starts", starts), ("--out", out)):
         if path is not None and path.exists() and log.exists() and path.samefile(log):
             raise InvalidInput.at(flag, "is the log itself", "another file")
+    if starts is not None and out is not None and starts.resolve() == out.resolve():
+        raise InvalidInput.at("--out", "is the file of --starts", "another file")
     if out is not None and not out.absolute().parent.is_dir():
         raise InvalidInput.at("--out", f"there is no folder {out.absolute().parent}")
     began = time.monotonic()
@@ -182,6 +186,7 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
 
     from edgeyard.scheduler.sim.bounds import lower_bound
     from edgeyard.scheduler.sim.metrics import SLOWDOWN_THRESHOLD_S, fairness
+    from edgeyard.scheduler.sim.wording import count_of
 
     figures = (
         ("waiting time, s", schedule.wait_s),
@@ -193,7 +198,8 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
     fair = fairness(log.user, schedule.bounded_slowdown())
     show(
         "",
-        f"{len(log):,} jobs on {processors:,} processors, {schedule.makespan_s / 86400:,.1f} days; "
+        f"{count_of(len(log), 'job')} on {count_of(processors, 'processor')}, "
+        f"{_duration(schedule.makespan_s)}; "
         f"utilisation {schedule.utilisation(processors):.1%}; "
         f"fairness between users {fair:.3f} (Jain, of their mean bounded slowdown)",
     )
@@ -205,7 +211,7 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
         show(
             f"no schedule of these jobs reaches a mean turnaround below "
             f"{_number(least.mean_turnaround_s)} s, a mean bounded slowdown below "
-            f"{slowdown:.2f} or a makespan below {least.makespan_s / 86400:,.1f} days"
+            f"{slowdown:.2f} or a makespan below {_duration(least.makespan_s)}"
         )
 
 
@@ -223,6 +229,14 @@ def _figure(name: str, values: NDArray[np.float64]) -> dict[str, object]:
         "p99": _number(p99),
         "max": _number(values.max()),
     }
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit in which people state it."""
+    for unit, unit_s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:,.1f} {unit}"
+    return f"{seconds:,.0f} s"
 
 
 def _number(value: float) -> str:

@@ -75,6 +75,7 @@ class PolicySummary:
     Attributes:
         seeds: How many.
         jobs: Of all seeds.
+        deadlines: Jobs of all seeds that had one.
         completed: Of all seeds.
         unended: Jobs that had not ended, of all seeds.
         figures: Means by the names of `JOB_FIGURES` and `RUN_FIGURES`. From `MIN_SEEDS` on they
@@ -88,6 +89,7 @@ class PolicySummary:
     policy: str
     seeds: int
     jobs: int
+    deadlines: int
     completed: int
     unended: int
     figures: Mapping[str, Interval]
@@ -104,6 +106,7 @@ class PairedComparison:
         pairs: How many jobs, or runs, both have.
         unpaired: Jobs that did not get so far under one of them, and are in neither mean.
         by: What was resampled: ``seed`` or ``job``.
+        more_completed: Jobs that the first completed more than the second; negative: fewer.
     """
 
     scenario: str
@@ -114,6 +117,7 @@ class PairedComparison:
     pairs: int
     unpaired: int
     by: str
+    more_completed: int = 0
 
 
 def outcomes_of(run: SimulatedRun) -> JobOutcomes:
@@ -205,6 +209,7 @@ def _summary(scenario: str, policy: str, runs: Sequence[MeasuredRun]) -> PolicyS
         policy=policy,
         seeds=len(runs),
         jobs=sum(run.metrics.jobs for run in runs),
+        deadlines=sum(run.metrics.deadlines for run in runs),
         completed=sum(int(run.jobs.completed.sum()) for run in runs),
         unended=sum(int(run.jobs.unended.sum()) for run in runs),
         figures=figures,
@@ -259,6 +264,9 @@ def _compare(
     scenario: str, first: str, second: str, both: Sequence[tuple[MeasuredRun, MeasuredRun]]
 ) -> list[PairedComparison]:
     found = []
+    more_completed = sum(
+        int(one.jobs.completed.sum()) - int(other.jobs.completed.sum()) for one, other in both
+    )
     for name in JOB_FIGURES:
         pairs = [_pair_jobs(one.jobs, other.jobs, name) for one, other in both]
         pairs = [(_without_noise(*pair[:2]), pair[1], pair[2]) for pair in pairs]
@@ -290,6 +298,7 @@ def _compare(
                 pairs=len(left),
                 unpaired=unpaired,
                 by="seed" if by_seed else "job",
+                more_completed=more_completed,
             )
         )
     for name in RUN_FIGURES:
@@ -319,6 +328,7 @@ def _compare(
                 pairs=len(known),
                 unpaired=len(values) - len(known),
                 by="seed",
+                more_completed=more_completed,
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""Which host Nomad chooses for a loose job: its own rank, for simulations of loose jobs.
+"""Which host Nomad chooses for a job that names no board: its own rank, for simulated labs.
 
 From Nomad 1.11.3 (packages ``scheduler/feasible`` and ``nomad/structs``):
 
@@ -32,6 +32,12 @@ MAX_SKIP = 3
 
 SKIP_SCORE = 0.0
 """A score up to it is low."""
+
+HOST_CAPACITY = np.array([4000.0, 8192.0])
+"""CPU (MHz) and memory (MB) of a host of a simulated lab, whose scenario does not state them."""
+
+TASK_NEED = np.array([100.0, 300.0])
+"""What a task takes that states nothing: Nomad's defaults."""
 
 _MAX_FIT = 18.0
 

@@ -21,7 +21,7 @@ import msgspec
 
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FailureCategory
 
 DAY_S = 86400.0
 BUILT_IN = Path(__file__).parent / "scenarios"
@@ -119,6 +119,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
         user_time_s: Maximum run time of an attempt; None: the server's.
         queue_timeout_s: Maximum wait; None: only the deadline counts.
         job_completion_threshold: It may preempt a less urgent benchmark whose progress is below.
+        binding: How firmly its job is bound to the board of the decision; None: the policy's.
     """
 
     model: str
@@ -144,6 +145,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
     preemptible: bool = True
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None
+    binding: Binding | None = None
 
 
 class User(_Value, frozen=True, omit_defaults=True):
@@ -242,6 +244,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
     preemptible: bool = True
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None
+    binding: Binding | None = None
     failures: tuple[PastFailure, ...] = ()
 
 

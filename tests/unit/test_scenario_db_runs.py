@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,7 @@ def test_a_stored_scenario_is_simulated_and_its_runs_are_found_again(
     report = json.loads(done("sim", "report", *found["stored"], "--db", db, "--json").stdout)
     assert {row["policy"] for row in report["runs"]} == {"fcfs", "sjf"}
     done("sim", "show", found["stored"][0], "--db", db)
+    assert all(re.fullmatch(r"[-0-9]{10}T[:.0-9]+Z", row["created_at"]) for row in rows)
     again = json.loads(done("sim", "run", "small", "--db", db, *policies, "--json").stdout)
     assert again["stored"] == found["stored"]
     assert len(json.loads(done("sim", "list", "--db", db, "--json").stdout)) == 2

@@ -144,6 +144,14 @@ def test_the_starts_do_not_replace_the_log(log: Path, tmp_path: Path) -> None:
     assert log.read_bytes() == before
 
 
+def test_starts_and_run_are_two_files(log: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "both")
+    found = replay(log, "--starts", path, "--out", path)
+    assert found.exit_code == 1
+    assert "--out: is the file of --starts" in found.stderr
+    assert not Path(path).exists()
+
+
 def test_a_log_that_is_missing_is_named(tmp_path: Path) -> None:
     found = replay(tmp_path / "no.swf")
     assert found.exit_code == 1

@@ -229,7 +229,7 @@ def test_wrong_arguments_are_named_and_leave_no_file(runs: Path, tmp_path: Path)
     empty.mkdir()
     target = tmp_path / "report.html"
     for arguments, text in (
-        ((tmp_path / "none.npz",), "there is no such file, folder or"),
+        ((tmp_path / "none.npz",), "there is no such file, folder or stored run"),
         ((empty,), "has no file of a run"),
         ((broken,), "is no simulated run"),
         ((runs, "--baseline", "best"), "no run is of the policy 'best'"),
@@ -249,3 +249,81 @@ def test_a_later_run_replaces_one_with_the_same_seed(runs: Path, tmp_path: Path)
     found = report(runs, tmp_path / "again.npz", "--json")
     assert "1 of the runs are left out" in found.stderr
     assert len(json.loads(found.stdout)["runs"]) == 4
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_tables_cut_names_and_never_a_figure(
+    tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest names, and a thousand jobs that wait for months; a tenth completes under one."""
+    for policy, lost in (("p" * 60 + "1", False), ("q" * 60 + "2", True)):
+        jobs = [
+            Job(
+                job=f"j{row}",
+                submit_s=float(row),
+                start_s=8_000_000.0 + 1000 * row,
+                end_s=8_000_900.0 + 1000 * row if not lost or row % 10 else float("nan"),
+                status="running" if lost and not row % 10 else "completed",
+                deadline_s=100.0,
+            )
+            for row in range(1000)
+        ]
+        save_run(
+            simulated_run(jobs, policy=policy, scenario="s" * 60), tmp_path / f"{policy[0]}.npz"
+        )
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = {word for line in report(tmp_path).stdout.splitlines() for word in line.split()}
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = report(tmp_path)
+    assert shown.exit_code == 0, shown.stderr
+    tables = shown.stdout.split(" has the lowest")[0].splitlines()[:-1]
+    assert len(tables) >= 9
+    for line in tables:
+        assert len(line) <= width, line
+        for word in line.split():
+            assert word in whole or word.endswith("…"), (word, line)
+
+
+def test_a_policy_that_completes_fewer_jobs_is_not_praised(tmp_path: Path) -> None:
+    """The second gives up each job that waits long: what it completes is quick."""
+    for policy, gives_up in (("patient", False), ("hasty", True)):
+        jobs = [
+            Job(
+                job=f"j{row}",
+                submit_s=10.0 * row,
+                start_s=float("nan") if gives_up and row % 2 else 10.0 * row + 5.0 - 4 * gives_up,
+                end_s=10.0 * row + 9.0 - 4 * gives_up,
+                status="expired" if gives_up and row % 2 else "completed",
+                board=-1 if gives_up and row % 2 else 0,
+            )
+            for row in range(60)
+        ]
+        save_run(simulated_run(jobs, policy=policy), tmp_path / f"{policy}.npz")
+    found = report(tmp_path, "--json", "--baseline", "patient")
+    assert found.exit_code == 0, found.stderr
+    turnaround = next(
+        each for each in json.loads(found.stdout)["comparisons"] if each["figure"] == "turnaround_s"
+    )
+    assert turnaround["finding"] == "lower, but completed fewer jobs"
+    back = json.loads(report(tmp_path, "--json", "--baseline", "hasty").stdout)["comparisons"]
+    assert {each["finding"] for each in back if each["figure"] == "turnaround_s"} == {
+        "higher, but completed more jobs"
+    }
+
+
+def test_no_missed_deadline_is_a_zero_where_there_are_deadlines(tmp_path: Path) -> None:
+    jobs = [Job(job="a", start_s=1.0, end_s=2.0, deadline_s=9.0)]
+    save_run(simulated_run(jobs), tmp_path / "a.npz")
+    head, row = report(tmp_path).stdout.splitlines()[:2]
+    assert "MISSED" in head
+    assert "0" in row.split()
+
+
+def test_a_scenario_without_the_baseline_is_named(tmp_path: Path) -> None:
+    jobs = [Job(job="a", start_s=1.0, end_s=2.0)]
+    for policy, scenario in (("x", "one"), ("y", "one"), ("y", "two"), ("z", "two")):
+        run = simulated_run(jobs, policy=policy, scenario=scenario)
+        save_run(run, tmp_path / f"{policy}-{scenario}.npz")
+    found = report(tmp_path, "--baseline", "x")
+    assert "two: no run of x, so no comparison" in found.stderr
+    assert "one: no run" not in found.stderr

@@ -246,6 +246,7 @@ def _jobs(
             preemptible=asked.preemptible,
             preemptible_measuring=asked.preemptible_measuring,
             job_completion_threshold=asked.job_completion_threshold,
+            binding=asked.binding,
             failures=tuple(failed),
         )
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:

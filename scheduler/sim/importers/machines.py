@@ -22,6 +22,7 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_from_json,
     scenario_to_json,
 )
+from edgeyard.scheduler.sim.wording import count_of
 
 MAX_JOBS = 1_000_000
 """Jobs of one imported scenario."""
@@ -105,7 +106,7 @@ class Imported:
 
 def counted(count: int, what: str) -> tuple[str, ...]:
     """Return a note on some jobs, or none if there are none."""
-    return (f"{count:,} job{'s' * (count != 1)} {what}",) if count else ()
+    return (f"{count_of(count, 'job')} {what}",) if count else ()
 
 
 def read_nodes(path: Path) -> tuple[NodeGroup, ...]:

@@ -87,6 +87,7 @@ class LabJob:
             start_time=None if self.start_s is None else time(self.start_s),
             user_time_s=asked.user_time_s,
             budget=asked.user_budget,
+            binding=asked.binding,
             model_sha256=model_sha256(asked.model),
             job_completion_threshold=asked.job_completion_threshold,
             nb_inference=asked.nb_inference,

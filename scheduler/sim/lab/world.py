@@ -13,7 +13,7 @@ import math
 import struct
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +29,13 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import REFUNDED, USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
-from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, JobDescription
+from edgeyard.scheduler.model.benchmark import (
+    Binding,
+    Failure,
+    FailureCategory,
+    JobDescription,
+    WaitReason,
+)
 from edgeyard.scheduler.model.decision import (
     BoardHolder,
     CycleInput,
@@ -43,7 +49,8 @@ from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import Boards, LabBoard, LabHost
-from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_history, draw_jobs, model_sha256
+from edgeyard.scheduler.sim.lab.jobs import LabJob, can_run, draw_history, draw_jobs, model_sha256
+from edgeyard.scheduler.sim.nomad_rank import HOST_CAPACITY, TASK_NEED, choose_board
 from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
@@ -53,6 +60,7 @@ from edgeyard.scheduler.sim.runs import (
     SimulatedRun,
 )
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
+from edgeyard.scheduler.sim.wording import count_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """The beginning of virtual time, as decisions see it: midnight."""
@@ -233,6 +241,7 @@ class LabWorld:
         self._last_cycle_s, self._cycle_is_due = -math.inf, False
         self._heartbeat, self._heartbeat_s, self._last_change_s = 0, HEARTBEAT_S, 0.0
         self._to_come = 0
+        self._waiting: Mapping[str, WaitReason] = {}
         self._dirty = True
         self._new_runs: list[PastRun] = []
         self._history = History()
@@ -493,6 +502,7 @@ class LabWorld:
                 f"{result.faults[0]} (after {self.now_s:,.0f} s of virtual time)",
                 "plugins that answer in every cycle",
             )
+        self._waiting = result.waiting
         if self.watch is not None:
             self.watch(self.now_s, given, result)
         self._carry_out(result.placements, [each.victim_id for each in result.preemptions])
@@ -585,19 +595,25 @@ class LabWorld:
         first = benchmark_id or next(iter(self._queue), "")
         state = self._states.get(first)
         asks = f", the first is {first} for {state.job.family}" if state is not None else ""
+        if not benchmark_id and first in self._waiting:
+            why = f"{why}; it waits because {self._waiting[first].sentence}"
         return InvalidInput.at(
             f"{self._scenario.name} under policy {self._policy.name}",
-            f"the scenario can't end: {waiting or self.count - self.ended} benchmarks are left "
-            f"after {self.now_s / 3600:,.1f} h of virtual time{asks}: {why}",
+            f"the scenario can't end: {count_of(waiting or self.count - self.ended, 'benchmark')} "
+            f"left after {self.now_s / 3600:,.1f} h of virtual time{asks}: {why}",
             "boards for all benchmarks, deadlines, or a policy that lets none starve",
         )
 
     # --- runs ----------------------------------------------------------------------------------
 
     def _place(self, placement: Placement) -> None:
-        state = self._queue.pop(placement.benchmark_id)
+        state = self._queue[placement.benchmark_id]
         job, asked = state.job, state.job.asked
-        board = self.boards.rows[self.boards.row_of_uid[placement.target_uid]]
+        board = self._board_of(placement, state)
+        if board is None:  # others of this cycle took all that it could have
+            self._wake()
+            return
+        del self._queue[placement.benchmark_id]
         state.attempts += 1
         state.status = runs.RUNNING
         state.pending = replace(state.pending, start_time=None)  # it has had its start
@@ -648,6 +664,44 @@ class LabWorld:
         board.holder = job.row
         self._running += 1
         self._at(attempt.end_s, _EARLY, self._end, attempt)
+
+    def _board_of(self, placement: Placement, state: _JobState) -> LabBoard | None:
+        """Return the board that a placed benchmark runs on: the decision's, or Nomad's choice.
+
+        A strict job names its board. Of the others Nomad takes any free board that their job
+        states: of the allow-list, if it has one, and with enough memory, if it is filtered.
+        """
+        decided = self.boards.rows[self.boards.row_of_uid[placement.target_uid]]
+        if placement.binding is Binding.STRICT:
+            return decided
+        asked, allowed = state.job.asked, frozenset(placement.allowed_uids)
+        filtered = placement.binding is Binding.FILTERED
+        free = [
+            each
+            for each in self.boards.rows
+            if each.group.family == placement.family
+            and each.holder == -1
+            and self.boards.usable(each)
+            and (not allowed or each.uid in allowed)
+            and asked.benchmark_type in each.group.engines.get(asked.engine, ())
+            and (not filtered or can_run(each.group, asked))
+            and (not filtered or state.pending.target_uid in (None, each.uid))
+        ]
+        if free:
+            names = {name: row for row, name in enumerate(self.boards.hosts)}
+            runs_there = np.zeros(len(names))
+            for each in self.boards.rows:
+                runs_there[names[each.host]] += each.holder != -1
+            place = choose_board(
+                np.array([names[each.host] for each in free], dtype=np.intp),
+                np.tile(HOST_CAPACITY, (len(names), 1)),
+                runs_there[:, None] * TASK_NEED,
+                TASK_NEED,
+                stream(self._seed, "nomad", state.job.row, state.attempts + 1),
+            )
+            if place != -1:
+                return free[place]
+        return decided if decided.holder == -1 else None
 
     def _draw(self, state: _JobState, board: LabBoard) -> tuple[float, FailureCategory | None]:
         """Return for how long an attempt runs, and how it fails; None: it does not."""

@@ -236,6 +236,7 @@ def _arrival(
             user_priority=asked.user_priority,
             user_time_s=asked.user_time_s,
             user_budget=asked.user_budget,
+            binding=asked.binding,
             deadline=at(now, job.deadline_s),
             start_time=at(now, job.start_s),
             max_retries=asked.max_retries,
