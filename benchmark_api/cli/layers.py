@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.cli.output import (
+    MARKS,
     Column,
     Row,
     console,
     field,
+    marked,
     plain,
     table,
     three_digits,
@@ -22,12 +24,19 @@ SHOWN = 10
 """Layers and operators that are shown, by time."""
 
 
-def layer_tables(found: LayerProfile) -> list[RenderableType]:
-    """Return the layers and the operators that take longest, and how the profile was taken."""
+def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]:
+    """Return the layers and the operators that take longest, and how the profile was taken.
+
+    Args:
+        found: The profile.
+        verdict: On the run: it marks the times, because the profile was taken right after it.
+    """
     from rich.text import Text
 
     width = console().width
     raw = as_json(found)
+    for each in (*raw["layers"], *raw["operators"]):
+        each["verdict"] = verdict
     layers, operators = found.layers[:SHOWN], found.operators[:SHOWN]
     overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
     sentence = (
@@ -47,11 +56,12 @@ def layer_tables(found: LayerProfile) -> list[RenderableType]:
 
 def _share(row: Row) -> str:
     value = row.get("share")
-    return f"{value:.1%}" if isinstance(value, int | float) else ""
+    mark = MARKS.get(plain(row.get("verdict")), "")
+    return f"{value:.1%}{mark}" if isinstance(value, int | float) else ""
 
 
 _TIME = (
-    Column(title="MEAN ms", of=lambda row: three_digits(row.get("mean_ms")), right=True),
+    Column(title="MEAN ms", of=marked("mean_ms"), right=True),
     Column(title="SHARE", of=_share, right=True, whole=True),
 )
 

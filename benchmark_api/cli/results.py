@@ -363,7 +363,8 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     if found.answer.layers is not None:
         from edgeyard.benchmark_api.cli.layers import layer_tables
 
-        parts += layer_tables(found.answer.layers)
+        verdict = found.verdict.verdict if found.verdict is not None else ""
+        parts += layer_tables(found.answer.layers, verdict)
     if plain(found.report.get("layers_skipped")):
         parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:

@@ -965,6 +965,32 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
     assert (line["p50_ms"], line["verdict"]) == ("12.3", "suspect")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "mark"), [("invalid", "!"), ("suspect", "?"), ("comparable", "")]
+)
+def test_times_of_layers_have_the_mark_of_the_runs_verdict(
+    server: FakeServer, verdict: str, mark: str
+) -> None:
+    time_ = {"mean_ms": 1.5, "share": 0.75}
+    layer = {"name": "conv1", "operator": "Conv", "provider": "CPUExecutionProvider", **time_}
+    profile = {
+        "runs": 20,
+        "count": 1,
+        "profiled_p50_ms": 2.0,
+        "overhead": 0.1,
+        "outside_ms": 0.5,
+        "layers": [layer | {"calls_per_run": 1.0}],
+        "operators": [{"operator": "Conv", "layers": 1, **time_}],
+        "providers": [{"provider": "CPUExecutionProvider", "layers": 1, **time_}],
+    }
+    server.on("GET", ONE, benchmark(status="completed"))
+    server.on("GET", f"{ONE}/results", results(verdict=verdict) | {"layers": profile})
+    shown = run("results", ID)
+    assert shown.exit_code == 0, shown.stderr
+    (line,) = [line for line in shown.stdout.splitlines() if "conv1" in line]
+    assert line.split()[-2:] == [f"1.5{mark}", f"75.0%{mark}"]
+
+
 def no_result(status: str) -> dict[str, object]:
     return {
         "benchmark_id": ID,
