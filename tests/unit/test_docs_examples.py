@@ -1,0 +1,114 @@
+"""What the pages for ML engineers show: Python that runs, and CI files whose commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper, save
+from typer.main import get_command
+
+from edgeyard.benchmark_api.cli import app
+
+ROOT = Path(__file__).parents[2]
+MODEL_FILES = ROOT / "docs/how-to/model-files.md"
+CI = sorted((ROOT / "docs/examples/ci").glob("*.yml"))
+IMPORTED = {"torch", "skl2onnx", "tensorflow"}
+"""Packages of snippets that are not among those of this project; the page states when they ran."""
+
+
+def snippets() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", MODEL_FILES.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_all_snippets_are_python() -> None:
+    assert len(snippets()) == 4
+    for each in snippets():
+        compile(each, str(MODEL_FILES), "exec")
+
+
+def test_each_snippet_runs_here_or_needs_a_package_that_the_page_names() -> None:
+    foreign = [each for each in snippets() if any(f"{name}" in each for name in IMPORTED)]
+    assert len(foreign) == 3
+    text = MODEL_FILES.read_text(encoding="utf-8")
+    stated = re.search(r"These snippets ran in .* with ([^.]|\.\d)*on CPUs\.", text)
+    assert stated is not None
+    for name in ("PyTorch", "scikit-learn", "skl2onnx", "TensorFlow", "tf2onnx"):
+        assert re.search(rf"{name}\s\d+\.\d+", stated[0]), name
+
+
+def test_the_snippet_that_quantises_gives_a_smaller_model_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    weights = generator.normal(size=(64, 256)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 256])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=8), "net.onnx")
+    (snippet,) = [each for each in snippets() if "quantize_static" in each]
+    rows = generator.normal(size=(16, 64)).astype(np.float32)
+    exec(compile(snippet, str(MODEL_FILES), "exec"), {"calibration_rows": rows})
+    assert os.stat("net-int8.onnx").st_size < 0.5 * os.stat("net.onnx").st_size
+    session = onnxruntime.InferenceSession("net-int8.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": rows[:1]})
+    assert np.abs(found - rows[:1] @ weights).max() < 2.0
+
+
+def scripts(node: Any) -> list[str]:
+    """All shell commands of a CI file."""
+    if isinstance(node, dict):
+        found = []
+        for key, value in node.items():
+            if key in ("run", "script", "before_script"):
+                found += [value] if isinstance(value, str) else [str(each) for each in value]
+            else:
+                found += scripts(value)
+        return found
+    return [text for each in node for text in scripts(each)] if isinstance(node, list) else []
+
+
+@pytest.mark.parametrize("path", CI, ids=lambda path: path.name)
+def test_a_ci_file_is_yaml_whose_edgeyard_commands_exist(path: Path) -> None:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    commands = [
+        shlex.split(line)
+        for text in scripts(document)
+        for line in text.splitlines()
+        if line.startswith("edgeyard ")
+    ]
+    assert commands, "it measures nothing"
+    root = get_command(app)
+    for _, name, *words in commands:
+        command = root.commands[name]  # type: ignore[attr-defined]
+        context = command.make_context(name, list(words))
+        assert context.params["baseline"] == "baseline/net.onnx"
+        assert context.params["junit"] is not None
+
+
+@pytest.mark.parametrize("path", [path for path in CI if "github" in path.name])
+def test_the_workflow_has_the_form_of_github_actions(path: Path) -> None:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert document[True]["pull_request"]["paths"]  # YAML 1.1 reads the key "on" as true
+    for job in document["jobs"].values():
+        assert job["runs-on"]
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step), step
+            assert set(step) <= {"run", "uses", "name", "with", "env", "if"}, step
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
