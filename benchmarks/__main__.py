@@ -10,7 +10,7 @@ NAMES = (
     "sim",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
-BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox")
+BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client")
 """These take minutes each."""
 
 

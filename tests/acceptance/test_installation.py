@@ -96,6 +96,20 @@ def test_the_wheel_alone_is_the_client(
             text=True,
         )
 
+    def loaded(code: str) -> set[str]:
+        """Heavy packages that a program loads: what makes a start slow, whatever the machine."""
+        heavy = ("numpy", "httpx", "pydantic", "yaml", "edgeyard.scheduler.ports")
+        found = f"import sys; sys.stderr.write(' '.join(m for m in {heavy} if m in sys.modules))"
+        words = [str(environment / "bin/python"), "-c", f"{code}\n{found}"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=clean_environment, check=True, capture_output=True, text=True
+        )
+        return set(done.stderr.split())
+
+    assert loaded("import edgeyard") == set()
+    assert loaded("from edgeyard import Client") == {"httpx"}
+    shown = "from edgeyard.benchmark_api.cli import app\napp(['--help'], standalone_mode=False)"
+    assert loaded(shown) == set()
     assert "submit" in run("--help").stdout
     assert "no answer from http://127.0.0.1:1" in run("list").stderr
     refused = run("up", "--data-dir", "data")
