@@ -181,10 +181,10 @@ class ContentChecks:
         }
 
     def _model_problems(
-        self, asked: JobDescription, model: BenchmarkFile, most: int | None
+        self, asked: JobDescription, model: BenchmarkFile, max_ram_bytes: int | None
     ) -> list[FieldError]:
         assert model.sha256 is not None
-        if (problem := size_problem(model.size_bytes or 0, most)) is not None:
+        if (problem := size_problem(model.size_bytes or 0, max_ram_bytes)) is not None:
             return [problem]
         head = self._head(model.sha256)
         if not head:

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from edgeyard.atomic_files import open_atomically
@@ -82,7 +83,7 @@ class LoopbackNomad:
             report(f"starting the server on port {self.server.http}")
             self.server.start()
         if self.token:
-            self._await_leader()
+            _await(self.server, lambda: self.call("GET", "/v1/acl/token/self"))
         else:
             set_up_rights(self)
         # Not earlier: a client that finds no server tries again only after half a minute.
@@ -91,7 +92,9 @@ class LoopbackNomad:
                 report(f"starting {client.name}")
                 client.start()
         for client in self.clients:
-            self._await_client(client)
+            # Until the server has heard of it: earlier reports of its boards may be old.
+            path = "/v1/agent/health?type=client"
+            _await(client, partial(call, client.address, "GET", path, "", tls=client.tls))
         self.await_boards(sum(self.expected_boards().values()), report)
 
     def await_boards(
@@ -134,27 +137,6 @@ class LoopbackNomad:
             agent.end()
         end_tasks(self.folder)
         unmount(self.folder)
-
-    def _await_client(self, client: Agent) -> None:
-        """Wait until the server has heard of it: earlier reports of its boards may be old."""
-        until = time.monotonic() + READY_S
-        while True:
-            try:
-                call(client.address, "GET", "/v1/agent/health?type=client", "", tls=client.tls)
-                return
-            except (OSError, RuntimeError) as error:
-                _check(client, error, until)
-                time.sleep(0.1)
-
-    def _await_leader(self) -> None:
-        until = time.monotonic() + READY_S
-        while True:
-            try:
-                self.call("GET", "/v1/acl/token/self")
-                return
-            except (OSError, RuntimeError) as error:
-                _check(self.server, error, until)
-                time.sleep(0.1)
 
 
 def make(
@@ -299,6 +281,18 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
     )
     assert isinstance(token, dict)
     testbed.token = str(token["SecretID"])
+
+
+def _await(agent: Agent, ask: Callable[[], object]) -> None:
+    """Call until an answer comes, or raise StartFailed."""
+    until = time.monotonic() + READY_S
+    while True:
+        try:
+            ask()
+            return
+        except (OSError, RuntimeError) as error:
+            _check(agent, error, until)
+            time.sleep(0.1)
 
 
 def _check(agent: Agent, error: Exception, until: float) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -123,7 +121,7 @@ def replay(
     if out is not None and not out.absolute().parent.is_dir():
         raise InvalidInput.at("--out", f"there is no folder {out.absolute().parent}")
     began = time.monotonic()
-    with _progress() as advanced:
+    with sim_reports.progress() as advanced:
         whole = read_swf(log, lambda share: advanced("reading", share))
         part = whole.part(skip, count)
         if not len(part):
@@ -264,25 +262,6 @@ def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:
 
 def _seconds(times: NDArray[np.float64]) -> list[int | float]:
     return [int(each) if each.is_integer() else each for each in times.tolist()]
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """Yield a function that shows the progress of a stage; it does nothing without a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda stage, share: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=1.0)
-
-        def advanced(stage: str, share: float) -> None:
-            progress.update(task, description=stage, completed=share)
-
-        yield advanced
 
 
 def add_to(app: typer.Typer) -> None:

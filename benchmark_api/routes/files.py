@@ -47,7 +47,7 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[sh
     limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
     budget = await run_in_threadpool(upload_budget, context, caller)
     received = await receive_form(
-        request, services.files, limit, "dataset_limit_bytes", most=1, budget=budget
+        request, services.files, limit, "dataset_limit_bytes", max_files=1, budget=budget
     )
     file = await run_in_threadpool(name_file, context, caller, received[0])
     location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}

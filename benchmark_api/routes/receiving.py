@@ -156,7 +156,7 @@ async def receive_form(
     limit_bytes: int,
     limit: str,
     *,
-    most: int = MAX_PARTS,
+    max_files: int = MAX_PARTS,
     urgent: bool = False,
     budget: UploadBudget | None = None,
 ) -> list[ReceivedFile]:
@@ -165,7 +165,7 @@ async def receive_form(
     Args:
         limit: Name of the setting that `limit_bytes` is.
         budget: Bounds them together with other uploads.
-        most: Files that are taken.
+        max_files: Files that are taken.
         urgent: They are results of what runs; see `FileStore.writer`.
 
     Raises:
@@ -175,9 +175,9 @@ async def receive_form(
         WrongMediaType: It is no form.
         ClientDisconnect: The client went away; nothing is left.
     """
-    form = _Form(files, {"file": limit_bytes}, most, urgent, budget)
+    form = _Form(files, {"file": limit_bytes}, max_files, urgent, budget)
     # A part has headers and a boundary in addition to its content.
-    found = await _parse(request, form, most * limit_bytes + MAX_FIELD_BYTES, limit)
+    found = await _parse(request, form, max_files * limit_bytes + MAX_FIELD_BYTES, limit)
     if not found:
         raise BadRequest("the form has no file in a field named 'file'")
     return list(found.values())
@@ -340,7 +340,7 @@ class _Form:
 
     files: FileStore
     limits: Mapping[str, int]
-    most: int
+    max_files: int
     urgent: bool = False
     budget: UploadBudget | None = None
     texts: dict[str, bytearray] | None = None
@@ -414,8 +414,8 @@ class _Form:
         name = options.get(b"filename", b"").decode("utf-8", "surrogateescape")
         if problem := file_name_problem(name):
             raise InvalidInput.at(f"/{where}", f"the file's name {problem}", "a plain file name")
-        if len(self._open) >= self.most:
-            raise BadRequest(f"the form has more than {self.most} files")
+        if len(self._open) >= self.max_files:
+            raise BadRequest(f"the form has more than {self.max_files} files")
         if any(name == known for _, known, _ in self._open):
             raise InvalidInput.at(
                 f"/{where}", f"two files are named {name!r}", "a name of its own for each file"

@@ -145,13 +145,13 @@ class _Table:
         places = range(at, at + 4 * count, 4)
         return [_Table(self._view, place + _unsigned(self._view, place)) for place in places]
 
-    def _vector(self, field: int, most: int = _MAX_ITEMS) -> Tuple[int, int]:
+    def _vector(self, field: int, max_items: int = _MAX_ITEMS) -> Tuple[int, int]:
         place = self._place(field)
         if not place:
             return 0, 0
         at = place + _unsigned(self._view, place)
         count = _unsigned(self._view, at)
-        if count > most:
+        if count > max_items:
             raise ValueError("too many items")
         return at + 4, count
 

@@ -98,7 +98,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapped:
+class MappingResult:
     """What a mapping leads to now; by rows of benchmarks.
 
     Attributes:
@@ -154,7 +154,7 @@ class Mapper:
         free: NDArray[np.bool_],
         given: dict[int, int],
         ledgers: Ledgers,
-    ) -> Mapped:
+    ) -> MappingResult:
         """Map the queue.
 
         Args:
@@ -165,7 +165,7 @@ class Mapper:
             given: By row of the benchmark, boards that were given out in this cycle.
             ledgers: What users may still have; they are asked in the order of the mapping.
         """
-        mapped = Mapped(boards={}, holds={}, refused={})
+        mapped = MappingResult(boards={}, holds={}, refused={})
         if not len(queue) or not len(pairs):
             return mapped
         rows, boards, closed = self._candidates(pairs)
@@ -258,7 +258,7 @@ class _Mapping:
         rows: NDArray[np.intp],
         boards: NDArray[np.intp],
         expected_s: Floats,
-        mapped: Mapped,
+        mapped: MappingResult,
         ledgers: Ledgers,
     ) -> None:
         batch = mapper._batch

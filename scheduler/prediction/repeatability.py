@@ -244,9 +244,9 @@ def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:
     return _Excess(float(logs.var()) / spread - own, degrees, count)
 
 
-def _shrunk(found: Sequence[_Excess], prior: float, most: float) -> tuple[float, float]:
+def _shrunk(found: Sequence[_Excess], prior: float, max_degrees: float) -> tuple[float, float]:
     """Variances pooled with a prior one: variance, from 0 on, and degrees of freedom."""
-    weights = [min(most, each.degrees) for each in found]
+    weights = [min(max_degrees, each.degrees) for each in found]
     total = PRIOR_DEGREES * prior + sum(
         weight * each.variance for weight, each in zip(weights, found, strict=True)
     )

@@ -126,8 +126,8 @@ def optimum_on_boards(submit_s: Floats, run_s: Floats, weights: Floats | None = 
                 combined[chosen] = min(combined[chosen], alone[part] + best[chosen ^ part])
                 part = (part - 1) & chosen
         best = combined
-    least: float = best[sets - 1]
-    return least / count
+    smallest: float = best[sets - 1]
+    return smallest / count
 
 
 def _optimum_on_one_board(submit_s: Floats, run_s: Floats, weight: Floats) -> list[float]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.ledgers import Ledgers
-from edgeyard.scheduler.decide.mapping import Hold, Mapped, Mapper
+from edgeyard.scheduler.decide.mapping import Hold, Mapper, MappingResult
 from edgeyard.scheduler.framework.batch import NOBODY, Pairs
 from edgeyard.scheduler.framework.policy import MappingHeuristic
 from edgeyard.scheduler.prediction.timeline import conflict_group
@@ -36,7 +36,7 @@ class PlainMapping:
         rows: NDArray[np.intp],
         boards: NDArray[np.intp],
         expected_s: Floats,
-        mapped: Mapped,
+        mapped: MappingResult,
         ledgers: Ledgers,
     ) -> None:
         batch = mapper._batch

@@ -81,11 +81,20 @@ def test_other_words_than_the_glossary_s_are_rare(words: tuple[str, ...], limit:
     assert len(found) <= limit, "\n".join([f"{len(found)} uses, {limit} allowed:", *found])
 
 
+def parameters(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names of parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
 def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names that a module defines: constants, fields, parameters, variables."""
+    """Names that a module defines: constants, fields, attributes, parameters, variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -98,6 +107,12 @@ def test_bounds_are_named_min_and_max() -> None:
         for module, tree in TREES.items()
         for name, line in names(tree)
         if BOUNDS.match(name) and name not in ALLOWED_NAMES and (name.isupper() or "_" in name)
+    ]
+    wrong += [
+        f"{module}:{line}: {name}"
+        for module, tree in TREES.items()
+        for name, line in parameters(tree)
+        if BOUNDS.fullmatch(name)
     ]
     keys = [
         f"{name}: {key}"

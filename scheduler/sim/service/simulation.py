@@ -250,7 +250,7 @@ class ServiceSimulation:
             until_s: Virtual time.
             done: Whether it is over; asked before time moves. None: all benchmarks have ended.
         """
-        broken = _Broken(self.broken)
+        broken = _FailureLog(self.broken)
         logger = logging.getLogger("edgeyard")
         logger.addHandler(broken)
         try:
@@ -503,7 +503,7 @@ class ServiceSimulation:
             self._after_step(self)
 
 
-class _Broken(logging.Handler):
+class _FailureLog(logging.Handler):
     """Collects what the engine logs of failures that nobody foresaw."""
 
     def __init__(self, found: list[str]) -> None:
