@@ -8,6 +8,7 @@ import pytest
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import Policy, load_policy
+from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_toml
@@ -164,9 +165,12 @@ def assert_equal(found: SimulatedRun, expected: SimulatedRun) -> None:
 @pytest.mark.parametrize(("policy", "seed"), [("default", 7), ("edf", 8), ("fastest", 9)])
 def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
     chosen = load_policy(policy)
-    found = episode(rich(), chosen, seed).simulation
+    done = episode(rich(), chosen, seed)
     expected = simulated(rich(), chosen, seed)
-    assert_equal(found, expected)
+    assert_equal(done.simulation, expected)
+    metrics = measured(expected).metrics
+    assert done.figures.mean_wait_s == metrics.figures["wait_s"].interval.mean
+    assert done.figures.deadline_misses == metrics.deadline_misses > 0
     assert len(set(expected.jobs.status.tolist())) == 4  # completed, failed, cancelled, expired
     assert expected.jobs.attempts.max() > 1
 

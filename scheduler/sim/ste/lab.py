@@ -17,6 +17,7 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.decision import Placement
 from edgeyard.scheduler.sim import runs
+from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.lab.boards import MIB
 from edgeyard.scheduler.sim.lab.world import LabWorld
 from edgeyard.scheduler.sim.runs import SimulatedRun
@@ -41,11 +42,11 @@ _LIVE = (runs.PENDING, runs.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFigures:
-    """What an episode came to; means are over completed jobs, NaN without any.
+    """What an episode came to, as `edgeyard.scheduler.sim.metrics` has it; NaN: not known.
 
     Attributes:
         waiting: Jobs that had not ended when the episode was stopped.
-        deadline_misses: Jobs with a deadline that were not completed in time.
+        mean_run_s: Of the last attempts of completed jobs.
     """
 
     jobs: int
@@ -216,25 +217,23 @@ def _show_loads(nodes: Sequence[Node], jobs: Iterable[Job]) -> None:
 
 
 def episode_figures(run: SimulatedRun) -> EpisodeFigures:
-    """Return the figures of a run."""
-    jobs, schedule = run.jobs, run.schedule
-    in_time = run.completed & (jobs.end_s <= jobs.deadline_s)
-    late = ~np.isnan(jobs.deadline_s) & ~in_time & (jobs.status != runs.CANCELLED)
-    counts = np.bincount(jobs.status, minlength=len(runs.STATUSES)).tolist()
+    """Return the figures of a run, as ``edgeyard sim run`` has them."""
+    found = measured(run).metrics
+    counts = np.bincount(run.jobs.status, minlength=len(runs.STATUSES)).tolist()
     return EpisodeFigures(
-        jobs=len(jobs),
+        jobs=found.jobs,
         completed=counts[runs.COMPLETED],
         failed=counts[runs.FAILED],
         expired=counts[runs.EXPIRED],
         cancelled=counts[runs.CANCELLED],
         waiting=counts[runs.PENDING] + counts[runs.RUNNING],
-        mean_wait_s=_mean(schedule.wait_s),
-        mean_turnaround_s=_mean(schedule.turnaround_s),
-        mean_run_s=_mean(schedule.run_s),
-        mean_bounded_slowdown=_mean(schedule.bounded_slowdown()),
-        utilisation=schedule.utilisation(max(len(run.boards), 1)),
-        deadline_misses=int(late.sum()),
-        makespan_s=schedule.makespan_s,
+        mean_wait_s=found.figures["wait_s"].interval.mean,
+        mean_turnaround_s=found.figures["turnaround_s"].interval.mean,
+        mean_run_s=_mean(run.schedule.run_s),
+        mean_bounded_slowdown=found.figures["bounded_slowdown"].interval.mean,
+        utilisation=found.utilisation,
+        deadline_misses=found.deadline_misses,
+        makespan_s=found.makespan_s,
     )
 
 
