@@ -97,6 +97,7 @@ import numpy as np
 class Last:
     name = "last"
     objective = "the last board"
+    unit = "preference"
     kind = "heuristic"
 
     def score(self, batch, pairs):

@@ -176,9 +176,14 @@ def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
 
 
 def test_an_episode_that_is_cut_short_counts_who_waits() -> None:
-    figures = episode(rich(), load_policy("default"), 7, rounds=30).figures
+    cut = episode(rich(), load_policy("default"), 7, rounds=30)
+    figures, jobs = cut.figures, cut.simulation.jobs
+    whole = simulated(rich(), load_policy("default"), 7).jobs
+    assert 5 < len(jobs) < len(whole)  # those that have arrived
+    assert jobs.submit_s.max() <= cut.simulation.series.time_s.max()
     ended = figures.completed + figures.failed + figures.expired + figures.cancelled
     assert figures.waiting > 0
+    assert figures.mean_wait_s < 1000
     assert ended + figures.waiting == figures.jobs
 
 

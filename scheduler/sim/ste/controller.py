@@ -24,6 +24,7 @@ from edgeyard.scheduler.sim.ste.lab import EpisodeFigures, EpisodeLab, episode_f
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, StepLog, utc_now
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.sim.wording import count_of
 
 
 class ScenarioSource(Protocol):
@@ -276,7 +277,8 @@ class Controller:
                 body = write_twin_data(state)
                 version = self._twin.send(body)
                 sent.report(
-                    f"{len(body)} bytes: {len(state.nodes)} nodes, {len(state.jobs)} jobs",
+                    f"{len(body)} bytes: {count_of(len(state.nodes), 'node')}, "
+                    f"{count_of(len(state.jobs), 'job')}",
                     bytes=len(body),
                     version=version,
                     nodes=len(state.nodes),

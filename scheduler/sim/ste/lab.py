@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.lab.boards import MIB
 from edgeyard.scheduler.sim.lab.world import LabWorld
-from edgeyard.scheduler.sim.runs import SimulatedRun
+from edgeyard.scheduler.sim.runs import JobColumns, SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.ste.documents import (
     ATTEMPT_MARK,
@@ -157,6 +157,19 @@ class EpisodeLab(LabWorld):
     def figures(self) -> EpisodeFigures:
         """Return what the episode came to so far."""
         return episode_figures(self.result())
+
+    def result(self, wall_s: float = 0.0) -> SimulatedRun:
+        """Return what became of the jobs that have arrived.
+
+        Args:
+            wall_s: Real seconds that the simulation took.
+        """
+        run = super().result(wall_s)
+        arrived = len(self._states)
+        if arrived == self.count:
+            return run
+        columns = {each.name: getattr(run.jobs, each.name)[:arrived] for each in fields(run.jobs)}
+        return replace(run, jobs=JobColumns(**columns))
 
     def _cycle(self) -> None:
         self.is_due = True

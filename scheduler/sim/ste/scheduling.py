@@ -48,6 +48,7 @@ from edgeyard.scheduler.sim.ste.steps import (
     StoppedJob,
     utc_now,
 )
+from edgeyard.scheduler.sim.wording import count_of
 
 MAX_ROUNDS = 64
 """Answers that are kept for notifications that are repeated."""
@@ -229,8 +230,8 @@ class SchedulerController:
         with log.observe(6) as pulled:
             data = self._twin.pull(notice.version)
             pulled.report(
-                f"version {notice.version}: {len(data.nodes)} nodes, {len(data.jobs)} jobs, "
-                f"{len(data.links)} links",
+                f"version {notice.version}: {count_of(len(data.nodes), 'node')}, "
+                f"{count_of(len(data.jobs), 'job')}, {count_of(len(data.links), 'link')}",
                 version=notice.version,
                 source=data.source,
             )
@@ -402,21 +403,22 @@ def _add_decision_steps(
     converted = [_converted(each) for each in scores.proposals]
     answered = sum(bool(each["answered"]) for each in sent)
     placed = len(result.placements)
+    eligible = int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())
     log.add(7, began_s, times.ordered_s).report(
-        f"{len(order)} jobs by {plugins.queue_policy.name}",
+        f"{count_of(len(order), 'job')} by {plugins.queue_policy.name}",
         policy=plugins.queue_policy.name,
         jobs=len(order),
         queue=queue,
     )
     log.add(8, times.ordered_s, times.filtered_s).report(
-        f"{int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())} jobs have an "
-        f"eligible node, by {len(plugins.filters)} filters",
+        f"{eligible} of {count_of(len(order), 'job')} with an eligible node, by "
+        f"{count_of(len(plugins.filters), 'filter')}",
         filters=[each.name for each in plugins.filters],
         pools=pools,
     )
     log.add(9, times.filtered_s, times.asked_s).report(
-        f"{len(scores.pairs)} pairs of job class and node to {len(sent)} schedulers, "
-        f"{answered} answered",
+        f"{count_of(len(scores.pairs), 'pair')} of job class and node to "
+        f"{count_of(len(sent), 'scheduler')}, {answered} answered",
         schedulers=sent,
     )
     log.add(10, times.asked_s, times.answered_s).report(
@@ -475,8 +477,9 @@ def _converted(each: Proposal) -> dict[str, object]:
 def _wrapped(proposals: Sequence[Proposal]) -> str:
     counts = {kind: sum(each.kind is kind for each in proposals) for kind in ScorerKind}
     return (
-        f"{counts[ScorerKind.AI]} models by tensors, {counts[ScorerKind.ILP]} ILPs by JSON, "
-        f"{counts[ScorerKind.HEURISTIC]} heuristics"
+        f"{count_of(counts[ScorerKind.AI], 'model')} by tensors, "
+        f"{count_of(counts[ScorerKind.ILP], 'ILP')} by JSON, "
+        f"{count_of(counts[ScorerKind.HEURISTIC], 'heuristic')}"
     )
 
 
