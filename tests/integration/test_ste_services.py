@@ -140,7 +140,7 @@ def test_services_decide_as_one_process_does() -> None:
             controller.episode(
                 "small", run="r", episode=0, seed=1, on_round=lambda each, _: found.append(each)
             )
-            assert len(scheduling.get("/schedulers").json()) == 2
+            assert len(scheduling.get("/schedulers").json()) == len(plugins.scorers)
         health = twin.get("/health_check").json()
         assert health["version"] == len(found)
         assert httpx.get(twin.base_url.join("/data")).status_code == 401
