@@ -134,7 +134,7 @@ With `target_uid` the binding is `strict` unless you state another one.
 
 `name` names the benchmark, or the campaign of a matrix (`edgeyard campaigns show NAME`). `tags` are
 up to 20 labels: `edgeyard list --tag nightly`, `edgeyard results --tag nightly`,
-`edgeyard check --baseline nightly`.
+`edgeyard check --baseline nightly --model net.onnx`.
 """
 
 

@@ -120,7 +120,7 @@ def results(
 
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
-        raise InvalidInput.at("ID", "no results to show", "ids, --campaign ID or --tag LABEL")
+        raise InvalidInput.at("ID", "no results to show", "ids, --campaign ID or --tag TAG")
     if download is not None:
         _download(session, chosen, download)
     if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:

@@ -248,9 +248,7 @@ class JobDescriptionIn(BaseModel):
         return self
 
 
-_NO_MODEL = FieldError(
-    "/model", "is required", "the name of an uploaded file, or a URL in model_url"
-)
+_NO_MODEL = FieldError("/model", "is required", "the name of an uploaded file, or a URL")
 _NO_TARGET = FieldError("/target", "is required", "a family, or a board in target_uid")
 _ELSEWHERE = {"dry_run": "the query parameter ?dry_run=true of POST /v1/benchmarks"}
 """What is asked for by other means than a field, and how."""

@@ -21,7 +21,8 @@ _INCOMPLETE = ("MissingParameter", "BadParameter", "BadOptionUsage", "NoArgsIsHe
 _SHELL = re.compile(r"\s*(?:[|<>&;]|\d?>).*$")
 
 
-def _suggestions() -> list[tuple[str, str]]:
+def suggestions() -> list[tuple[str, str]]:
+    """Return all suggested commands, each with the file that suggests it."""
     named = subprocess.run(
         ["git", "ls-files", "*.md", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -36,7 +37,7 @@ def _suggestions() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize(("where", "words"), _suggestions())
+@pytest.mark.parametrize(("where", "words"), suggestions())
 def test_a_suggested_command_exists(where: str, words: str) -> None:
     command: Any = typer.main.get_command(app)
     context = command.context_class(command, info_name="edgeyard")
@@ -57,7 +58,7 @@ def test_a_suggested_command_exists(where: str, words: str) -> None:
 
 
 def test_suggestions_are_found_where_people_read_them() -> None:
-    places = {where for where, _ in _suggestions()}
+    places = {where for where, _ in suggestions()}
     assert {"README.md", "deploy/demo/__main__.py", "docs/how-to/compare-boards.md"} <= places
 
 
