@@ -89,7 +89,10 @@ def test_a_board_is_a_group_of_its_own_with_all_its_attributes(ready: Plugin) ->
     assert (group.vendor, group.device_type, group.device_name) == ("daiedge", "edgedevice", FIRST)
     assert [(device.ID, device.healthy) for device in group.devices] == [(FIRST, True)]
     attributes = shown.attributes()
-    of_the_machine = ("cpu.arch", "cpu.model", "os.name", "os.kernel")
+    of_the_machine = (
+        *("cpu.arch", "cpu.model", "os.name", "os.kernel", "accelerators"),
+        "engine.ort.execution_providers",
+    )
     for measured in ("dynamic.temperature_c", "dynamic.power_w", *of_the_machine):
         attributes.pop(measured, None)
     assert attributes.pop("cpu.cores")
