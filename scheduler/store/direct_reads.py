@@ -50,6 +50,8 @@ def read_directly(
 
     Nothing is raised here: the usual way raises what is wrong, as the library's exceptions.
     """
+    if connection.dialect.name != "sqlite":
+        return None  # a plan that was made for another store of this process is not for it
     plan = _plans.get(statement)
     if plan is None or isinstance(plan, str):
         if statement not in _plans:
@@ -90,7 +92,7 @@ def read_directly(
 
 def _planned(statement: Executable, dialect: Dialect) -> _Plan | None:
     """Return how a statement is executed directly; None where it can't be."""
-    if dialect.name != "sqlite" or not isinstance(statement, Select):
+    if not isinstance(statement, Select):
         return None
     compiled: Any = statement.compile(dialect=dialect)
     names = compiled.positiontup
