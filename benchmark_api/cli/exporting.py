@@ -257,7 +257,10 @@ def _decisions(
                 "score": None if pair is None else float(decided.scores.combined[pair]),
                 "scores": []
                 if pair is None
-                else [(each.scorer, float(each.scores[pair])) for each in decided.scores.proposals],
+                else [
+                    (each.scorer, None if np.isnan(each.scores[pair]) else float(each.scores[pair]))
+                    for each in decided.scores.proposals
+                ],
             }
 
 
