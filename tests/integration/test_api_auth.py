@@ -496,7 +496,7 @@ BODIES: dict[str, dict[str, object]] = {
             },
         }
     },
-    "/v1/files": {"files": {"file": ("x.onnx", MODEL)}},
+    "/v1/files": {"files": {"file": ("x.bin", b"x")}},  # not what /v1/files/names names
     "/v1/scenarios": {"json": SCENARIO},
     "/v1/scenarios/{scenario}/tags": {"json": {"add": ["x"]}},
     "/v1/simulations/{run_id}": {"json": {"scenario": "paper", "policy": "default", "seed": 1}},
