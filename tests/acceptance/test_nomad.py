@@ -425,7 +425,7 @@ def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
 
 def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"no model at all")
+    broken.write_bytes(MODEL.read_bytes().replace(b"\x04Relu", b"\x04Rel_"))
     benchmark_id = submit(server, str(server.upload(broken)["name"]))
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "failed"

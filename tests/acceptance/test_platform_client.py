@@ -143,7 +143,8 @@ def lab(
         )
         for name in FILES:
             shutil.copy(DEMO / name, client.folder)
-        (client.folder / "bad.onnx").write_bytes(b"this is no model")
+        bad = (DEMO / "digits.onnx").read_bytes().replace(b"\x04Relu", b"\x04Rel_")
+        (client.folder / "bad.onnx").write_bytes(bad)
         write_training(client.folder, DEMO / "digits_train.npz")
         yield Lab(server, client, cluster, config)
     if nomad is not None:
