@@ -47,6 +47,7 @@ _SERVER = {
     "result_limit_bytes": _Kind("bytes", 413),
     "body_limit_bytes": _Kind("bytes", 413),
     "scenario_limit_bytes": _Kind("bytes", 413),
+    "twin_limit_bytes": _Kind("bytes", 413),
     "reserve_bytes": _Kind("bytes", 507),
     "ballast_bytes": _Kind("bytes", 507),
     "user_requests_per_minute": _Kind("requests a minute", 429),
@@ -62,6 +63,7 @@ _SERVER = {
     "downloads_per_user": _Kind("downloads under way", None),
 }
 _WHOSE = {
+    "twin_limit_bytes": "all posted states together",
     "max_pending_total": "all users together",
     "max_registrations_total": "all users together",
     "user_requests_per_minute": "each token of a submitter",

@@ -71,16 +71,18 @@ def test_credits_are_one_number_within_bounds(api: Api, body: dict[str, object])
 def test_what_the_account_can_never_bear_is_refused_at_submission(api: Api) -> None:
     op = api.as_("operator")
     ok(op.post("/v1/users/alice/credits", json={"credits": 50}))
-    for path, body in (
-        ("/v1/benchmarks", description(user_time=60)),
-        ("/v1/benchmarks?dry_run=1", description(user_time=60)),
+    matrix = {"target": ["rpi4b"]}
+    for path, body, pointer in (
+        ("/v1/benchmarks", description(user_time=60), "/user_time"),
+        ("/v1/benchmarks?dry_run=1", description(user_time=60), "/user_time"),
         (
             "/v1/campaigns",
-            {"matrix": {"target": ["rpi4b"]}, "description": description(target=..., user_time=60)},
+            {"matrix": matrix, "description": description(target=..., user_time=60)},
+            "/description/user_time",
         ),
     ):
         (error,) = ok(api.as_().post(path, json=body), 422)["errors"]
-        assert error["pointer"] == "/user_time"
+        assert error["pointer"] == pointer
         assert error["reason"] == "a run of 60 s may cost 60 credits, and your account has 50"
         assert error["accepted"] == "at most 50 s, or more credits"
     api.submit(user_time=50)

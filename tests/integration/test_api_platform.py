@@ -279,7 +279,7 @@ def data_of(api: Api, benchmark_id: str) -> list[object]:
 
 
 def test_deleting_removes_the_data_and_v1_keeps_the_record(api: Api) -> None:
-    model, shared = a_model_file(), a_model_file(fill=b"shared")
+    model, shared = a_model_file(fill=b"of this alone"), a_model_file(fill=b"shared")
     made, other = start(api, model=model).json()["id"], start(api, model=shared).json()["id"]
     same = start(api, model=shared).json()["id"]
     hashes = {}
@@ -302,7 +302,7 @@ def test_deleting_removes_the_data_and_v1_keeps_the_record(api: Api) -> None:
 
 
 def test_deleting_what_runs_removes_the_data_when_the_run_has_ended(api: Api) -> None:
-    model = a_model_file()
+    model = a_model_file(fill=b"deleted while it runs")
     made = start(api, model=model).json()["id"]
     _, hashes = run_of(api, made)
     assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200

@@ -16,6 +16,7 @@ import pytest
 
 from deploy.process import Server, edgeyard
 from tests.builders.api import Api, running
+from tests.builders.model_files import a_model_file
 
 TOKEN = "upload-token-1"  # of an attempt that `Api.dispatched` made
 RESERVE = 8 * 2**20
@@ -180,7 +181,7 @@ FAMILY = {"target": "emumid"}
 
 
 def upload(server: Server, path: Path, size_bytes: int) -> Mapping[str, object]:
-    path.write_bytes(os.urandom(size_bytes))
+    path.write_bytes(a_model_file(size_bytes, fill=os.urandom(64)))
     try:
         return server.upload(path)
     finally:
