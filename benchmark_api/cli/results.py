@@ -307,11 +307,26 @@ def _csv_rows(found: Results) -> list[Row]:
     rows: list[Row] = []
     for position, each in enumerate(map(as_json, found.answer.inference)):
         of_set = {name: value for name, value in each.items() if name in row}
-        others = dict.fromkeys(_OF_FIRST_SET) if position else {}
+        if position:
+            of_set |= _of_report(found, each["name"])
+        shared = {k: v for k, v in row.items() if not position or k not in _OF_FIRST_SET}
         inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
         workload = {**row["workload"], "inputs": inputs}
-        rows.append({**row, **others, **of_set, "workload": workload, "set": each["name"]})
+        rows.append({**shared, **of_set, "workload": workload, "set": each["name"]})
     return rows or [row]
+
+
+def _of_report(found: Results, name: str) -> Row:
+    """Return the p99 and the reasons of a set of inputs, as far as the board's report has them."""
+    sets = found.report.get("inference")
+    for each in sets if isinstance(sets, list) else ():
+        if isinstance(each, dict) and each.get("name") == name:
+            latency, verdict = each.get("inference_latency"), each.get("verdict")
+            return {
+                "p99_ms": latency.get("p99") if isinstance(latency, dict) else None,
+                "reasons": verdict.get("reasons") if isinstance(verdict, dict) else None,
+            }
+    return {}
 
 
 _OF_FIRST_SET = (
@@ -322,7 +337,7 @@ _OF_FIRST_SET = (
     "p99_ms",
     "reasons",
 )
-"""Fields of a summary that are known of the first set of inputs only."""
+"""Fields of a summary that hold for the first set of inputs only."""
 
 
 def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
@@ -360,6 +375,10 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
 
         rows = [as_json(each) for each in found.answer.inference]
         parts += [Text("\nSets of inputs", style="bold"), set_table(rows)]
+        for each in found.answer.inference[1:]:
+            reasons = reasons_of(_of_report(found, each.name))
+            if reasons:
+                parts.append(note(f"set {each.name} is {plain(each.verdict)}", reasons))
     if found.answer.layers is not None:
         from edgeyard.benchmark_api.cli.layers import layer_tables
 

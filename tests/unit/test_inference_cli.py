@@ -129,6 +129,28 @@ def test_results_show_all_sets_of_inputs(server: FakeServer) -> None:
     assert [one["name"] for one in found["inference"]] == ["prefill", "decode"]
 
 
+def test_the_p99_and_the_reasons_of_each_set_are_shown(server: FakeServer) -> None:
+    sets = [inference_set("prefill"), inference_set("decode", verdict="suspect")]
+    answer = results() | {"inference": sets}
+    why = {"code": "drift", "sentence": "Latency drifted."}
+    of_decode = {
+        "name": "decode",
+        "inference_latency": {"p99": 0.75},
+        "verdict": {"verdict": "suspect", "reasons": [why]},
+    }
+    answer["summary"]["between_runs"] = {
+        "share": 0.01, "degrees": 3.0, "source": "default", "numbers": 0, "sentence": "default"
+    }  # fmt: skip
+    answer["reports"][0]["report"]["inference"] = [{"name": "prefill"}, of_decode]
+    server.on("GET", f"{ONE}/results", answer)
+    assert "set decode is suspect: Latency drifted." in run("results", ID).stdout
+    lines = list(csv.DictReader(io.StringIO(run("results", ID, "-o", "csv").stdout)))
+    assert [one["p99_ms"] for one in lines] == ["14.9", "0.75"]
+    assert "Latency drifted." in lines[1]["reasons"]
+    assert [one["between_runs.share"] for one in lines] == ["0.01", ""]
+    assert "between_runs" not in lines[0]
+
+
 @pytest.mark.parametrize(("status", "code"), [("failed", 3), ("expired", 3), ("cancelled", 5)])
 def test_infer_exits_as_the_benchmark_ended(server: FakeServer, status: str, code: int) -> None:
     inferred(server, inference_set("inputs"))
