@@ -40,8 +40,8 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     layers, operators = found.layers[:SHOWN], found.operators[:SHOWN]
     overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
     sentence = (
-        f"{found.runs} profiled runs of {three_digits(found.profiled_p50_ms)} ms{overhead}; "
-        f"{three_digits(found.outside_ms)} ms of a run are in no layer"
+        f"{found.runs} profiled runs, p50 {three_digits(found.profiled_p50_ms)} ms{overhead}; "
+        f"{three_digits(found.outside_ms)} ms of the mean run are in no layer"
     )
     providers = ", ".join(f"{each.provider} {each.share:.0%}" for each in found.providers)
     return [
