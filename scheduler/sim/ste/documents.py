@@ -49,6 +49,8 @@ MAX_JOBS = 200_000
 MAX_LINKS = 200_000
 
 _Number = Annotated[float, msgspec.Meta(ge=0)]
+_Megabytes = Annotated[float, msgspec.Meta(ge=0, le=1 << 42)]
+"""Its bytes fit in 64 bits."""
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
@@ -70,7 +72,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     id: _Name
     cpu_cores: _Number
-    memory: _Number
+    memory: _Megabytes
     cpu_load: _Number
     memory_load: _Number
     family: _Name = PLAIN_FAMILY
@@ -121,7 +123,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     cpus_req: _Number
-    mem_req: _Number
+    mem_req: _Megabytes
     time_run: _Number
     status: Annotated[str, msgspec.Meta(pattern="^(pending|running|completed|failed)$")] = "pending"
     node_id: str | None = None
@@ -319,6 +321,12 @@ def _check(data: TwinData) -> None:
     if data.schema != SCHEMA:
         raise InvalidInput.at("/schema", f"is {data.schema!r}", SCHEMA)
     _check_times("", data, ("now",))
+    try:
+        _ = (data.now or datetime.now(UTC)) - timedelta(seconds=data.age_s)
+    except OverflowError:
+        raise InvalidInput.at(
+            "/age_s", f"is {data.age_s:g}, more than time has passed", "seconds before now"
+        ) from None
     known: set[str] = set()
     for row, node in enumerate(data.nodes):
         if node.id in known:
