@@ -6,6 +6,7 @@ would believe them. Nothing is unpickled.
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 from typing import BinaryIO, Dict, Sequence, Tuple, cast
@@ -53,8 +54,9 @@ def headers_of(path: Path) -> Dict[str, Tuple[Tuple[int, ...], np.dtype[np.gener
         with zipfile.ZipFile(path) as archive:
             found = {}
             for name in names:
-                with archive.open(f"{name}.npy") as opened:
-                    shape, _, dtype = _header(cast(BinaryIO, opened), f"{name}.npy", path)
+                info = archive.getinfo(f"{name}.npy")
+                with archive.open(info) as opened:
+                    shape, _, dtype = _header(cast(BinaryIO, opened), info, path)
                 found[name] = (shape, dtype)
             return found
     except RunFailed:
@@ -168,12 +170,8 @@ def _read(
         raise _wrong(path, f"unpacks to more than {limit_bytes} bytes")
     with archive.open(info) as opened:
         file = cast(BinaryIO, opened)
-        shape, fortran, dtype = _header(file, member, path)
-        count = 1
-        for size in shape:
-            count *= size
-        if count < 0 or count * dtype.itemsize > info.file_size:
-            raise _wrong(path, f"{member} is shorter than its header says")
+        shape, fortran, dtype = _header(file, info, path)
+        count = math.prod(shape)
         data = file.read(count * dtype.itemsize)
     if len(data) != count * dtype.itemsize:
         raise _wrong(path, f"{member} is shorter than its header says")
@@ -182,9 +180,10 @@ def _read(
 
 
 def _header(
-    file: BinaryIO, member: str, path: Path
+    file: BinaryIO, info: zipfile.ZipInfo, path: Path
 ) -> Tuple[Tuple[int, ...], bool, np.dtype[np.generic]]:
     """Shape, whether columns come first, and type of the array that begins here."""
+    member = info.filename
     try:
         version = np.lib.format.read_magic(file)
         read_header = (
@@ -194,9 +193,13 @@ def _header(
         )
         shape, fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
     except (ValueError, SyntaxError, TypeError) as error:
-        raise _wrong(path, f"{member} is not an array: {error}") from error
+        reason = str(error).partition("\n")[0]  # what follows is advice to NumPy's callers
+        raise _wrong(path, f"{member} is not an array: {reason}") from error
     if dtype.hasobject:
         raise _wrong(path, f"{member} holds Python objects, which are never loaded")
+    stated_bytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or stated_bytes > info.file_size:
+        raise _wrong(path, f"{member} is shorter than its header says")
     return shape, fortran, dtype
 
 

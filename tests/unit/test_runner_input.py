@@ -17,7 +17,7 @@ import pytest
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.runner import dataset as dataset_module
 from edgeyard.devices.runner.accuracy import batch_size_of, wilson_interval
-from edgeyard.devices.runner.arrays import read_arrays
+from edgeyard.devices.runner.arrays import headers_of, read_arrays
 from edgeyard.devices.runner.dataset import numbered, open_dataset
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
@@ -188,7 +188,34 @@ class TestRandomData:
         assert "'string'" in refused("user_input", random_feeds, [text], {})
 
 
+def array_header(shape: tuple[int, ...]) -> bytes:
+    """The beginning of a ``.npy`` without its values."""
+    file = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
 class TestArrays:
+    @pytest.mark.parametrize("shape", [(2**31, 8), (2**62, 8), (-1, -1), (-1, 0)])
+    def test_headers_that_state_more_than_there_is_are_refused(
+        self, tmp_path: Path, shape: tuple[int, ...]
+    ) -> None:
+        path = tmp_path / "d.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", array_header(shape) + bytes(4))
+        for read in (headers_of, lambda path: read_arrays(path, ["x"])):
+            assert "x.npy is shorter than its header says" in refused("user_input", read, path)
+
+    def test_a_long_header_is_refused_in_one_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "d.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", array_header((1,) * 20_000))
+        reason = refused("user_input", headers_of, path)
+        assert "x.npy is not an array" in reason
+        assert "\n" not in reason
+        assert "allow_pickle" not in reason
+
     def test_hostile_files_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "d.npz"
         path.write_bytes(b"PK\x03\x04 no zip")
