@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -225,6 +225,13 @@ def _check(arrays: Mapping[str, Any]) -> None:
             raise InvalidInput.at(where, f"the array {name!r} has {problem}", FINITE)
 
 
+class _Stream:
+    """Only written to: devices such as ``/dev/null`` state a wrong position."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write, self.flush, self.close = file.write, file.flush, file.close
+
+
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
     """Write arrays as an ``.npz``, whole or not at all; returns its path."""
     import zipfile
@@ -235,7 +242,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
         # not numpy.savez: it takes no array that is called "file"
         with (
             open_atomically(path) as target,
-            zipfile.ZipFile(target, "w", allowZip64=True) as archive,
+            zipfile.ZipFile(_Stream(target), "w", allowZip64=True) as archive,
         ):
             for name, value in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

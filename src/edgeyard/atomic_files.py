@@ -4,6 +4,7 @@ This module is imported on boards too: only the standard library, Python 3.10.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -30,7 +31,10 @@ def open_atomically(path: Path, mode: int = 0o666, sync: bool = False) -> Iterat
         with path.open("wb") as file:
             yield file
         return
-    path = path.resolve()
+    try:
+        path = path.resolve()
+    except RuntimeError as error:  # Python before 3.13, of links that lead to each other
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -73,6 +73,15 @@ def test_a_link_keeps_naming_its_file(tmp_path: Path) -> None:
     assert (folder / "file").read_text() == "content"
 
 
+def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(OSError, match="symbolic links"), open_atomically(link):
+        pass
+    with pytest.raises(InvalidInput, match="--out"):
+        write_output(link, "--out", "content")
+
+
 def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -206,6 +206,12 @@ def test_outputs_that_can_not_be_written_are_kept(server: FakeServer) -> None:
     assert f"the outputs are kept; fetch them with: {FETCH}" in done.stderr
 
 
+def test_outputs_can_be_thrown_away(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    done = run(*INFER, "--out", "/dev/null", "--force")
+    assert done.exit_code == 0, done.stderr
+
+
 def test_a_folder_for_the_outputs_is_refused_first(server: FakeServer) -> None:
     Path("folder").mkdir()
     refused = run(*INFER, "--out", "folder", "--force")
