@@ -367,6 +367,10 @@ class Program(TyperGroup):
             return _INTERRUPTED
         except BrokenPipeError:
             return _reader_exited()
+        except UnicodeEncodeError as error:  # bytes of the command line that are no text
+            if error.reason != "surrogates not allowed":
+                raise
+            return _print_error(f"{error.object[:100]!a} is not UTF-8 (accepted: UTF-8)")
         except OSError as error:
             if error.errno == errno.EPIPE:
                 return _reader_exited()

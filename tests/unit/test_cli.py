@@ -80,6 +80,17 @@ def rows_of(result: Result) -> list[dict[str, str]]:
 # --- the program ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["show", "a\udcff"], ["list", "--tag", "a\udcff"], ["results", "--history", "a\udcff"]],
+)
+@pytest.mark.usefixtures("server")
+def test_words_that_are_no_text_are_refused(words: list[str]) -> None:
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert "'a\\udcff' is not UTF-8" in refused.stderr
+
+
 def test_help_loads_nothing_that_takes_long() -> None:
     code = (
         "import sys; from edgeyard.benchmark_api.cli import app\n"
