@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from xml.etree import ElementTree
@@ -291,7 +292,8 @@ def markdown_of(found: Check) -> str:
     """Return the outcome as Markdown."""
 
     def cell(value: object) -> str:
-        return _clean(plain(value)).replace("\\", "\\\\").replace("|", "\\|")
+        text = escape(_clean(plain(value)), quote=False)
+        return text.replace("\\", "\\\\").replace("|", "\\|")
 
     def row(pair: Mapping[str, object]) -> str:
         cells = (

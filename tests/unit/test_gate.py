@@ -90,6 +90,14 @@ def test_a_candidate_that_is_not_slower_passes_and_runs_alternate(server: FakeSe
     assert all(isinstance(body, dict) and body["tags"] == [CHECK_TAG] for body in bodies)
 
 
+def test_markdown_shows_names_as_they_are(server: FakeServer) -> None:
+    done = run("check", "--baseline", "<b>a|b", "-m", "net.onnx", "--markdown", "check.md")
+    assert done.exit_code == 1
+    text = Path("check.md").read_text()
+    assert "&lt;b&gt;a\\|b" in text
+    assert "<b>" not in text
+
+
 def test_a_slower_candidate_fails_with_the_files_that_ci_reads(server: FakeServer) -> None:
     measured(server, [1.10, 1.101, 1.099, 1.1])
     done = run(*CHECK, "--junit", "check.xml", "--markdown", "check.md")
