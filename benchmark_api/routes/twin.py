@@ -49,8 +49,8 @@ async def receive(request: Request, caller: AnyCaller, context: Ctx) -> Answer[s
 
 def _report(context: Context, caller: Caller, body: RawBody) -> Answer[shapes.TwinVersion]:
     data = read_twin_data(body.data)
-    for name, rows in (("jobs", data.jobs), ("links", data.links), ("users", data.users)):
-        if rows:
+    for name in ("jobs", "links", "users", "leases", "rates", "quarantined"):
+        if getattr(data, name):
             raise InvalidInput.at(f"/{name}", "a host reports nodes alone", "no entries")
     for node in data.nodes:
         if not caller.user.serves(node.id):

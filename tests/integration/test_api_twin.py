@@ -88,6 +88,8 @@ def test_hosts_report_the_loads_of_their_boards(api: Api) -> None:
     foreign = host.post("/v1/twin", json={**NODE, "id": "rpi5-0001-0001"})
     assert foreign.status_code == 403
     job = {"job_id": 1, "cpus_req": 1, "mem_req": 1, "time_run": 0}
+    for more in ({"rates": {"rpi5": 0}}, {"quarantined": {"rpi5-0001-0001": "hot"}}):
+        assert host.post("/v1/twin", json={"nodes": [NODE], **more}).status_code == 422
     refused = host.post("/v1/twin", json={"nodes": [NODE], "jobs": [job]})
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["pointer"] == "/jobs"
