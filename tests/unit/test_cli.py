@@ -91,6 +91,21 @@ def test_words_that_are_no_text_are_refused(words: list[str]) -> None:
     assert "'a\\udcff' is not UTF-8" in refused.stderr
 
 
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_only_regular_files_are_uploaded(server: FakeServer, kind: str) -> None:
+    path = Path("model.onnx")
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    refused = run("files", "upload", str(path))
+    assert refused.exit_code == 1
+    assert "FILE: model.onnx is" in refused.stderr
+    assert server.asked == []
+
+
 def test_help_loads_nothing_that_takes_long() -> None:
     code = (
         "import sys; from edgeyard.benchmark_api.cli import app\n"
