@@ -41,6 +41,7 @@ def machine_facts(root: str = "/") -> Dict[str, Union[str, int]]:
 def engine_facts() -> Dict[str, Union[str, int]]:
     """Return versions of the engines that this Python has, and the execution providers of ort."""
     found: Dict[str, Union[str, int]] = {}
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it writes a file, and reports its use to its maker
     try:
         import onnxruntime
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,7 @@ def manifests(folder: Path | None = None) -> Mapping[str, Path]:
 
 
 def _session(data: bytes) -> onnxruntime.InferenceSession:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it writes files, and reports to its maker
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

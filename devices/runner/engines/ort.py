@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -103,6 +104,7 @@ class OrtEngine:
     def __init__(self) -> None:
         # not inside `load`, whose time is reported; not above, where it would cost those who only
         # look this class up
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it writes files, and reports to its maker
         import onnxruntime
 
         version = tuple(int(part) for part in re.findall(r"\d+", onnxruntime.__version__)[:2])

@@ -1,0 +1,36 @@
+"""Nothing that Edgeyard loads reports its use to anybody."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = {
+    "the engine of the runner": (
+        "from edgeyard.devices.runner.engines.ort import OrtEngine; OrtEngine()"
+    ),
+    "the facts of a board": (
+        "from edgeyard.devices.machine_facts import engine_facts; "
+        "assert 'engine.ort.version' in engine_facts()"
+    ),
+    "the models of the server": (
+        "from edgeyard.scheduler.learning.model import load_model, manifests; "
+        "load_model(next(iter(manifests().values())))"
+    ),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_onnxruntime_reports_nothing_and_leaves_no_file(program: str, tmp_path: Path) -> None:
+    """Its telemetry begins with a file of a session among the temporary ones."""
+    environment = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
+    script = f"{PROGRAMS[program]}\nimport sys; assert 'onnxruntime' in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, "TMPDIR": str(tmp_path)},
+        check=True,
+        timeout=120,
+    )
+    assert list(tmp_path.iterdir()) == []
