@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from edgeyard.benchmark_api.app import openapi_document
 from tests.builders import answers
 from tests.builders.api import Api, description, running
+from tests.builders.model_files import a_model_file
 from tests.fuzz.mutations import contents
 
 pytestmark = [
@@ -61,7 +62,7 @@ class Lab:
         api = self.api
         alice, operator = api.as_(), api.as_("operator")
         name = f"{SECRET}.onnx"
-        stored = api.upload(name, f"{SECRET} content".encode())
+        stored = api.upload(name, a_model_file(fill=f"{SECRET} content".encode()))
         api.upload("model.onnx", b"of bob", who="bob")
         benchmark_id = api.submit(model=name, tags=[SECRET], extra={"x": SECRET})
         attempt = api.dispatched(benchmark_id, UPLOAD_TOKEN)
