@@ -40,6 +40,7 @@ OF_THE_CLASS: dict[str, object] = {
     "model_sha256": "ab" * 32,
     "nb_inference": 21,
     "variant": "threads=2",
+    "ends_in_time": True,
 }
 OF_THE_BENCHMARK: dict[str, object] = {
     "benchmark_id": "b-2",

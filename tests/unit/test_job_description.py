@@ -119,7 +119,7 @@ def test_all_required_fields_are_reported_at_once() -> None:
     assert set(problems) == {"/model", "/runtime", "/benchmark_type", "/target"}
     assert len(caught.value.errors) == len(problems)
     assert "target_uid" in problems["/target"]
-    assert "model_url" in problems["/model"]
+    assert "or a URL" in problems["/model"]
     named = {"model_url": "https://example.org/m.onnx", "target_uid": "rpi4b-0001-0001"}
     with pytest.raises(InvalidInput) as caught:
         parse_description(named, ("description",))
