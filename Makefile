@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,15 +66,21 @@ prometheus:
 s3:
 	@deploy/s3/build >/dev/null || echo "Without an S3 service its tests are skipped (a failure where CI=true)." >&2
 
+docker:
+	@deploy/docker/install >/dev/null || true
+
+images: $(STAMP) ## container images, in build/containers; NAMES='…', ARCH=arm64, LOAD=1: into Docker
+	@$(BIN)/python -m deploy.containers $(NAMES) $(if $(ARCH),--arch $(ARCH)) $(if $(LOAD),--load)
+
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 ## lint, types, import rules and all tests
+test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
-	@$(BIN)/pytest -n 2 tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3"
+	@$(BIN)/pytest -n 2 tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks
@@ -87,9 +93,9 @@ soak: $(STAMP) ## 1,000 random kill -9 in all, on each cluster and database; KIL
 	@SOAK_KILLS=$(or $(KILLS),1000) SOAK_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/acceptance/test_soak.py; \
 	  status=$$?; $(BIN)/python -m tests.acceptance.soak; exit $$status
 
-soak-sim: $(STAMP) ## the whole service in virtual time under 1,000 schedules of faults; SCHEDULES=5000, SEED=2, SCHEDULE='…'
+soak-sim: $(STAMP) ## the whole service in virtual time under 1,000 schedules of faults; SCHEDULES=5000, SEED=2, DENSE=1, SCHEDULE='…'
 	@$(BIN)/python -m tests.sim_soak $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(SCHEDULE),--schedule '$(SCHEDULE)')
+	  $(if $(DENSE),--dense) $(if $(SCHEDULE),--schedule '$(SCHEDULE)')
 
 fuzz: $(STAMP) ## foreign bytes and requests, random each time (minutes); EXAMPLES=5000, SEED=2: others
 	@$(BIN)/python -m tests.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))

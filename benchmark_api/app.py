@@ -55,6 +55,7 @@ from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
+from edgeyard.scheduler.sim.ste.documents import component_schemas
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
 ROUTERS: tuple[Router, ...] = (
@@ -194,6 +195,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
                 [Problem, *(shape for router in ROUTERS for shape in router.shapes)]
             )
         )
+        components.update(component_schemas())
         for unused in ("HTTPValidationError", "ValidationError"):
             components.pop(unused, None)
         api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}

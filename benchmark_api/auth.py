@@ -97,7 +97,7 @@ class Authenticator:
         self._store = store
         self._clock = clock
         self._recent: dict[str, tuple[float, Caller]] = {}
-        self._asked: dict[str, asyncio.Task[Caller]] = {}
+        self._lookups: dict[str, asyncio.Task[Caller]] = {}
         self._good: dict[str, float] = {}
 
     async def authenticated(self, token: str) -> Caller:
@@ -109,16 +109,16 @@ class Authenticator:
         recent = self.recent(token)
         if recent is not None:
             return recent
-        asking = self._asked.get(token)
+        asking = self._lookups.get(token)
         if asking is None:
             asking = asyncio.create_task(run_in_threadpool(self.caller, token))
-            self._asked[token] = asking
+            self._lookups[token] = asking
             asking.add_done_callback(lambda task: self._answered(token, task))
         # Shielded: whoever hangs up must not cancel it for the others.
         return await asyncio.shield(asking)
 
     def _answered(self, token: str, task: asyncio.Task[Caller]) -> None:
-        del self._asked[token]
+        del self._lookups[token]
         if not task.cancelled():
             task.exception()  # looked at, although nobody may be left to hear of it
 

@@ -28,8 +28,10 @@ from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
+from edgeyard.benchmark_api.lab_inventory import InventoryWatch, LabInventory
 from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
@@ -46,9 +48,9 @@ from edgeyard.devices.runner.sandbox.plan import plan_for
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
+from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_id
 from edgeyard.scheduler.clusters.local import LocalCluster
-from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster, NomadView
 from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
@@ -78,6 +80,7 @@ from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
+from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import (
     Clock,
@@ -103,7 +106,11 @@ from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.service.lab import IDLE_S, READ_BACK, simulate_service
 from edgeyard.scheduler.sim.service.server import SimServer
-from edgeyard.scheduler.sim.service.simulation import ServersCluster, ServiceSimulation
+from edgeyard.scheduler.sim.service.simulation import (
+    ServersCluster,
+    ServiceSimulation,
+    SimMachine,
+)
 from edgeyard.scheduler.sim.service.store import SimStore
 from edgeyard.scheduler.sim.service.virtual_time import InlineExecutor
 from edgeyard.scheduler.sim.stored import stored_scenario
@@ -132,16 +139,19 @@ class System:
     lock: IO[bytes]
     workers: Workers
     reloader: Reloader
+    inventory_watch: InventoryWatch
     puller: ScenarioPuller | None = None
 
     def start(self) -> None:
         """Start the engine and the threads that run next to it."""
         self.engine.start()
+        self.inventory_watch.start()
         if self.puller is not None:
             self.puller.start()
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
+        self.inventory_watch.stop()
         if self.puller is not None:
             self.puller.stop()
         self.engine.stop()
@@ -193,13 +203,15 @@ def build(settings: Settings, port: int) -> System:
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(settings.data_dir)
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
-    earlier, correction_s = clock_file.read() or (None, None)
-    machine_clock = SteadyClock(earlier=earlier)
-    clock = SharedClock(machine_clock, correction_s=correction_s)
+    clock = SharedClock(SteadyClock(), boot_id=boot_id())
+    clock.restore(clock_file.read())
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings, clock)
+    with store.read() as uow:  # of a process that died before it wrote the file
+        clock.restore(uow.leadership.clock())
     files = open_files(settings)
-    inventory = inventory_provider(settings).load()
+    lab_inventory = LabInventory(store, clock, lambda each: inventory_provider(each).load())
+    inventory = lab_inventory.load(settings)
     confinement = confinement_here(settings, inventory)
     workers = Workers()
     plugins = plugin_registry(settings, workers)
@@ -254,7 +266,7 @@ def build(settings: Settings, port: int) -> System:
             fetcher=Fetcher(rules, files, timeout_s=current.fetch_timeout_s),
             post=WebhookSender(webhook_rules),
             sign=webhook_keys.sign,
-            save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
+            save_time=lambda: clock_file.write(clock.record()),
             file_limits=file_limits,
             live_settings=lambda: services.settings,
         )
@@ -277,6 +289,7 @@ def build(settings: Settings, port: int) -> System:
         webhook_keys=webhook_keys,
         others=twin.others,
         joined=twin.joined,
+        lab_inventory=lab_inventory,
         confinement=confinement,
         twin_metrics=metrics_source(settings, clock.monotonic_s),
     )
@@ -315,10 +328,14 @@ def build(settings: Settings, port: int) -> System:
         engine.wake()
         return changed
 
-    reloader = Reloader(services, lambda settings: inventory_provider(settings).load(), apply)
+    reloader = Reloader(services, lab_inventory.load, apply)
+    services.reload_inventory = reloader.reload_inventory
+    watch = InventoryWatch(
+        lambda: lab_inventory.state(services.settings), reloader.reload_inventory
+    )
     app = create_app(services, metrics)
     puller = scenario_puller(settings, store, clock, lambda: engine.leader().leads)
-    return System(app, engine, cluster, store, public_url, lock, workers, reloader, puller)
+    return System(app, engine, cluster, store, public_url, lock, workers, reloader, watch, puller)
 
 
 class _StoredPulls(PulledScenarios):
@@ -355,6 +372,35 @@ def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> Metr
     except InvalidInput as error:
         raise ConfigError([f"twin_prometheus: {error}"]) from error
     return MetricsSource(prometheus.query_range, monotonic_s)
+
+
+def observed_lab(settings: Settings) -> ObservedLab:
+    """What observes the Nomad and the Prometheus of the settings for a twin without a server.
+
+    Without an inventory all boards that Nomad reports are shown as expected.
+
+    Raises:
+        ConfigError: A setting or a file that it names is wrong.
+    """
+    clock = SharedClock(SteadyClock(), boot_id=boot_id())
+    if settings.inventory is None:
+        twin = Twin((), UnknownDevices.ALLOW)
+    else:
+        boards = inventory_provider(settings).load().boards
+        twin = Twin(boards, UnknownDevices(settings.unknown_devices), may_grow=True)
+    max_age_s = settings.twin_max_age_s
+    if max_age_s is None:
+        policy = parse_policy(read_policy(settings.policy), source=settings.policy)
+        max_age_s = policy.twin_max_age_s
+    return ObservedLab(
+        NomadView(nomad_access(settings), now=clock.now),
+        twin,
+        clock,
+        name=f"Nomad at {settings.nomad_address}",
+        metrics=metrics_source(settings, clock.monotonic_s),
+        max_age_s=max_age_s,
+        max_run_s=settings.default_user_time_s,
+    )
 
 
 def scenario_puller(
@@ -458,6 +504,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
         start_lead_s=settings.start_lead_s,
         pin_grace_s=settings.pin_grace_s,
         max_run_s=settings.default_user_time_s,
+        tariff=parse_tariff(settings.tariff),
         past=found.past,
         policies=policies,
     )
@@ -489,6 +536,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
         clock,
         twin.unusable,
         claims,
+        twin.is_forbidden,
     )
     return Engine(
         EngineParts(
@@ -525,6 +573,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             dispatch_threads=settings.dispatch_threads,
             downloads_per_user=settings.downloads_per_user,
             quotas=lambda: found.live_settings().quotas,
+            tariff=parse_tariff(settings.tariff),
             max_pending_total=lambda: found.live_settings().max_pending_total,
             calls=found.executor,
             new_id=found.new_id,
@@ -547,6 +596,7 @@ class _NoOutbound(UrlFetcher, WebhookPost):
 
 def simulated_server(
     simulation: ServiceSimulation,
+    machine: SimMachine,
     settings: Settings,
     *,
     policy: Policy | None = None,
@@ -558,7 +608,8 @@ def simulated_server(
 
     Args:
         simulation: The whole service in virtual time.
-        settings: With a data folder of the simulation's own.
+        machine: On which the server starts.
+        settings: With a data folder of the simulation's own, in which all servers have their files.
         policy: Decides; None: the one that the settings name.
         plugins: All that can be named; None: those that Edgeyard brings.
         lease_s: Silence after which a leader is replaced.
@@ -567,14 +618,20 @@ def simulated_server(
     Raises:
         EdgeyardError: It can't start now: the store does not answer, for example.
     """
-    clock_file = ClockFile(settings.data_dir / CLOCK_FILE, boot_id=lambda: "simulation")
-    earlier, correction_s = clock_file.read() or (None, None)
-    clocks = simulation.clocks
-    machine_clock = SteadyClock(clocks.wall, clocks.monotonic_s, earlier=earlier)
-    clock = SharedClock(machine_clock, correction_s=correction_s)
+    clock_file = ClockFile(settings.data_dir / f"{machine.name}-{CLOCK_FILE}")
+    clocks = machine.clocks
+    clock = SharedClock(SteadyClock(clocks.wall, clocks.monotonic_s), boot_id=machine.name)
+    clock.restore(clock_file.read())
+
+    def save_time() -> None:
+        if not machine.faults.dead:
+            clock_file.write(clock.record())
+
     public_url = "http://127.0.0.1:1"
-    store = SimStore(simulation.url, simulation.store_faults, now=clock.now)
+    store = SimStore(simulation.url, machine.faults, now=clock.now)
     try:
+        with store.read() as uow:
+            clock.restore(uow.leadership.clock())
         plugins = plugins or registry(entry_points=False)
         if policy is None:
             policy_text = read_policy(settings.policy)
@@ -582,14 +639,14 @@ def simulated_server(
             store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
         else:
             policies = Policies(plugins, policy)
-        election = Election(store, clock, "simulated", public_url, lease_s=lease_s)
-        boards = [board for host in simulation.cluster.inventory for board in host.boards]
+        election = Election(store, clock, machine.name, public_url, lease_s=lease_s)
+        twin = Twin(simulation.cluster.boards())
         outbound = _NoOutbound()
         surroundings = EngineSurroundings(
             store=store,
-            cluster=ServersCluster(simulation.cluster, simulation.call_faults),
+            cluster=ServersCluster(simulation, machine, store),
             election=election,
-            twin=Twin(boards),
+            twin=twin,
             files=ContentFiles(settings.data_dir / "files"),
             clock=clock,
             policies=policies,
@@ -601,7 +658,7 @@ def simulated_server(
             fetcher=outbound,
             post=outbound,
             sign=lambda hook, body, at: {},
-            save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
+            save_time=save_time,
             file_limits={role: settings.model_limit_bytes for role in FileRole},
             live_settings=lambda: settings,
             executor=InlineExecutor(),
@@ -613,7 +670,7 @@ def simulated_server(
     except BaseException:
         store.close()
         raise
-    return SimServer(store=store, engine=engine, clock=clock, close=store.close)
+    return SimServer(store=store, engine=engine, clock=clock, expect=twin.expect, close=store.close)
 
 
 def simulate_whole_service(
@@ -637,12 +694,13 @@ def simulate_whole_service(
 
     Raises:
         ConfigError: A plugin of the policy is not installed.
-        InvalidInput: The scenario has no end, or has what this depth does not know; or the policy
-            backfills.
+        InvalidInput: The scenario has no end, or is of another world; or the policy backfills.
     """
     refuse_backfill_in_labs(policy)
     max_run_s = DEFAULT_MAX_RUN_S if scenario.lab is None else scenario.lab.max_run_s
     changed: dict[str, Any] = {"default_user_time_s": max_run_s}
+    if scenario.lab is not None:
+        changed["tariff"] = ",".join(f"{each:g}" for each in scenario.lab.tariff)
     with TemporaryDirectory(prefix="edgeyard-sim-") as folder:
         settings = Settings(data_dir=Path(folder), **changed)
         boot = partial(

@@ -26,7 +26,12 @@ from edgeyard.devices.runner.inference import (
     input_of,
 )
 from edgeyard.devices.runner.metrics import truth_problem
-from edgeyard.devices.runner.model_archive import is_archive, open_archive
+from edgeyard.devices.runner.model_archive import (
+    ModelArchive,
+    is_archive,
+    open_archive,
+    open_folder,
+)
 from edgeyard.devices.runner.onnx_file import inspect, interface_of
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.sizes import size_text
@@ -56,6 +61,7 @@ _MAX_FIELDS = 300_000
 """Of an ONNX file that is looked into here; a larger network is left to the board."""
 
 _MAX_CONFIG_BYTES = 2**20
+_ARCHIVE_HEAD = b"PK\x03\x04"
 
 Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
 Interface = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
@@ -69,6 +75,8 @@ class Contents(Protocol):
 
     def path(self, sha256: str) -> Path:
         """Return a local path from which the content can be read.
+
+        A client gives the folder of a model that it has not packed yet.
 
         Raises:
             NotFound: No such content is stored.
@@ -107,15 +115,15 @@ class ContentChecks:
 
     def check(
         self,
-        asked: JobDescription,
+        description: JobDescription,
         files: Sequence[BenchmarkFile],
         max_ram_bytes: int | None = None,
     ) -> None:
         """Refuse what fails for certain.
 
         Args:
-            asked: The description.
-            files: Its files; those that are fetched later are not looked into.
+            description: The description.
+            files: Its files; of those whose content is not here yet only the size is compared.
             max_ram_bytes: Of the boards that may run it; None: not known.
 
         Raises:
@@ -123,10 +131,14 @@ class ContentChecks:
         """
         model = _first(files, FileRole.MODEL)
         found: list[FieldError] = []
-        if model is not None and model.sha256 is not None:
-            found += self._model_problems(asked, model, max_ram_bytes)
-            if not found and asked.runtime in ("ort", "tflite"):
-                found += self._input_problems(asked, model.sha256, files)
+        if model is not None and (
+            problem := size_problem(description, model.size_bytes or 0, max_ram_bytes)
+        ):
+            found.append(problem)
+        elif model is not None and model.sha256 is not None:
+            found += self._model_problems(description, model.sha256)
+            if not found and description.runtime in ("ort", "tflite"):
+                found += self._input_problems(description, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
             found += self._config(config.sha256)
@@ -146,26 +158,39 @@ class ContentChecks:
             self._thread.may_read = True
 
     def input_names(
-        self, asked: JobDescription, files: Sequence[BenchmarkFile]
+        self, description: JobDescription, files: Sequence[BenchmarkFile]
     ) -> frozenset[str] | None:
         """Return the names of the model's inputs; None if they are not known before a run."""
         model = _first(files, FileRole.MODEL)
-        if asked.runtime != "ort" or model is None or model.sha256 is None:
+        if description.runtime != "ort" or model is None or model.sha256 is None:
             return None
-        return frozenset(spec.name for spec in self._inputs(model.sha256)) or None
+        return self.inputs_of(model.sha256) or None
 
-    def known(self, asked: JobDescription, files: Sequence[BenchmarkFile]) -> Mapping[str, object]:
+    def inputs_of(self, sha256: str) -> frozenset[str]:
+        """Return the names of the inputs of an ONNX model; none where it is no such file."""
+        return frozenset(spec.name for spec in self._inputs(sha256))
+
+    def known(
+        self, description: JobDescription, files: Sequence[BenchmarkFile]
+    ) -> Mapping[str, object]:
         """Return the parts of a report that the files show before a run.
 
         Args:
-            asked: A description that `check` accepts.
+            description: A description that `check` accepts.
             files: Its files.
         """
-        if asked.benchmark_type is BenchmarkType.TYPE2:
-            return {"accuracy": {"batch_size": asked.parameters.get("batch_size")}}
+        if description.benchmark_type is BenchmarkType.TYPE2:
+            return {"accuracy": {"batch_size": description.parameters.get("batch_size")}}
         model = _first(files, FileRole.MODEL)
-        on_random_data = asked.benchmark_type is BenchmarkType.TYPE1 and not asked.keep_outputs
-        if asked.runtime != "ort" or not on_random_data or model is None or model.sha256 is None:
+        on_random_data = (
+            description.benchmark_type is BenchmarkType.TYPE1 and not description.keep_outputs
+        )
+        if (
+            description.runtime != "ort"
+            or not on_random_data
+            or model is None
+            or model.sha256 is None
+        ):
             return {}
         inputs = self._inputs(model.sha256)
         if not inputs or any(not spec.dtype for spec in inputs):
@@ -173,25 +198,22 @@ class ContentChecks:
         return {
             "feeds": {
                 spec.name: {
-                    "shape": list(resolve_shape(spec, asked.input.get(spec.name, {}).get("shape"))),
+                    "shape": list(
+                        resolve_shape(spec, description.input.get(spec.name, {}).get("shape"))
+                    ),
                     "dtype": spec.dtype,
                 }
                 for spec in inputs
             }
         }
 
-    def _model_problems(
-        self, asked: JobDescription, model: BenchmarkFile, max_ram_bytes: int | None
-    ) -> list[FieldError]:
-        assert model.sha256 is not None
-        if (problem := size_problem(model.size_bytes or 0, max_ram_bytes)) is not None:
-            return [problem]
-        head = self._head(model.sha256)
+    def _model_problems(self, description: JobDescription, model: str) -> list[FieldError]:
+        head = self._head(model)
         if not head:
             return []
-        if asked.runtime == "tflite":
-            return self._tflite_problems(model.sha256, head)
-        return self._onnx_problems(model.sha256, head) if asked.runtime == "ort" else []
+        if description.runtime == "tflite":
+            return self._tflite_problems(model, head)
+        return self._onnx_problems(model, head) if description.runtime == "ort" else []
 
     def _tflite_problems(self, model: str, head: bytes) -> list[FieldError]:
         expected = "a TensorFlow Lite model"
@@ -207,7 +229,7 @@ class ContentChecks:
 
     def _onnx_problems(self, model: str, head: bytes) -> list[FieldError]:
         accepted = "an ONNX file"
-        if head.startswith(b"PK\x03\x04"):
+        if head.startswith(_ARCHIVE_HEAD):
             reason = self._archive(model)
             accepted = "an ONNX file, or an uncompressed zip of one with its data files"
         else:
@@ -219,16 +241,16 @@ class ContentChecks:
         return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
 
     def _input_problems(
-        self, asked: JobDescription, model: str, files: Sequence[BenchmarkFile]
+        self, description: JobDescription, model: str, files: Sequence[BenchmarkFile]
     ) -> list[FieldError]:
-        inputs = self._model_inputs(asked, model)
+        inputs = self._model_inputs(description, model)
         if not inputs or any(not spec.dtype for spec in inputs):
             return []
-        kind = asked.benchmark_type
-        if kind is BenchmarkType.TYPE1 and not asked.keep_outputs:
+        kind = description.benchmark_type
+        if kind is BenchmarkType.TYPE1 and not description.keep_outputs:
             return [
                 FieldError(f"/input/{name}", reason, accepted)
-                for name, reason, accepted in given_problems(inputs, asked.input)
+                for name, reason, accepted in given_problems(inputs, description.input)
             ]
         datasets = [each for each in files if each.role is FileRole.DATASET]
         if len(datasets) != 1 or datasets[0].sha256 is None:
@@ -240,28 +262,30 @@ class ContentChecks:
             own = kind is BenchmarkType.TYPE1
             return [FieldError("/dataset", headers, _NPZ)] if own else []
         if kind is BenchmarkType.TYPE1:
-            return self._own_input_problems(asked, inputs, headers, datasets[0].sha256)
+            return self._own_input_problems(description, inputs, headers, datasets[0].sha256)
         if kind is BenchmarkType.TYPE2:
-            return _dataset_problems(inputs, headers) or self._truth_problems(asked, model, headers)
+            return _dataset_problems(inputs, headers) or self._truth_problems(
+                description, model, headers
+            )
         return [_lacks(name, headers) for name in ("x", "y") if name not in headers]
 
     def _truth_problems(
-        self, asked: JobDescription, model: str, headers: Headers
+        self, description: JobDescription, model: str, headers: Headers
     ) -> list[FieldError]:
         """What of a TYPE2 dataset's ``y`` can't be compared with the output."""
-        if asked.parameters.get("raw"):
+        if description.parameters.get("raw"):
             return []
-        preprocessing = asked.parameters.get("preprocessing")
+        preprocessing = description.parameters.get("preprocessing")
         wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
-        outputs = self._outputs(model) if asked.runtime == "ort" else ()
+        outputs = self._outputs(model) if description.runtime == "ort" else ()
         output = next((spec for spec in outputs if wish in (None, spec.name)), None)
         shape = output.shape if output is not None and output.dtype else None
-        found = truth_problem(asked.parameters.get("metric"), *headers["y"], shape)
+        found = truth_problem(description.parameters.get("metric"), *headers["y"], shape)
         return [FieldError("/dataset", *found)] if found else []
 
     def _own_input_problems(
         self,
-        asked: JobDescription,
+        description: JobDescription,
         inputs: Sequence[TensorSpec],
         headers: Headers,
         dataset: str,
@@ -273,7 +297,7 @@ class ContentChecks:
                 for spec in inputs:
                     check_array(spec, *headers[arrays[spec.name]])
                 shapes = {spec.name: headers[arrays[spec.name]][0] for spec in inputs}
-                checked_batch_size(name, inputs, shapes, asked.parameters.get("batch_size"))
+                checked_batch_size(name, inputs, shapes, description.parameters.get("batch_size"))
         except RunFailed as error:
             prefix = "parameters/batch_size: "
             where = f"/{prefix[:-2]}" if error.sentence.startswith(prefix) else "/dataset"
@@ -307,6 +331,8 @@ class ContentChecks:
 
     def _read_head(self, sha256: str) -> bytes:
         def read(path: Path) -> bytes:
+            if path.is_dir():
+                return _ARCHIVE_HEAD
             with path.open("rb") as file:
                 return file.read(HEAD_BYTES)
 
@@ -316,7 +342,7 @@ class ContentChecks:
         """What is wrong with an archive of a model and its data files; "" where nothing is."""
 
         def read(path: Path) -> str:
-            archive = open_archive(path)
+            archive = _parts_of(path)
             inspect(archive.model, archive.data, max_fields=_MAX_FIELDS)
             return ""
 
@@ -351,7 +377,7 @@ class ContentChecks:
         unknown: Interface = ((), ())
 
         def read(path: Path) -> Interface:
-            model = open_archive(path).model if is_archive(path) else path
+            model = _parts_of(path).model if path.is_dir() or is_archive(path) else path
             return interface_of(model, max_fields=_MAX_FIELDS)
 
         try:
@@ -359,11 +385,11 @@ class ContentChecks:
         except RunFailed:
             return unknown
 
-    def _model_inputs(self, asked: JobDescription, model: str) -> tuple[TensorSpec, ...]:
+    def _model_inputs(self, description: JobDescription, model: str) -> tuple[TensorSpec, ...]:
         """Inputs of a model by the names that its engine gives them; none where not known."""
-        if asked.runtime == "ort":
+        if description.runtime == "ort":
             return self._inputs(model)
-        signature = asked.parameters.get("signature", "")
+        signature = description.parameters.get("signature", "")
         return self._tflite_inputs(model, signature) if isinstance(signature, str) else ()
 
     def _read_tflite_inputs(self, sha256: str, signature: str) -> tuple[TensorSpec, ...]:
@@ -397,19 +423,33 @@ class ContentChecks:
             return ""
 
 
-def size_problem(size_bytes: int, max_ram_bytes: int | None) -> FieldError | None:
+def _parts_of(path: Path) -> ModelArchive:
+    """Map a model and its data files, from an archive or a folder."""
+    return open_folder(path) if path.is_dir() else open_archive(path)
+
+
+def size_problem(
+    description: JobDescription, size_bytes: int, max_ram_bytes: int | None
+) -> FieldError | None:
     """Return why a model of this size runs nowhere; None where it may.
 
     Args:
+        description: The description.
         size_bytes: Of the model.
         max_ram_bytes: Of the boards that may run it; None: not known.
     """
     if max_ram_bytes is None or size_bytes <= max_ram_bytes:
         return None
+    size, ram = size_text(size_bytes), size_text(max_ram_bytes)
+    if size == ram:
+        size, ram = f"{size_bytes} bytes", f"{max_ram_bytes} bytes"
+    boards = f"the boards of {description.family} that may run it have at most"
+    if description.target_uid is not None:
+        boards = f"{description.target_uid} has"
     return FieldError(
         "/model",
-        f"has {size_text(size_bytes)}, more than the memory of any board that may run it",
-        f"a model of less than {size_text(max_ram_bytes)}, or another target",
+        f"has {size}, and {boards} {ram} of memory",
+        f"a model of at most {ram}, or another target",
     )
 
 

@@ -117,6 +117,7 @@ def live_data(
     reports: Mapping[str, Node],
     metrics: Metrics,
     job_ids: Mapping[str, str],
+    problem: str = "",
 ) -> TwinData:
     """Return the present state of the lab.
 
@@ -126,6 +127,7 @@ def live_data(
         reports: Nodes as their hosts report them, by id; their loads replace the cluster's.
         metrics: Of a Prometheus; they replace both.
         job_ids: Id of the cluster's job, by benchmark.
+        problem: Why the cluster did not answer last time; "": it did.
     """
     data = twin_data(given, source=f"live: {cluster}")
     by_host = {name.rpartition(":")[0] or name: name for name in metrics.node_load}
@@ -155,9 +157,7 @@ def live_data(
     for run in given.knowledge.runs[-MAX_ENDED_JOBS:]:
         name = run.benchmark_id if run.benchmark_id not in live else f"{run.benchmark_id}#{run.seq}"
         ended[name] = ended_job(run, name)  # of several runs of one benchmark the newest
-    source = data.source
-    if metrics.problem:
-        source = f"{source}; {metrics.problem}"[:1024]
+    source = "; ".join(each for each in (data.source, problem, metrics.problem) if each)[:1024]
     return msgspec.structs.replace(
         data,
         nodes=[node(each) for each in data.nodes],

@@ -57,6 +57,7 @@ class Reloader:
         self._load_inventory = load_inventory
         self._apply = apply
         self._lock = threading.Lock()
+        self._first = services.inventory
 
     def reload(self, load: Callable[[], Settings]) -> ReloadResult:
         """Read everything again, take up what may change, and report it in log and events.
@@ -75,6 +76,68 @@ class Reloader:
         self._report(result)
         return result
 
+    def reload_inventory(self) -> ReloadResult:
+        """Read the inventory alone again; where it is broken, the old one stays.
+
+        Nothing is reported where nothing changed.
+        """
+        services = self._services
+        with self._lock:
+            try:
+                inventory = self._load_inventory(services.settings)
+                self._refuse_new_slices(inventory)
+            except ConfigError as error:
+                return self._broken(error)
+            was_broken, services.inventory_problem = bool(services.inventory_problem), ""
+            before = {board.target_uid: board for board in services.inventory.boards}
+            after = {board.target_uid: board for board in inventory.boards}
+            if before == after:
+                if was_broken:
+                    self._keep("inventory.reloaded", {"added": [], "removed": [], "changed": []})
+                return ReloadResult()
+            self._apply(services.settings, inventory)
+            services.inventory = inventory
+        facts = {
+            "added": sorted(after.keys() - before.keys()),
+            "removed": sorted(before.keys() - after.keys()),
+            "changed": sorted(
+                uid for uid in before.keys() & after.keys() if before[uid] != after[uid]
+            ),
+        }
+        logger.info("the inventory was reloaded", extra={"event": "inventory.reloaded", **facts})
+        self._keep("inventory.reloaded", facts)
+        return ReloadResult(changed=("inventory",))
+
+    def _broken(self, error: ConfigError) -> ReloadResult:
+        problem = "; ".join(error.problems)
+        if problem != self._services.inventory_problem:
+            self._services.inventory_problem = problem
+            facts = {"problems": list(error.problems)}
+            logger.error(
+                "the inventory is broken: the boards that were known before stay",
+                extra={"event": "inventory.reload_failed", **facts},
+            )
+            self._keep("inventory.reload_failed", facts)
+        return ReloadResult(problems=tuple(error.problems))
+
+    def _refuse_new_slices(self, inventory: Inventory) -> None:
+        """Raise ConfigError where boards of this machine are new or changed: they need a restart.
+
+        The embedded cluster's boards are cut up at its start. It may lose boards meanwhile.
+        """
+        if self._services.settings.cluster != "embedded":
+            return
+        known = {board.target_uid: board.local for board in self._first.boards}
+        new = [
+            board.target_uid
+            for board in inventory.boards
+            if board.local is not None and known.get(board.target_uid) != board.local
+        ]
+        if new:
+            raise ConfigError(
+                [f"{uid}: a slice of this machine is cut at the server's start" for uid in new]
+            )
+
     def _take_up(self, read: Settings) -> ReloadResult:
         services = self._services
         before = services.settings
@@ -87,12 +150,13 @@ class Reloader:
         changed = set(taken)
         restart_needed = {name for name in differing if name not in RELOADED_SETTINGS}
         if inventory.boards != services.inventory.boards:
-            if settings.cluster == "embedded":  # its boards are this machine's, cut up at the start
+            try:
+                self._refuse_new_slices(inventory)
+                changed.add("inventory")
+            except ConfigError:
                 inventory = services.inventory
                 changed.discard("inventory")
                 restart_needed.add("inventory")
-            else:
-                changed.add("inventory")
         changed.update(self._apply(settings, inventory))
         services.settings, services.inventory = settings, inventory
         return ReloadResult(
@@ -113,6 +177,10 @@ class Reloader:
             )
         else:
             logger.info("the settings were reloaded", extra={"event": kind, **facts})
+        self._keep(kind, facts)
+
+    def _keep(self, kind: str, facts: Mapping[str, object]) -> None:
+        """Record an event, if the database takes it."""
         event = Event(at=self._services.clock.now(), kind=kind, data=facts)
 
         def keep(uow: UnitOfWork) -> None:

@@ -71,7 +71,7 @@ class RemoteScorer:
         # A thread of its own, since neither a name's look-up nor a slow body has a time-out that
         # covers the whole.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"edgeyard-scorer-{name}")
-        self._asked: Future[NDArray[np.float32]] | None = None
+        self._answer: Future[NDArray[np.float32]] | None = None
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`.
@@ -81,14 +81,14 @@ class RemoteScorer:
             RunFailed: The service can't be reached, or answers an error.
             ValueError: Its answer is no array of numbers.
         """
-        if self._asked is not None and not self._asked.done():
+        if self._answer is not None and not self._answer.done():
             raise TimeoutError("still busy with the last question")
         budget_s = min(pairs.budget_s, _MAX_BUDGET_S)
         body = packed(batch, pairs)
         until_s = time.monotonic() + budget_s
-        self._asked = self._thread.submit(self._ask, body, len(pairs), until_s)
+        self._answer = self._thread.submit(self._ask, body, len(pairs), until_s)
         try:
-            return self._asked.result(budget_s)
+            return self._answer.result(budget_s)
         except RunFailed as error:
             if error.category != FailureCategory.TIMEOUT.value:
                 raise

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edgeyard.benchmark_api.content import ContentChecks
 from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
@@ -21,7 +22,7 @@ from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
-from edgeyard.scheduler.model.decision import CycleInput, Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
@@ -84,6 +85,10 @@ class EngineQueries(Protocol):
         """Something changed: look soon. Cheap; may be called from any thread, at any rate."""
         ...
 
+    def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """What the last cycle's priorities are made of, of those that it knew."""
+        ...
+
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Preview:
@@ -127,6 +132,10 @@ class EngineQueries(Protocol):
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
         """When it is expected to start and end; None where that cannot be predicted."""
+        ...
+
+    def planned(self, benchmark_id: str) -> PlannedStart | None:
+        """The board and start planned for it while it waits; None: no plan."""
         ...
 
     def coverage(self) -> Coverage:
@@ -173,6 +182,9 @@ class Services:
     Attributes:
         settings: Replaced by a reload.
         inventory: Replaced by a reload.
+        inventory_problem: Why the inventory was not taken up when it changed last; "" if it was.
+        lab_inventory: Adds and removes boards; None where nothing may.
+        reload_inventory: Takes up what was added or removed.
         public_url: Base of every URL that is handed out, without a slash at its end.
         twin_max_age_s: Age of the boards' state past which dispatch holds.
         rules: Address rules for users' URLs.
@@ -202,6 +214,9 @@ class Services:
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
+    inventory_problem: str = ""
+    lab_inventory: LabInventory | None = None
+    reload_inventory: Callable[[], object] = lambda: None
     confinement: tuple[bool, str] | None = None
     twin_metrics: MetricsSource | None = None
     content: ContentChecks = field(init=False)

@@ -43,12 +43,13 @@ from edgeyard.scheduler.model.run_bounds import (
     DEFAULT_MAX_SILENCE_S,
     DEFAULT_MAX_UPLOAD_S,
 )
+from edgeyard.scheduler.model.tariff import parse_tariff
 
 PREFIX = "EDGEYARD_"
 
 _NOT_OURS = frozenset(
     {
-        *("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE"),
+        *("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE", "COLUMNS"),
         *("FAILPOINT", "BOARD", "UPLOAD_TOKEN", "SCENARIO_DB", "STE_TOKEN", "STE_TOKEN_FILE"),
     }
 )
@@ -77,6 +78,7 @@ def _words(value: object) -> object:
 ENGINE_SETTINGS = frozenset(
     {
         *("policy", "twin_max_age_s", "default_user_time_s", "no_output_timeout_s"),
+        *("tariff",),
         *("start_lead_s", "pin_grace_s", "start_grace_s", "setup_grace_s", "lost_grace_s"),
         *("board_grace_s", "upload_grace_s", "upload_timeout_s", "claim_timeout_s"),
         *("fetch_timeout_s", "downloads_per_user", "dispatch_threads"),
@@ -427,6 +429,12 @@ class Settings(BaseSettings):
         le=30 * 86400,
         description="Bound on a run that states no user_time, s.",
     )
+    tariff: str = Field(
+        "",
+        description="Factors on what board time costs, by hour of the day in UTC: 24 numbers with "
+        "commas, the first from midnight on. The hour in which an attempt is placed counts for "
+        "all of it; default: 1 at all hours.",
+    )
     default_queue_timeout_s: Seconds | None = Field(
         None,
         description="Longest wait of a benchmark that states none, until its task starts, s; "
@@ -636,6 +644,12 @@ class Settings(BaseSettings):
         # would be another one there.
         return value.expanduser().absolute()
 
+    @field_validator("tariff")
+    @classmethod
+    def _by_hour(cls, value: str) -> str:
+        parse_tariff(value)  # its message names the mistake
+        return value
+
     @field_validator("public_url", "nomad_address", "nomad_ui_url", "s3_endpoint")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
@@ -826,7 +840,8 @@ def settings_page() -> str:
         "a second or two; what runs goes on. Other settings that changed are named in the log and",
         "in the event `server.reloaded`, and need a restart. Where a file is wrong all stays, and",
         "`server.reload_failed` says why.",
-        "With the embedded cluster another inventory needs a restart, too.",
+        "With the embedded cluster other emulated boards need a restart, too. The inventory's file "
+        "is read again whenever it changes, without a signal.",
         "",
         "| setting | default | meaning |",
         "| --- | --- | --- |",

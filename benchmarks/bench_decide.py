@@ -21,7 +21,7 @@ from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.record import Recorder, result_of
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import (
-    MappingHeuristic,
+    Planner,
     Policy,
     ScorerChoice,
     load_policy,
@@ -43,7 +43,7 @@ ANY = "any"
 PEER_CASE = "1000x1000"
 MAPPED_CASE = "100000x1000"
 
-_SCORERS = ("least_loaded", "learned_run_time")
+_SCORERS = ("least_loaded", "fastest")
 _REPEATS = 7
 
 
@@ -92,7 +92,26 @@ def run() -> list[Row]:
                 f"of {_REPEATS}; {parts}",
             )
         )
-    return rows + _changes() + _mappings()
+    return [*rows, _learned(), *_changes(), *_mappings()]
+
+
+def _learned() -> Row:
+    """Whole cycles of the policy `learned`: predictions, integer programmes, evaluator."""
+    found = _child("learned", "10000x10000")
+    late = found["late"]
+    assert not late, f"answers came late: {late}"
+    parts = ", ".join(f"{name} {took * 1000:.3g} ms" for name, took in found["parts"].items())
+    return Row(
+        "learned 10000x10000",
+        found["median_s"] * 1000,
+        "ms",
+        note=f"decide() with its solvers; first {found['first_s'] * 1000:.0f} ms, worst "
+        f"{found['worst_s'] * 1000:.0f} ms of {_REPEATS}; wall time "
+        f"{found['wall_s'] * 1000:.0f} ms, worst {found['worst_wall_s'] * 1000:.0f} ms; "
+        "no answer late; "
+        f"{found['pairs']:,} pairs, {found['with_deadline']:,} with a deadline, "
+        f"programme {found['programme']}; {parts}",
+    )
 
 
 def _changes() -> list[Row]:
@@ -199,6 +218,65 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
+def measure_learned(case: Case) -> dict[str, Any]:
+    """Cycles of the policy `learned`, a tenth of the classes with deadlines.
+
+    Solvers run in processes of their own, whose time counts.
+    """
+    policy = load_policy("learned")
+    plugins = registry(entry_points=False).resolve(policy)
+    boards = _boards(case)
+    twin = Twin(boards)
+    pending = [
+        replace(each, deadline=NOW + timedelta(seconds=60 + job % case.classes))
+        if job % case.classes % 10 == 0
+        else each
+        for job, each in enumerate(_pending(case))
+    ]
+    past = list(_past(case, pending))
+    history = History(past[: -_REPEATS - 1])
+    times: list[float] = []
+    walls: list[float] = []
+    late: list[str] = []
+    for number in range(_REPEATS + 1):
+        history = history.extended(past[len(history) : len(history) + 1])
+        twin.refresh(_hosts(_changed(boards, number)), NOW)
+        given = CycleInput(
+            snapshot=twin.snapshot(NOW, drained={}, holders={}),
+            pending=pending,
+            now=NOW,
+            knowledge=Knowledge(runs=history),
+            seed=number,
+        )
+        began, wall = _processor_s(), time.perf_counter()
+        result = decide(given, policy, plugins, monotonic_s=time.perf_counter)
+        walls.append(time.perf_counter() - wall)
+        times.append(_processor_s() - began)
+        late += [str(each) for each in (*result.faults, *result.overruns)]
+    scores = result.decided.scores
+    programme = next(each for each in scores.proposals if each.scorer == "ilp_deadlines")
+    slowest = sorted(result.seconds.items(), key=lambda each: -each[1])[:4]
+    return {
+        "median_s": median(times[1:]),
+        "first_s": times[0],
+        "worst_s": max(times[1:]),
+        "wall_s": median(walls[1:]),
+        "worst_wall_s": max(walls[1:]),
+        "parts": dict(slowest),
+        "late": late,
+        "pairs": len(scores.pairs),
+        "with_deadline": sum(each.deadline is not None for each in pending),
+        "programme": programme.fallback
+        or f"planned {programme.facts['planned']:.0f}, gap {programme.facts.get('gap', 0.0):.3f}",
+    }
+
+
+def _processor_s() -> float:
+    """Return the processor time of this process and of those that it started and that ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
 def measure_changes(case: Case) -> dict[str, Any]:
     """One cycle, in which all wait; then benchmarks from all over the queue are asked about."""
     policy, plugins = _policy(case)
@@ -267,9 +345,9 @@ def measure_mappings(case: Case) -> dict[str, Any]:
         knowledge=Knowledge(runs=History(_past(case, pending))),
     )
     found = {}
-    for mapping in (None, *MappingHeuristic):
+    for mapping in (None, *Planner):
         # Nobody has waited past the guard: all are mapped.
-        mapped = replace(policy, mapping=mapping, guard_s=1e9)
+        mapped = replace(policy, planner=mapping, guard_s=1e9)
         times = []
         for _ in range(_REPEATS):
             began = time.process_time()
@@ -278,7 +356,7 @@ def measure_mappings(case: Case) -> dict[str, Any]:
         found["none" if mapping is None else mapping.value] = {
             "median_s": median(times),
             "placed": len(result.placements),
-            "held": len(result.decided.assignment.holds),
+            "held": len(result.decided.assignment.held),
         }
     return found
 
@@ -393,7 +471,7 @@ def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
 def measure_loop(case: Case) -> dict[str, Any]:
     """The peer: benchmark by benchmark, board by board, over objects, as most schedulers do.
 
-    It filters by the same facts, scores by the mean of past runs (no network, no evaluation) and
+    It filters by the same facts, scores by the mean of past runs (no evaluation) and
     explains nothing, so that it does less than a cycle.
     """
     boards, pending = _boards(case), _pending(case)
@@ -434,6 +512,7 @@ def _main() -> None:
     of = {
         "cycle": measure,
         "changes": measure_changes,
+        "learned": measure_learned,
         "loop": measure_loop,
         "mappings": measure_mappings,
     }[sys.argv[1]]

@@ -20,12 +20,17 @@ end is predicted by `edgeyard.scheduler.prediction.forecast`, with waits widened
 of the queues before turned out, and by the same list schedule with run times drawn from those plain
 past runs; the truth is the list schedule of the times that they took.
 The logs are not part of Edgeyard; see `TRACES`.
+
+Intervals are bootstraps that draw whole parts with replacement, the same ones for both sides:
+blocks of 500 runs in order, since jobs of one afternoon are alike, queues, and the systems with one
+processor or accelerator for MLPerf.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import os
 import sys
 import time
 from collections import defaultdict, deque
@@ -53,13 +58,17 @@ from edgeyard.scheduler.prediction.calibration import interval_scale_of, nonconf
 from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.forecast import forecasts
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 """Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""
 
 ALPHA = 1.0 - (HIGH - LOW)
 BLOCK = 500
 MOST = 20_000
 MIN_RUNS = 5
+DRAWS = 2_000
+CLUSTER = "cluster"
+"""Family of the logs' machines."""
+
 BOARDS, QUEUE = 8, 64
 POLICY = replace(load_policy("default"), filters=("family",), scorers=(), fallback=None)
 _START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -107,9 +116,11 @@ def _judged(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
         return []
     began = time.perf_counter()
     truth, ours, plain = [], [], []
+    parts: list[str] = []
     for start in range(len(seen) // 4, len(seen), BLOCK):
         block = seen[start : start + BLOCK]
         past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
+        parts += [str(start) if each.family == CLUSTER else each.family for each in block]
         truth.append(np.log([each.run_s for each in block]))
         ours.append(_ours(past, block))
         plain.append(_plain(past, block))
@@ -118,22 +129,68 @@ def _judged(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     plain_low, plain_high = np.log(np.concatenate(plain, axis=1))
     note = f"peer: plain empirical quantiles; {len(x):,} runs, in order"
     print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
-    return _rows(name, x, (low, high), (plain_low, plain_high), note)
+    return forecast_rows(name, x, (low, high), (plain_low, plain_high), parts, note)
 
 
-def _rows(
-    name: str, x: Floats, ours: tuple[Floats, Floats], plain: tuple[Floats, Floats], note: str
+def forecast_rows(
+    name: str,
+    x: Floats,
+    ours: tuple[Floats, Floats],
+    plain: tuple[Floats, Floats],
+    parts: Sequence[str],
+    note: str,
 ) -> list[Row]:
-    figures = (
-        ("coverage of 80 %", "", _coverage),
-        ("mean width", "ln s", _width),
-        ("interval score", "ln s", interval_score),
-    )
+    """Return a row for coverage, width and interval score, with 95 % intervals in their notes.
+
+    Args:
+        name: Of the runs.
+        x: What was seen, shape (runs,), as of all others.
+        ours: Lower and upper ends.
+        plain: Those of the peer.
+        parts: The part that is drawn as a whole, of each run.
+        note: For each row.
+    """
     rows = []
-    for figure, unit, of in figures:
-        value, peer = of(x, *ours), of(x, *plain)
-        rows.append(Row(f"{name}: {figure}", value, unit, peer, value / peer, note))
+    for figure, unit, of in (
+        ("coverage of 80 %", "", _covered),
+        ("mean width", "ln s", _width),
+        ("interval score", "ln s", interval_scores),
+    ):
+        values, peers = of(x, *ours), of(x, *plain)
+        value, peer = float(values.mean()), float(peers.mean())
+        (low, high), (ratio_low, ratio_high) = drawn_parts(values, peers, parts)
+        intervals = f"95 %: {low:.2f}-{high:.2f}, ratio {ratio_low:.2f}-{ratio_high:.2f}"
+        worse = figure == "interval score" and ratio_low > 1.0
+        verdict = "; significantly worse than the peer" if worse else ""
+        rows.append(
+            Row(
+                f"{name}: {figure}",
+                value,
+                unit,
+                peer,
+                value / peer,
+                f"{intervals}{verdict}; {note}",
+            )
+        )
     return rows
+
+
+def drawn_parts(
+    values: Floats, peers: Floats, parts: Sequence[str]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the 95 % intervals of the mean, and of its ratio to the peer's."""
+    _, of_run = np.unique(parts, return_inverse=True)
+    totals, others, counts = (np.bincount(of_run, weights) for weights in (values, peers, None))
+    drawn = np.random.default_rng(0).integers(0, len(totals), (DRAWS, len(totals)))
+    sums = totals[drawn].sum(axis=1)
+    means = sums / counts[drawn].sum(axis=1)
+    ratios = sums / others[drawn].sum(axis=1)
+    return _ends_of_95(means), _ends_of_95(ratios)
+
+
+def _ends_of_95(values: Floats) -> tuple[float, float]:
+    low, high = np.quantile(values, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
@@ -144,7 +201,7 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     began = time.perf_counter()
     snapshot = snapshot_of(
         [
-            replace(board("a-0001-0001"), target_uid=f"cluster-0001-{n:04}", family="cluster")
+            replace(board("a-0001-0001"), target_uid=f"cluster-0001-{n:04}", family=CLUSTER)
             for n in range(BOARDS)
         ]
     )
@@ -190,7 +247,8 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     plain_low, plain_high = np.log(np.concatenate(plain, axis=1))
     note = f"peer: plain past runs, same schedule; {len(x):,} ends"
     print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
-    return _rows(name, x, (low, high), (plain_low, plain_high), note)
+    parts = np.repeat(np.arange(len(truth)), [len(each) for each in truth]).astype(str).tolist()
+    return forecast_rows(name, x, (low, high), (plain_low, plain_high), parts, note)
 
 
 def _ends(run_s: Floats) -> Floats:
@@ -205,18 +263,18 @@ def _ends(run_s: Floats) -> Floats:
     return ends
 
 
-def interval_score(x: Floats, low: Floats, high: Floats) -> float:
-    """Mean; see the module."""
+def interval_scores(x: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the score of each run; see the module."""
     below, above = np.maximum(low - x, 0.0), np.maximum(x - high, 0.0)
-    return float(np.mean(high - low + (2.0 / ALPHA) * (below + above)))
+    return np.asarray(high - low + (2.0 / ALPHA) * (below + above), dtype=np.float64)
 
 
-def _coverage(x: Floats, low: Floats, high: Floats) -> float:
-    return float(np.mean((low <= x) & (x <= high)))
+def _covered(x: Floats, low: Floats, high: Floats) -> Floats:
+    return ((low <= x) & (x <= high)).astype(np.float64)
 
 
-def _width(x: Floats, low: Floats, high: Floats) -> float:
-    return float(np.mean(high - low))
+def _width(x: Floats, low: Floats, high: Floats) -> Floats:
+    return np.asarray(high - low, dtype=np.float64)
 
 
 def _ours(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
@@ -315,7 +373,7 @@ def _swf(file: str) -> Iterator[PastRunRow]:
                 submit_s=submit_s,
                 end_s=submit_s + max(wait_s, 0.0) + run_s,
                 run_s=run_s,
-                family="cluster",
+                family=CLUSTER,
                 uid="cluster-0001-0001",
                 kind=RunKind(
                     engine="ort",

@@ -1,10 +1,10 @@
-"""Measured runs as what the scheduler would have seen: batches, encoded by the one encoder."""
+"""Measured runs as the scheduler would have seen them: batches, encoded by the one encoder."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,12 +18,15 @@ from edgeyard.scheduler.learning.features import raw
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
-from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
+from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.estimates import PastPairs
 
 Array = NDArray[np.float64]
 
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)
+
+CUT_SHORT = frozenset({"timeout", "out_of_memory"})
+"""Failures of runs that a limit ended: they would have lasted longer than they did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,130 +34,130 @@ class Run:
     """One measured run.
 
     Attributes:
-        system: What is held out as a whole.
-        board: Name of the board; "": the system is one.
+        group: Of systems that are truly equal; held out as a whole.
+        board: Name of the board.
         family: Of the board.
         failure: Category; "" where it led to a result.
-        model_bytes: None: unknown.
-        threads: None: unknown.
-        host_cpu: Load of the host when it began, 0-1; None: unknown.
+        verdict: On the result; "" where there is none.
+        user_time_s: Bound that was stated; None: none.
+        model_bytes: Size of the model's file; None: unknown.
+        cores: That a benchmark may use; None: unknown.
     """
 
-    system: str
+    group: str
+    board: str
     family: str
     model: str
     engine: str
-    variant: str
     nb_inference: int
     run_s: float
     failure: str = ""
+    verdict: str = ""
     user_time_s: float | None = None
     model_bytes: int | None = None
     ram_bytes: int = 1 << 30
-    threads: int | None = None
-    host_cpu: float | None = None
-    board: str = ""
+    cores: int | None = None
 
 
 def sweep_runs(path: Path) -> list[Run]:
-    """The lines of `benchmarks.sweep`.
+    """Return the lines of `benchmarks.sweep`.
 
-    A board's family is what the emulated boards call it: CPUs and threads. The load of its host is
-    the share of its CPUs that the sweep's own busy processes want; other users of the machine
-    come on top, more than its CPUs hold in every line alike. A model's size is that of its file
-    with the weights inside, which the light models make up when they are loaded.
+    Systems are truly equal if they have the same CPUs, threads that really run at a time, and busy
+    neighbours: their memory and threads beyond their CPUs make no difference to run times.
     """
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     return [
         Run(
-            system=line["system"],
+            group=f"{line['cores']} CPUs, {min(int(line['threads']), int(line['cores']))} threads, "
+            f"{line['crowding']} neighbours",
+            board=line["system"],
             family=f"emu{line['cores']}c{line['threads']}t",
             model=f"{line['network']}-{line['batch']}",
             engine="ort",
-            variant="",
             nb_inference=int(line["nb_inference"]),
             run_s=float(line["run_s"]),
             failure=line["category"],
+            verdict=line["verdict"],
             user_time_s=float(line["user_time_s"]),
             model_bytes=4 * int(line["parameters"]),
             ram_bytes=int(line["ram_mib"]) << 20,
-            threads=min(int(line["threads"]), int(line["cores"])),
-            host_cpu=min(1.0, int(line["crowding"]) / int(line["cores"])),
+            cores=int(line["cores"]),
         )
         for line in lines
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def usable(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs to learn from: results that are not invalid, and runs that were cut short."""
+    return [
+        run
+        for run in runs
+        if (run.failure in CUT_SHORT if run.failure else run.verdict != "invalid")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Examples:
     """Rows for training or judging.
 
     Attributes:
         values: Raw columns, shape (rows,) each.
-        history_s: Shape (rows, quantiles): what the plain estimator says; NaN where nothing.
-        failure_rate: Shape (rows,): as the plain estimator says.
+        location: Shape (rows,): middle of the history's law of ln seconds; NaN: nothing is known.
+        scale: Shape (rows,), of the same law.
+        freedom: Shape (rows,): its degrees of freedom.
+        failure_rate: Shape (rows,), by the history.
         log_s: Shape (rows,): ln of the measured run time.
-        failed: Shape (rows,), 0 or 1.
-        systems: Shape (rows,).
-        models: Shape (rows,).
+        censored: Shape (rows,): a limit ended the run, which would have lasted longer.
+        groups: Shape (rows,).
+        workloads: Shape (rows,): model and engine.
     """
 
     values: Mapping[str, Array]
-    history_s: Array
+    location: Array
+    scale: Array
+    freedom: Array
     failure_rate: Array
     log_s: Array
-    failed: Array
-    systems: NDArray[np.str_]
-    models: NDArray[np.str_]
+    censored: NDArray[np.bool_]
+    groups: NDArray[np.str_]
+    workloads: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.log_s)
 
     def only(self, rows: NDArray[np.bool_]) -> Examples:
-        """Some of them."""
-        return Examples(
-            {name: value[rows] for name, value in self.values.items()},
-            self.history_s[rows],
-            self.failure_rate[rows],
-            self.log_s[rows],
-            self.failed[rows],
-            self.systems[rows],
-            self.models[rows],
-        )
+        """Return some of the rows."""
+        kept = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return Examples(values={name: each[rows] for name, each in self.values.items()}, **kept)
+
+
+_ARRAYS = tuple(each.name for each in fields(Examples) if each.name != "values")
 
 
 def joined(parts: Sequence[Examples]) -> Examples:
-    """One after the other."""
+    """Return all rows, part after part."""
+    names = parts[0].values
+    whole = {name: np.concatenate([getattr(each, name) for each in parts]) for name in _ARRAYS}
     return Examples(
-        {name: np.concatenate([each.values[name] for each in parts]) for name in parts[0].values},
-        np.concatenate([each.history_s for each in parts]),
-        np.concatenate([each.failure_rate for each in parts]),
-        np.concatenate([each.log_s for each in parts]),
-        np.concatenate([each.failed for each in parts]),
-        np.concatenate([each.systems for each in parts]),
-        np.concatenate([each.models for each in parts]),
+        values={name: np.concatenate([each.values[name] for each in parts]) for name in names},
+        **whole,
     )
 
 
-def examples(
-    runs: Sequence[Run],
-    past: Sequence[Run],
-    columns: Sequence[str],
-    quantiles: Sequence[float],
-) -> Examples:
-    """Runs as the scheduler would see them, knowing ``past``."""
+def examples(runs: Sequence[Run], past: Sequence[Run], columns: Sequence[str]) -> Examples:
+    """Return runs as the scheduler would see them, knowing ``past``."""
     uids: dict[str, str] = {}
     for run in [*past, *runs]:
-        uids.setdefault(run.board or run.system, f"{run.family}-{len(uids) + 1:04}-0001")
+        uids.setdefault(run.board, f"{run.family}-{len(uids) + 1:04}-0001")
     history = History(
         [
             PastRun(
                 benchmark_id=f"past-{index}",
                 user_id="sweep",
-                target_uid=uids[run.board or run.system],
+                target_uid=uids[run.board],
                 family=run.family,
-                kind=kind_of(_pending(run)),
+                kind=kind_of(pending_of(run)),
                 run_s=run.run_s,
                 failure=run.failure or None,
                 ended_at=BEGAN + timedelta(seconds=index),
@@ -162,63 +165,45 @@ def examples(
             for index, run in enumerate(past)
         ]
     )
-    values: list[Mapping[str, Array]] = []
-    history_s: list[Array] = []
-    rates: list[Array] = []
-    for group in _at_once(runs):
-        boards = {uids[run.board or run.system]: run for run in group}
-        loads = {
-            uid: HostLoad(cpu=run.host_cpu, memory=np.nan)
-            for uid, run in boards.items()
-            if run.host_cpu is not None
-        }
-        batch = build_batch(
-            snapshot_of(
-                [_board(uid, run) for uid, run in boards.items()],
-                hosts={uid: uid for uid in boards},
-            ),
-            [_pending(run) for run in group],
-            BEGAN + timedelta(days=1),
-            0,
-            Knowledge(runs=history, host_loads=loads),
-        )
-        place = {uid: row for row, uid in enumerate(boards)}
-        its = np.array([place[uids[run.board or run.system]] for run in group], dtype=np.intp)
-        values.append(raw(batch, batch.class_of_job, its, columns))
-        history_s.append(
-            np.stack([run_times(batch, batch.class_of_job, its, q) for q in quantiles], axis=1)
-        )
-        rates.append(failure_rates(batch, batch.class_of_job, its))
+    boards = {uids[run.board]: run for run in runs}
+    batch = build_batch(
+        snapshot_of([board_of(uid, run) for uid, run in boards.items()]),
+        [pending_of(run) for run in runs],
+        BEGAN + timedelta(days=1),
+        0,
+        Knowledge(runs=history),
+    )
+    place = {uid: row for row, uid in enumerate(boards)}
+    at = np.array([place[uids[run.board]] for run in runs], dtype=np.intp)
+    pairs = PastPairs(batch, batch.class_of_job, at)
+    location, scale, freedom = pairs.run_time_law()
     return Examples(
-        {name: np.concatenate([each[name] for each in values]) for name in columns},
-        np.concatenate(history_s),
-        np.concatenate(rates),
-        np.log([run.run_s for run in runs]),
-        np.array([bool(run.failure) for run in runs], np.float64),
-        np.array([run.system for run in runs], np.str_),
-        np.array([run.model for run in runs], np.str_),
+        values=raw(batch, batch.class_of_job, at, columns),
+        location=location,
+        scale=scale,
+        freedom=freedom,
+        failure_rate=pairs.failure_rates(),
+        log_s=np.log([run.run_s for run in runs]),
+        censored=np.array([bool(run.failure) for run in runs], np.bool_),
+        groups=np.array([run.group for run in runs], np.str_),
+        workloads=np.array([f"{run.model} {run.engine}" for run in runs], np.str_),
     )
 
 
-def _at_once(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that one snapshot can show: all, where no host's load changes between them."""
-    if all(run.host_cpu is None for run in runs):
-        return [list(runs)]
-    return [[run] for run in runs]
-
-
-def _board(uid: str, run: Run) -> Board:
+def board_of(uid: str, run: Run) -> Board:
+    """Return the board of a run as its host publishes it."""
     return Board(
         target_uid=uid,
         family=run.family,
         ram_bytes=run.ram_bytes,
         storage_bytes=1 << 34,
         engines=(BoardEngine(name=run.engine, supported_types=frozenset({"TYPE1"})),),
-        attributes={} if run.threads is None else {"cpu.threads": run.threads},
+        attributes={} if run.cores is None else {"cpu.cores": run.cores},
     )
 
 
-def _pending(run: Run) -> PendingBenchmark:
+def pending_of(run: Run) -> PendingBenchmark:
+    """Return the benchmark of a run while it waited."""
     return PendingBenchmark(
         benchmark_id="one",
         user_id="sweep",
@@ -230,5 +215,4 @@ def _pending(run: Run) -> PendingBenchmark:
         nb_inference=run.nb_inference,
         user_time_s=run.user_time_s,
         model_bytes=run.model_bytes,
-        variant=run.variant,
     )

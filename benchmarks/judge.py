@@ -1,123 +1,131 @@
-"""How good predictions are, next to what anybody would try first."""
+"""How good predictions are, with intervals: a bootstrap over groups of truly equal systems.
+
+Runs of one group are alike, so groups are drawn with replacement, not runs, the same ones for all
+predictors: differences are paired.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks.examples import Examples
+from benchmarks.predictors import Law
 
 Array = NDArray[np.float64]
-Fold = tuple[Examples, Array, Array, Examples]
-"""Rows that were held out, predicted quantiles, predicted chances, rows that were known."""
+Mask = NDArray[np.bool_]
+
+DRAWS = 2_000
+LEVEL = 0.95
+HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgmentRow:
-    """One line of a table."""
+    """One line of a table.
+
+    Attributes:
+        rows: Runs that were predicted.
+        loss: Mean loss of a run; lower is better.
+        difference: To the loss of the history; below 0 where this one is better.
+        figures: Further figures by their names.
+    """
 
     case: str
-    who: str
+    predictor: str
     rows: int
+    loss: Interval
+    difference: Interval | None
     figures: Mapping[str, float]
 
     def row(self) -> str:
-        """Cells of a Markdown row."""
+        """Return the cells of a Markdown row."""
+        difference = "" if self.difference is None else str(self.difference)
         return " | ".join(
-            [
-                self.case,
-                self.who,
-                str(self.rows),
-                *(f"{each:.3f}" for each in self.figures.values()),
-            ]
+            [self.case, self.predictor, str(self.rows), str(self.loss), difference]
+            + [f"{each:.2f}" for each in self.figures.values()]
         )
 
 
-def pinball_and_mape(
-    case: str, folds: Sequence[Fold], quantiles: Sequence[float]
+def group_means(values: Array, groups: NDArray[np.str_], seed: int = 0) -> Interval:
+    """Return the mean of all values with its interval, groups drawn with replacement."""
+    _, of_row = np.unique(groups, return_inverse=True)
+    totals = np.bincount(of_row, weights=values)
+    counts = np.bincount(of_row).astype(np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(totals), (DRAWS, len(totals)))
+    means = totals[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return Interval(float(values.mean()), float(low), float(high))
+
+
+def judge_run_times(
+    case: str, laws: Mapping[str, Law], log_s: Array, censored: Mask, groups: NDArray[np.str_]
 ) -> list[JudgmentRow]:
-    """Run times: mean pinball loss of ln seconds, MAPE of the median, coverage of the interval.
+    """Judge laws of run times: censored log loss, error of the median, coverage of 80 %.
 
-    All are judged on the same rows: those of which every one has something to say.
+    All are judged on the same runs: those for which every predictor states a law. The two figures
+    are of the runs that led to a result.
     """
-    said: dict[str, list[Array]] = {"learned": [], "history": [], "per model": []}
-    truth: list[Array] = []
-    for tested, predicted, _, known in folds:
-        good = known.failed == 0
-        by_model = {
-            name: np.quantile(known.log_s[good & (known.models == name)], quantiles)
-            for name in np.unique(known.models[good])
-        }
-        plain = np.array([by_model.get(name, [np.nan] * len(quantiles)) for name in tested.models])
-        with np.errstate(invalid="ignore"):
-            history = np.log(tested.history_s)
-        ok = (
-            (tested.failed == 0) & np.isfinite(plain).all(axis=1) & np.isfinite(history).all(axis=1)
-        )
-        truth.append(tested.log_s[ok])
-        for name, value in (("learned", predicted), ("history", history), ("per model", plain)):
-            said[name].append(value[ok])
-    y = np.concatenate(truth)
+    known = np.logical_and.reduce([np.isfinite(each.location) for each in laws.values()])
+    log_s, censored, groups = log_s[known], censored[known], groups[known]
+    laws = {
+        name: Law(each.location[known], each.scale[known], each.freedom[known])
+        for name, each in laws.items()
+    }
+    losses = {name: each.loss(log_s, censored) for name, each in laws.items()}
     found = []
-    for name, parts in said.items():
-        q = np.concatenate(parts)
-        over = y[:, None] - q
-        level = np.array(quantiles)
-        found.append(
-            JudgmentRow(
-                case,
-                name,
-                len(y),
-                {
-                    "pinball": float(np.maximum(level * over, (level - 1) * over).mean()),
-                    "MAPE": float(np.abs(np.expm1(q[:, len(quantiles) // 2] - y)).mean()),
-                    "coverage": float(((y >= q[:, 0]) & (y <= q[:, -1])).mean()),
-                },
-            )
-        )
+    for name, law in laws.items():
+        low, high = law.quantile(0.1)[~censored], law.quantile(0.9)[~censored]
+        results = log_s[~censored]
+        error = np.abs(results - law.location[~censored])
+        figures = {
+            "error factor": float(np.exp(np.median(error))),
+            "in the 80 % interval": float(((low <= results) & (results <= high)).mean()),
+        }
+        found.append(_row(case, name, losses, groups, figures))
     return found
 
 
-def brier_and_auc(case: str, folds: Sequence[Fold]) -> list[JudgmentRow]:
-    """Failures: Brier score and area under the ROC curve."""
-    said: dict[str, list[Array]] = {
-        "learned": [],
-        "history": [],
-        "per model": [],
-        "rate of all": [],
-    }
-    for tested, _, chance, known in folds:
-        rate = float(known.failed.mean())
-        by_model = {
-            name: (known.failed[known.models == name].sum() + rate)
-            / ((known.models == name).sum() + 1)
-            for name in np.unique(known.models)
-        }
-        said["learned"].append(chance)
-        said["history"].append(tested.failure_rate)
-        said["per model"].append(np.array([by_model.get(each, rate) for each in tested.models]))
-        said["rate of all"].append(np.full(len(tested), rate))
-    y = np.concatenate([tested.failed for tested, *_ in folds])
+def judge_failures(
+    case: str, chances: Mapping[str, Array], failed: Mask, groups: NDArray[np.str_]
+) -> list[JudgmentRow]:
+    """Judge probabilities of a failure: Brier score, area under the ROC curve."""
+    losses = {name: (chance - failed) ** 2 for name, chance in chances.items()}
     return [
-        JudgmentRow(
-            case,
-            name,
-            len(y),
-            {
-                "Brier": float(((np.concatenate(parts) - y) ** 2).mean()),
-                "AUC": _area(np.concatenate(parts), y),
-            },
-        )
-        for name, parts in said.items()
+        _row(case, name, losses, groups, {"AUC": area(chance, failed)})
+        for name, chance in chances.items()
     ]
 
 
-def _area(chance: Array, failed: Array) -> float:
-    """Chance that a failed run was given a higher one than a good run; ties count half."""
+def _row(
+    case: str,
+    name: str,
+    losses: Mapping[str, Array],
+    groups: NDArray[np.str_],
+    figures: Mapping[str, float],
+) -> JudgmentRow:
+    loss = losses[name]
+    difference = None if name == HISTORY else group_means(loss - losses[HISTORY], groups)
+    return JudgmentRow(case, name, len(loss), group_means(loss, groups), difference, figures)
+
+
+def area(chance: Array, failed: Mask) -> float:
+    """Return the chance that a failed run was given more than a good one; ties count half."""
     bad = int(failed.sum())
     ranks = rankdata(chance)
-    return float((ranks[failed == 1].sum() - bad * (bad + 1) / 2) / (bad * (len(failed) - bad)))
+    return float((ranks[failed].sum() - bad * (bad + 1) / 2) / (bad * (len(failed) - bad)))

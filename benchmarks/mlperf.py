@@ -1,32 +1,25 @@
-"""``python -m benchmarks.mlperf [--traces FOLDER]``: the same model on latencies of real boards.
+"""Latencies of real boards: the single-stream ones of MLPerf Inference's edge systems.
 
-Reads the single-stream latencies of MLPerf Inference's edge systems (v0.5 to v4.1, MLCommons,
-Apache-2.0) from ``mlperf_inference_latency.csv.gz``, which is not part of Edgeyard. Each row is a
-run: the engine is the framework's family, the board is the system as it was submitted. Whole boards
-are held out: all systems with one chip, whatever their threads, power mode, clock or framework.
-Nothing that was trained here is shipped.
+From ``mlperf_inference_latency.csv.gz`` (v0.5 to v4.1, MLCommons, Apache-2.0), which is not part of
+Edgeyard. Each row is a run: the engine is the framework's family, the board is the system as it was
+submitted. One group is all systems with one chip, whatever their threads, power mode, clock or
+framework.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
+import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.examples import Run, examples
-from benchmarks.judge import Fold, JudgmentRow, pinball_and_mape
-from benchmarks.train import COLUMNS, fit_run_time, inputs_for, seen
-from edgeyard.scheduler.learning.features import normalise
-from edgeyard.scheduler.learning.network import QUANTILES
+from benchmarks.examples import Run
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 FILE = "mlperf_inference_latency.csv.gz"
-FOLDS = 5
 
 _CHIPS = (
     ("xavier", r"carmel|xavier"),
@@ -102,37 +95,18 @@ def read_runs(folder: Path) -> list[Run]:
     chips = {chip: f"c{index}" for index, chip in enumerate(sorted({key[0] for key in latencies}))}
     return [
         Run(
-            system=chip,
+            group=chip,
             board=board,
             family=chips[chip],
             model=model,
             engine=engine,
-            variant="",
             nb_inference=1,
             run_s=float(np.median(found)),
             ram_bytes=shape[chip, board, model, engine, accelerator][1],
-            threads=shape[chip, board, model, engine, accelerator][0],
+            cores=shape[chip, board, model, engine, accelerator][0],
         )
         for (chip, board, model, engine, accelerator), found in sorted(latencies.items())
     ]
-
-
-def judge(runs: Sequence[Run], folds: int = FOLDS, seed: int = 0) -> list[JudgmentRow]:
-    """On boards that were never seen, next to the median of the model and the plain history."""
-    systems = np.random.default_rng(seed).permutation(sorted({run.system for run in runs}))
-    found: list[Fold] = []
-    for fold in range(folds):
-        held = set(systems[fold::folds].tolist())
-        past = [run for run in runs if run.system not in held]
-        mine = [run for run in runs if run.system in held]
-        rows = seen(past, seed)
-        inputs = inputs_for(rows.values)
-        network = fit_run_time(rows, inputs)
-        tested = examples(mine, past, COLUMNS, QUANTILES)
-        x = normalise(tested.values, inputs).astype(np.float64)
-        plain = examples(past, [], COLUMNS, QUANTILES)
-        found.append((tested, network.predict(x), np.zeros(len(tested)), plain))
-    return pinball_and_mape("new boards", found, QUANTILES)
 
 
 def _whole(text: str) -> int | None:
@@ -145,24 +119,3 @@ def _bytes(text: str) -> int:
         return 1 << 30
     count, size, unit = match.groups()
     return int(int(count or 1) * float(size) * {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[unit])
-
-
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=TRACES)
-    wanted = parser.parse_args()
-    if not (wanted.traces / FILE).is_file():
-        print(f"{wanted.traces / FILE} is not there; name its folder with --traces")
-        return 2
-    runs = read_runs(wanted.traces)
-    chips = {run.system for run in runs}
-    models = {run.model for run in runs}
-    print(f"{len(runs)} runs, {len(chips)} boards, {len(models)} models")
-    for each in judge(runs):
-        print(f"| {each.row()} |")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -54,8 +54,8 @@ $ edgeyard boards attributes             # all attributes, with the values that 
 
 In Python, `client.boards()[0]` has `cpu`, `cores`, `os`, `accelerators` and `engines`, each engine
 with `version` and `execution_providers`; `client.board("rpi4b-0001-0001").attributes` has all of
-them by name. What a host does not state is `None`. An inventory may state further attributes, or
-other values for these.
+them by name. What a host does not state is `None`. An inventory may state further attributes:
+[attributes of your own](../how-to/inventory.md#attributes-of-your-own).
 """
 
 

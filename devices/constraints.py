@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import re2
 
+from edgeyard.devices import versions
 from edgeyard.devices.attributes import members
 from edgeyard.devices.model import AttributeValue
 from edgeyard.devices.operators import OPERATORS
@@ -64,6 +65,10 @@ def compare(attribute: AttributeValue | None, operator: str, text: str) -> bool:
     wanted = _parse(text)
     if operator == "regexp":
         return isinstance(attribute, str) and isinstance(wanted, str) and _search(wanted, attribute)
+    if operator in ("version", "semver"):
+        if isinstance(attribute, (bool, float)):
+            return False
+        return versions.meets(str(attribute), text, strict=operator == "semver")
     if operator in ("set_contains", "set_contains_any"):
         if not (isinstance(attribute, str) and isinstance(wanted, str)):
             return False
@@ -91,6 +96,11 @@ def constraint_problem(attribute: str, operator: str, text: str) -> str | None:
         return "an attribute's name consists of letters, digits, '.', '_' and '-'"
     if operator not in OPERATORS:
         return f"operator {operator!r} is none of {', '.join(OPERATORS)}"
+    if operator in ("version", "semver"):
+        try:
+            versions.parse_conditions(text, strict=operator == "semver")
+        except ValueError as error:
+            return f"invalid condition of versions: {error}"
     if operator == "regexp":
         try:
             _compile(text)

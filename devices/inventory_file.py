@@ -2,7 +2,8 @@
 
 The shape is the platform's. ``local``, ``ssh``, ``hooks`` and ``sandbox`` of a board are ours. What
 the platform adds for its hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is accepted
-and not kept. Of an engine's ``devices`` the paths are kept, because a board without them is gone.
+and not kept: only the host's device plugin reads it (`edgeyard.devices.containers`). Of an engine's
+``devices`` the paths are kept, because a board without them is gone.
 """
 
 import re
@@ -26,6 +27,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from edgeyard.devices.attributes import MEANINGS
+from edgeyard.devices.containers import device_mappings
 from edgeyard.devices.model import (
     ENGINE_PATTERN,
     FAMILY_PATTERN,
@@ -132,19 +135,17 @@ class EngineEntry(_Entry):
     volumes: Annotated[_Skipped, Field(description="Volumes of the container.")] = None
     env: Annotated[_Skipped, Field(description="Environment of the container; not kept.")] = None
     auth: Annotated[_Skipped, Field(description="Login at the image's registry; not kept.")] = None
+    user: Annotated[
+        _Skipped,
+        Field(description="User of the container as UID:GID; 10001:10001 by default."),
+    ] = None
 
     def device_files(self) -> List[str]:
         """Return the host's side of `devices`.
 
-        Docker's text (``/dev/a:/dev/b:rw``) and objects with ``host_path`` are understood. Other
-        forms concern the platform alone and are skipped.
+        Forms that `device_mappings` does not know concern the platform alone and are skipped.
         """
-        found = []
-        for device in self.devices if isinstance(self.devices, list) else ():
-            path = device.get("host_path") if isinstance(device, dict) else device
-            if isinstance(path, str) and path.startswith("/"):
-                found.append(path.split(":", 1)[0])
-        return found
+        return [each["host_path"] for each in device_mappings(self.devices)]
 
 
 class MemoryEntry(_Entry):
@@ -226,6 +227,28 @@ class SandboxEntry(_Entry):
     )
 
 
+def _own_attribute(name: str) -> str:
+    first = name.split(".", 1)[0]
+    if name in MEANINGS or first in ("dynamic", "engine", "memory"):
+        raise PydanticCustomError(
+            "attribute", "{message}", {"message": f"{name} is an attribute of Edgeyard's own"}
+        )
+    return name
+
+
+_AttributeName = Annotated[
+    str,
+    _TextPattern(
+        r"[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63}){0,4}",
+        "an attribute is lower-case words of letters, digits and '_', joined by '.'",
+    ),
+    AfterValidator(_own_attribute),
+]
+_AttributeText = Annotated[
+    str, _TextPattern(r"[^\x00-\x1f\x7f]{1,256}", "must be 1 to 256 characters in one line")
+]
+
+
 class BoardEntry(_Entry):
     """One board."""
 
@@ -250,6 +273,11 @@ class BoardEntry(_Entry):
     ssh: Optional[SshEntry] = None
     hooks: List[HookEntry] = []
     sandbox: SandboxEntry = SandboxEntry()
+    attributes: Dict[_AttributeName, Union[bool, int, float, _AttributeText]] = Field(
+        default={},
+        description="Attributes of the lab's own, for constraints, e.g. rack or soc.vendor.",
+        json_schema_extra={"additionalProperties": {"type": ["boolean", "number", "string"]}},
+    )
 
     @field_validator("target_uid")
     @classmethod
@@ -280,6 +308,7 @@ class BoardEntry(_Entry):
             ssh=None if board.ssh is None else SshEntry(**_json_fields(board.ssh)),
             hooks=[HookEntry(**_json_fields(hook)) for hook in board.hooks],
             sandbox=SandboxEntry(**_json_fields(board.sandbox)),
+            attributes=dict(board.attributes),
         )
 
     def board(self) -> Board:
@@ -299,6 +328,7 @@ class BoardEntry(_Entry):
             hooks=tuple(_value(Hook, hook) for hook in self.hooks),
             device_files=tuple(sorted(files)),
             sandbox=_value(Sandbox, self.sandbox),
+            attributes=dict(self.attributes),
         )
 
 

@@ -166,6 +166,7 @@ class Host:
         ready: Whether the cluster may place work there now.
         ready_reason: Why not, in words ("down", "draining", "ineligible"); "" when ready.
         boards: Its boards.
+        rejected: Why what it reports under a board's name is none of its boards, by that name.
     """
 
     host_id: str
@@ -173,3 +174,4 @@ class Host:
     ready: bool
     boards: Tuple[Board, ...]
     ready_reason: str = ""
+    rejected: Tuple[Tuple[str, str], ...] = ()

@@ -10,6 +10,8 @@ OPERATORS = (
     "set_contains",
     "set_contains_any",
     "regexp",
+    "version",
+    "semver",
     "is_set",
     "is_not_set",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
@@ -23,18 +22,20 @@ from edgeyard.plugins.queue_policies.carastan_santos import F1, F2, F3, F4
 from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
 from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.fifo import Fifo
+from edgeyard.plugins.queue_policies.learned_queue import LearnedLookahead, learned_queues
+from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
 from edgeyard.plugins.queue_policies.seeded_random import SeededRandomOrder
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.queue_policies.tetris import TetrisOrder
 from edgeyard.plugins.queue_policies.unicep import Unicep
 from edgeyard.plugins.queue_policies.wfp3 import Wfp3
-from edgeyard.plugins.scorers.assignment import AssignmentScorer
 from edgeyard.plugins.scorers.best_fit import BestFit
+from edgeyard.plugins.scorers.cheapest import Cheapest
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.host_load import HostLoad
-from edgeyard.plugins.scorers.ilp import CompletionIlp, DeadlinesIlp, FairnessIlp
-from edgeyard.plugins.scorers.learned import learned, shipped
+from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, DeadlinesIlp, FairnessIlp
+from edgeyard.plugins.scorers.learned import learned
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
 from edgeyard.plugins.scorers.reliable import Reliable
@@ -52,6 +53,9 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "f4": F4,
         "fair_share": FairShare,
         "fifo": Fifo,
+        "learned_lookahead": LearnedLookahead,
+        **learned_queues(),
+        "lookahead": Lookahead,
         "priority_age": PriorityAge,
         "random": SeededRandomOrder,
         "shortest_first": ShortestFirst,
@@ -74,13 +78,12 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
     Kind.SCORER: {
         "assignment": AssignmentScorer,
         "best_fit": BestFit,
+        "cheapest": Cheapest,
         "fastest": Fastest,
         "host_load": HostLoad,
         "ilp_completion": CompletionIlp,
         "ilp_deadlines": DeadlinesIlp,
         "ilp_fairness": FairnessIlp,
-        "learned_risk": partial(shipped, "learned_risk"),
-        "learned_run_time": partial(shipped, "learned_run_time"),
         "least_loaded": LeastLoaded,
         "locality": Locality,
         "random": SeededRandom,
@@ -104,7 +107,7 @@ def registry(
 
     Args:
         entry_points: Look for those of installed distributions.
-        models: Folder of ONNX models with manifests: each is a scorer.
+        models: Folder of ONNX models with manifests: each is a scorer or a queue policy.
         isolated: See `Registry`.
         remote: See `Registry`.
 
@@ -118,6 +121,8 @@ def registry(
     if models is not None:
         for name, factory in learned(models).items():
             found.add(Kind.SCORER, name, factory, str(models))
+        for name, queue_factory in learned_queues(models).items():
+            found.add(Kind.QUEUE_POLICY, name, queue_factory, str(models))
     if entry_points:
         found.add_entry_points()
     return found

@@ -75,14 +75,14 @@ def board(
 
 def pending(benchmark_id: str = "b-1", **more: object) -> PendingBenchmark:
     """Return a benchmark that an idle rpi4b with ort can run; ``more`` as in `PendingBenchmark`."""
-    asked: dict[str, object] = {
+    values: dict[str, object] = {
         "user_id": "user-1",
         "submit_time": NOW,
         "family": "rpi4b",
         "engine": "ort",
         "benchmark_type": BenchmarkType.TYPE1,
     }
-    return PendingBenchmark(benchmark_id=benchmark_id, **{**asked, **more})  # type: ignore[arg-type]
+    return PendingBenchmark(benchmark_id=benchmark_id, **{**values, **more})  # type: ignore[arg-type]
 
 
 def past_run(
@@ -138,7 +138,7 @@ def snapshot_of(
         unknown: Boards that are not in the inventory.
         offline: Boards that no ready host reports.
         drained: Boards that an operator took out.
-        reasons: By board, why it is not usable, in place of the board's own reason.
+        reasons: By board, why it is not usable, instead of the board's own reason.
         age_s: inf for a cluster that never answered.
         now: What the age is counted from.
     """
@@ -379,7 +379,7 @@ class QueuePolicyContract:
     def test_nobody_is_overtaken_past_the_guard(self) -> None:
         """Who has waited for ``guard_s`` comes before all that are younger.
 
-        So nobody starves: from then on only those are ahead that came before, and no others come.
+        So none starves: from then on only those are ahead that came before, and no others come.
         """
         jobs = sample_pending(50)
         ages = np.round(ages_s(jobs, NOW), -2)

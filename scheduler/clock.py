@@ -51,7 +51,8 @@ def _boottime_s() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return what names the time from one start of this machine to the next; "" for unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -96,26 +97,29 @@ class SteadyClock:
         monotonic_s: Callable[[], float] = _boottime_s,
         *,
         settle_s: float = SETTLE_S,
-        earlier: ClockReading | None = None,
     ) -> None:
-        """Read both clocks.
+        """Read both clocks; the machine's is right as it is now.
 
         Args:
             wall: The machine's clock, aware UTC.
             monotonic_s: A clock in seconds that nobody can set.
             settle_s: How long a clock that was set has to keep its new time to be believed.
-            earlier: What an earlier process read of the same clocks when they agreed; None: the
-                machine's clock is right as it is now.
         """
         self._wall = wall
         self._monotonic_s = monotonic_s
         self._settle_s = settle_s
         self._lock = threading.Lock()
-        self._agreed = earlier or self._read()  # the last reading at which both clocks agreed
+        self._agreed = self._read()  # the last reading at which both clocks agreed
         self._stepped: ClockReading | None = None  # the first reading of the new time
         self._newest = self._agreed.wall
         self._off_s = 0.0
         self._stepped_s = 0.0
+
+    def restore(self, earlier: ClockReading) -> None:
+        """Begin anew from what an earlier process read of the same clocks when they agreed."""
+        with self._lock:
+            self._agreed, self._newest = earlier, earlier.wall
+            self._stepped, self._off_s = None, 0.0
 
     def now(self) -> datetime:
         with self._lock:
@@ -195,24 +199,57 @@ class SharedClock(Clock):
     approach its own machine's clock by `SLEW`.
     """
 
-    def __init__(self, own: SteadyClock, *, correction_s: float | None = None) -> None:
+    def __init__(self, own: SteadyClock, *, boot_id: str = "") -> None:
         """Start with this machine's time.
 
         Args:
             own: This machine's guarded time.
-            correction_s: As an earlier process on this machine knew it; None where none did.
+            boot_id: Names the time from one start of the machine to the next; "" for unknown.
         """
         self._own = own
+        self._boot_id = boot_id
         self._lock = threading.Lock()  # guards all below
-        self._correction_s = correction_s or 0.0
-        self._known = correction_s is not None
+        self._correction_s = 0.0
+        self._known = False
+        self._restored = (-1, -math.inf)
+        self._steps = 0
         self._leads = False
         self._slewed_at_s = 0.0
         self._stepped_s = 0.0
         self._pending_step_s = 0.0
         self._far_since_s: float | None = None
         self._held: tuple[datetime, float] | None = None  # certain time, until when by monotonic
-        self._certain = own.certain() + timedelta(seconds=self._correction_s)
+        self._certain = own.certain()
+
+    def restore(self, record: str) -> None:
+        """Continue from what an earlier process knew, unless a newer record has been restored.
+
+        Args:
+            record: From `record`; one of another machine, or from before this one was started
+                again, changes nothing, nor does a damaged one.
+        """
+        found = _read_record(record, self._boot_id)
+        with self._lock:
+            if found is None or found.age_key <= self._restored:
+                return
+            self._restored, self._steps = found.age_key, found.steps
+            self._own.restore(found.reading)
+            self._correction_s, self._known = found.correction_s, True
+            self._certain = self._own.certain() + timedelta(seconds=self._correction_s)
+
+    def record(self, step_s: float = 0.0) -> str:
+        with self._lock:
+            self._look()
+            reading = self._own.agreed()
+            return json.dumps(
+                {
+                    "boot_id": self._boot_id,
+                    "wall": reading.wall.isoformat(),
+                    "monotonic_s": reading.monotonic_s,
+                    "correction_s": self._correction_s + step_s,
+                    "steps": self._steps + bool(step_s),
+                }
+            )
 
     def now(self) -> datetime:
         with self._lock:
@@ -244,6 +281,7 @@ class SharedClock(Clock):
         with self._lock:
             self._look()
             self._correction_s += step_s
+            self._steps += 1
             self._pending_step_s, self._held = self._pending_step_s - step_s, None
 
     def follow(self, leaders: datetime) -> None:
@@ -342,56 +380,67 @@ class SharedClock(Clock):
         return ClockState(now, certain, off_s, own.stepped_s)
 
 
-class ClockFile:
-    """Passes the time from one process to the next, so that a step between the two is noticed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What one process leaves for the next: see `SharedClock.record`.
 
-    The monotonic clock begins anew with the machine: what was written before it started again is
-    not used.
+    Attributes:
+        reading: The last one at which the machine's clocks agreed.
+        correction_s: By how much the shared time is ahead of the machine's.
+        steps: How many steps of the machine's clock the shared time has taken since it started.
     """
 
-    def __init__(self, path: Path, boot_id: Callable[[], str] = _boot_id) -> None:
-        """Describe the file; `read` reads it.
+    reading: ClockReading
+    correction_s: float
+    steps: int
 
-        Args:
-            path: Of the file.
-            boot_id: Names the time from one start of the machine to the next; "" for unknown.
-        """
-        self._path = path
-        self._boot_id = boot_id()
+    @property
+    def age_key(self) -> tuple[int, float]:
+        """Orders records of one machine, the newest last."""
+        return self.steps, self.reading.monotonic_s
 
-    def read(self) -> tuple[ClockReading, float] | None:
-        """Return what was written since the machine started; None if there is nothing.
 
-        Returns:
-            The reading, and by how many seconds the shared time was ahead of the machine's.
-        """
-        try:
-            written = json.loads(self._path.read_text())
-            if not self._boot_id or written["boot_id"] != self._boot_id:
-                return None
-            wall = datetime.fromisoformat(written["wall"])
-            reading = ClockReading(wall, float(written["monotonic_s"]))
-            return (reading, float(written["correction_s"])) if wall.tzinfo else None
-        except (OSError, ValueError, TypeError, KeyError):
+def _read_record(text: str, boot_id: str) -> _Record | None:
+    """Return a record of this machine since it started; None if it is none."""
+    try:
+        written = json.loads(text)
+        if not boot_id or written["boot_id"] != boot_id:
             return None
+        wall = datetime.fromisoformat(written["wall"])
+        reading = ClockReading(wall, float(written["monotonic_s"]))
+        found = _Record(
+            reading=reading,
+            correction_s=float(written["correction_s"]),
+            steps=int(written["steps"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+    return found if wall.tzinfo else None
 
-    def write(self, own: SteadyClock, correction_s: float = 0.0) -> None:
+
+class ClockFile:
+    """Passes the time from one process to the next, so that a step between the two is noticed."""
+
+    def __init__(self, path: Path) -> None:
+        """Describe the file; `read` reads it."""
+        self._path = path
+
+    def read(self) -> str:
+        """Return what was written; "" if there is nothing."""
+        try:
+            return self._path.read_text()
+        except (OSError, ValueError):
+            return ""
+
+    def write(self, record: str) -> None:
         """Replace the file; log an error of the disk instead of raising it.
 
         Args:
-            own: The machine's guarded time.
-            correction_s: By how much the shared time is ahead of it.
+            record: From `SharedClock.record`.
         """
-        found = own.agreed()
-        written = {
-            "boot_id": self._boot_id,
-            "wall": found.wall.isoformat(),
-            "monotonic_s": found.monotonic_s,
-            "correction_s": correction_s,
-        }
         try:
             with open_atomically(self._path) as file:
-                file.write(json.dumps(written).encode())
+                file.write(record.encode())
         except OSError as error:
             logger.warning(
                 "the time could not be kept", extra={"event": "clock.unkept", "reason": str(error)}
@@ -415,7 +464,7 @@ class _Begun:
 class Stopwatches(Generic[_K]):
     """Measures durations by the monotonic clock. For one thread.
 
-    What began before it was first asked for has lasted as long as the time that has surely come
+    What began before it was first asked for has lasted as long as the time that has certainly come
     says; from then on a clock that is set, and believed, makes it neither longer nor shorter. What
     is still to begin follows the time of day until it has.
     """

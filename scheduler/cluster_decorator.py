@@ -21,8 +21,8 @@ class ClusterDecorator(Cluster, Generic[_Inner]):
     def check(self, hcl: str) -> None:
         self._inner.check(hcl)
 
-    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
-        self._inner.dispatch(job_id, hcl, secrets)
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> str | None:
+        return self._inner.dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
         self._inner.stop(job_id)

@@ -72,6 +72,7 @@ plugin "raw_exec" {{
 plugin_dir = "{plugins}"
 plugin "{plugin}" {{
   config {{
+    docker_socket  = "{docker_socket}"
     boards_file    = "{folder}/boards.json"
     state_dir      = "{folder}/state"
     probe_interval = "1s"
@@ -79,6 +80,19 @@ plugin "{plugin}" {{
   }}
 }}
 """
+
+_DOCKER = """
+plugin "docker" {{
+  config {{
+    endpoint = "unix://{socket}"
+    gc {{
+      image = false
+    }}
+  }}
+}}
+"""
+
+DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 @dataclass(slots=True)
@@ -180,12 +194,18 @@ def make_server(
 
 
 def make_client(
-    folder: Path, nomad: str, server: Agent, plugins: Path, interface: str = "lo"
+    folder: Path,
+    nomad: str,
+    server: Agent,
+    plugins: Path,
+    interface: str = "lo",
+    docker_socket: Path = DOCKER_SOCKET,
 ) -> Agent:
     """Write down the configuration of a client with the plugin; nothing is started.
 
     Args:
         plugins: Nomad's ``plugin_dir``.
+        docker_socket: Of the engine that the driver ``docker`` uses.
     """
     role = _CLIENT.format(
         server=server.rpc,
@@ -194,7 +214,9 @@ def make_client(
         plugins=plugins,
         plugin=PLUGIN,
         folder=folder,
+        docker_socket=docker_socket,
     )
+    role += _DOCKER.format(socket=docker_socket)
     if server.tls is not None:
         role += server.tls.block("client")
     return _agent(folder, nomad, folder.name, role, server.tls)

@@ -20,7 +20,14 @@ from pathlib import Path
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import StartFailed
-from edgeyard.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
+from edgeyard.testbed.agent import (
+    DOCKER_SOCKET,
+    PLUGIN,
+    Agent,
+    command_lines,
+    make_client,
+    make_server,
+)
 from edgeyard.testbed.tls import FOLDER, Certificates
 
 NAMESPACE = "edgeyard"
@@ -148,6 +155,7 @@ def make(
     interface: str = "lo",
     heartbeat_s: float = 2.0,
     tls: bool = False,
+    docker_socket: Path = DOCKER_SOCKET,
 ) -> LoopbackNomad:
     """Write down one server and a client for each of ``boards``; nothing is started.
 
@@ -156,6 +164,7 @@ def make(
         plugin: Executable to take for the device plugin; None: the installed one.
         heartbeat_s: Clients that are not heard for twice as long are down.
         tls: Mutual TLS, with certificates of a CA that is made here.
+        docker_socket: Of the engine that the driver ``docker`` uses.
     """
     folder = folder.resolve()  # tasks are known again by their working directory
     plugins = folder / "plugins"
@@ -165,7 +174,9 @@ def make(
     server = make_server(folder / "server", nomad, heartbeat_s, certificates)
     clients = []
     for number, mapping in enumerate(boards):
-        client = make_client(folder / f"client-{number}", nomad, server, plugins, interface)
+        client = make_client(
+            folder / f"client-{number}", nomad, server, plugins, interface, docker_socket
+        )
         (client.folder / BOARDS_FILE).write_text(json.dumps(mapping))
         clients.append(client)
     return LoopbackNomad(
@@ -182,6 +193,7 @@ def up(
     interface: str = "lo",
     heartbeat_s: float = 2.0,
     tls: bool = False,
+    docker_socket: Path = DOCKER_SOCKET,
 ) -> LoopbackNomad:
     """`make` and `start`; nothing is left running where that fails."""
     testbed = make(
@@ -192,6 +204,7 @@ def up(
         interface=interface,
         heartbeat_s=heartbeat_s,
         tls=tls,
+        docker_socket=docker_socket,
     )
     try:
         testbed.start()

@@ -22,6 +22,7 @@ from tests.databases import (  # noqa: F401  # fixtures
     sqlite_url,
     store,
 )
+from tests.docker_lab import docker_lab, docker_registry  # noqa: F401  # fixtures
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
 from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
@@ -57,6 +58,7 @@ _NEEDED = (
     "bubblewrap",
     "prometheus",
     "s3",
+    "docker",
 )
 
 

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli import (
     checkup,
     exporting,
     inferring,
+    learning,
     nouns,
     policies,
     pruning,
@@ -85,6 +86,7 @@ _MODULES = (
     simulating,
     ste,
     scenarios,
+    learning,
 )
 for _module in _MODULES:
     _module.add_to(app)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.sizes import parse_size
@@ -29,6 +31,20 @@ def one_or_list(values: Sequence[str], *, commas: bool = True) -> object:
     if not kept:
         return None
     return kept[0] if len(kept) == 1 else kept
+
+
+def single(value: str | None, flag: str) -> str | None:
+    """Return a value where a matrix is not accepted.
+
+    Raises:
+        InvalidInput: It is a list.
+    """
+    if value is not None and "," in value:
+        count = len(value.split(","))
+        raise InvalidInput.at(
+            flag, f"{value!r} names {count}, but no matrix is possible here", "one of them"
+        )
+    return value
 
 
 def inputs(values: Sequence[str]) -> dict[str, object]:
@@ -91,6 +107,26 @@ def _constraint(value: str) -> Mapping[str, object]:
         "operator": operator,
         "value": rest.removeprefix(operator).strip(),
     }
+
+
+def refuse_unwritable(path: Path, flag: str) -> None:
+    """Refuse a file that could not be written, before anything runs.
+
+    Raises:
+        InvalidInput: It is a folder, its folder or that of its link's target is missing, or the
+            user may not write there.
+    """
+    if path.is_dir():
+        raise InvalidInput.at(flag, f"{path} is a folder", f"a file, e.g. {path / 'result'}")
+    try:
+        target = path.absolute().resolve()
+    except RuntimeError:  # Python before 3.13
+        raise InvalidInput.at(flag, f"{path} is a link to itself", "a file") from None
+    if not target.parent.is_dir():
+        reason = f"there is no folder {target.parent if path.is_symlink() else path.parent}"
+        raise InvalidInput.at(flag, reason, "a folder that exists")
+    if not os.access(path if path.exists() else target.parent, os.W_OK):
+        raise InvalidInput.at(flag, f"{path} cannot be written", "a file that you may write")
 
 
 def moment(value: str | None, flag: str) -> str | None:

@@ -70,6 +70,14 @@ def _start(row: Row) -> str:
     return f"{at:%H:%M:%S}" if at.date() == datetime.now(at.tzinfo).date() else f"{at:%m-%d %H:%M}"
 
 
+def _planned(row: Row) -> str:
+    """Return the board that is planned, and why."""
+    planned = row.get("planned")
+    if not isinstance(planned, dict):
+        return ""
+    return f"{plain(planned.get('target_uid'))} ({plain(planned.get('reason'))})"
+
+
 def _place(row: Row) -> str:
     """Return the position in the queue from 1; "-" for what no board of the lab can run."""
     position = row.get("position")
@@ -79,8 +87,14 @@ def _place(row: Row) -> str:
 LIST_COLUMNS = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
     Column(title="STATUS", of=field("status"), whole=True),
-    Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, whole=True),
-    Column(title="BOARD", of=_board),
+    Column(
+        title="AGE",
+        of=lambda row: age(row.get("submit_time")),
+        right=True,
+        whole=True,
+        from_width=100,
+    ),
+    Column(title="BOARD", of=_board, whole=True, yields=1),
     Column(title="NAME", of=field("name"), always=False, from_width=100),
     Column(title="MODEL", of=field("description.model"), shorten=True),
     Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
@@ -95,6 +109,7 @@ _QUEUE_COLUMNS = (
         whole=True,
     ),
     Column(title="STARTS", of=_start, whole=True),
+    Column(title="PLANNED ON", of=_planned, whole=True, always=False, from_width=120),
     Column(title="PRIO", of=field("priority"), right=True, whole=True),
     Column(title="MODEL", of=field("model"), shorten=True, always=False, from_width=100),
     Column(title="USER", of=field("user_id"), from_width=100),
@@ -129,7 +144,7 @@ def list_benchmarks(
         str | None, typer.Option(metavar="TIME", help="Submitted before this time.")
     ] = None,
     campaign: Annotated[
-        str | None, typer.Option("--campaign", metavar="ID", help="Campaign.")
+        str | None, typer.Option("--campaign", metavar="ID", help="Campaign: its id or name.")
     ] = None,
     user: Annotated[
         str | None, typer.Option("--user", help="Owner; only operators see those of others.")
@@ -151,15 +166,33 @@ def list_benchmarks(
         "schedule_id": schedule,
         "submitted_from": asking.past(since, "--since"),
         "submitted_before": asking.past(until, "--until"),
-        "campaign_id": campaign,
+        "campaign": None if campaign is None else session.client.campaign_id(campaign),
         "user_id": user,
     }
     found = session.client.list(page_size=min(limit, 100), **filters)
     rows = [one.as_json() for one in itertools.islice(found, limit + 1)]
+    if not rows:
+        _refuse_unknown(session, filters)
     emit(session.output, rows[:limit], LIST_COLUMNS, "no benchmarks")
     if len(rows) > limit:
         total = session.client.count(**filters)
         session.report(f"{limit} of {total} benchmarks; --limit {total} shows all")
+
+
+def _refuse_unknown(session: Session, filters: Filters) -> None:
+    """Ask for the campaign and the schedule of an empty list, which may not exist.
+
+    Raises:
+        NotFoundError: One does not exist.
+    """
+    from edgeyard.benchmark_api.sdk.http import part
+
+    for kind, named in (
+        ("campaigns", filters["campaign"]),
+        ("schedules", filters["schedule_id"]),
+    ):
+        if named is not None:
+            session.client.api.get(f"/v1/{kind}/{part(named)}")
 
 
 def show(session: Session, benchmark_id: Id) -> None:

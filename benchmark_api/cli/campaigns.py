@@ -19,7 +19,6 @@ from edgeyard.benchmark_api.cli.output import (
     field,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.watching import campaign_id
 from edgeyard.benchmark_api.schemas.answers import as_json
 
 CampaignId = Annotated[
@@ -59,7 +58,7 @@ def show(session: Session, campaign: CampaignId) -> None:
     """Show a campaign's members."""
     from edgeyard.benchmark_api.sdk.http import part
 
-    answer = session.client.api.get(f"/v1/campaigns/{part(campaign_id(session, campaign))}")
+    answer = session.client.api.get(f"/v1/campaigns/{part(session.client.campaign_id(campaign))}")
     members = answer.get("benchmarks") if isinstance(answer, dict) else None
     rows = members if isinstance(members, list) else []
     if session.output is Output.JSON:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -72,6 +71,19 @@ def check(
         list[str] | None,
         typer.Option("--parameter", metavar="NAME=VALUE", help="Parameter of the engine."),
     ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=SPEC", help="Random data, e.g. ids=1x128:0..30522:int."
+        ),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="File, URL or name (TYPE2); the rows of several follow one another."),
+    ] = None,
+    version_tag: Annotated[
+        str | None, typer.Option(help="Version of the engine, or its beginning, e.g. 1.20.")
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcome as JUnit XML.")
     ] = None,
@@ -92,13 +104,17 @@ def check(
     files.check()
     flags: dict[str, object] = {
         "model": model,
-        "runtime": runtime,
+        "runtime": asking.single(runtime, "--runtime"),
         "benchmark_type": benchmark_type,
-        "target": target,
+        "target": asking.single(target, "--target"),
         "target_uid": target_uid,
         "nb_inference": nb_inference,
         "precision": precision,
         "parameters": asking.parameters(parameters or ()),
+        "input": asking.inputs(inputs or ()),
+        "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
+        "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
+        "version_tag": version_tag,
     }
     changes = {name: value for name, value in flags.items() if value not in (None, {})}
     if job is not None:
@@ -204,16 +220,7 @@ class _Files:
             InvalidInput: Naming the flag.
         """
         for flag, path in self._flags():
-            if path.is_dir():
-                raise InvalidInput.at(flag, f"{path} is a folder", "a file")
-            if not path.absolute().parent.is_dir():
-                raise InvalidInput.at(
-                    flag, f"there is no folder {path.parent}", "a folder that exists"
-                )
-            if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-                raise InvalidInput.at(
-                    flag, f"{path} cannot be written", "a file that you may write"
-                )
+            asking.refuse_unwritable(path, flag)
         if self.junit is not None and self.junit == self.markdown:
             raise InvalidInput.at("--markdown", "is the same file as --junit", "another file")
 

@@ -382,6 +382,14 @@ def _boards(client: Client) -> Iterator[Finding]:
     inventory = client.api.get("/v1/inventory")
     expected = inventory.get("boards") if isinstance(inventory, Mapping) else None
     count = len(expected) if isinstance(expected, list) else 0
+    problem = plain(inventory.get("problem")) if isinstance(inventory, Mapping) else ""
+    if problem:
+        yield Finding(
+            check="inventory file",
+            state="problem",
+            found=f"the changed inventory is not in use: {problem}",
+            fix="correct the file; the server reads it again by itself",
+        )
     yield Finding(
         check="inventory",
         state="ok" if count else "problem",

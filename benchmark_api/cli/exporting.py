@@ -129,6 +129,7 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("target_uid", text),
                 ("waiting", text),
                 ("score", number),
+                ("propensity", number),
                 ("scores", pa.map_(text, number)),
             ]
         ),
@@ -229,6 +230,7 @@ def _decisions(
 ) -> Iterator[Row]:
     import numpy as np
 
+    from edgeyard.scheduler.decide.propensity import propensity
     from edgeyard.scheduler.decide.record import policy_of, result_of
 
     for head in cycles_within(store, since, until, "Reading cycles", shadows=True):
@@ -240,7 +242,8 @@ def _decisions(
         row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
         placed = {each.benchmark_id: each.target_uid for each in result.placements}
         for rank, benchmark_id in enumerate(result.order):
-            row = int(decided.batch.class_of_job[decided.row_of_id[benchmark_id]])
+            job = decided.row_of_id[benchmark_id]
+            row = int(decided.batch.class_of_job[job])
             uid = placed.get(benchmark_id)
             pair = None if uid is None else decided.scores.pairs.at(row, row_of_uid[uid])
             yield {
@@ -255,6 +258,7 @@ def _decisions(
                 "target_uid": uid,
                 "waiting": None if uid else result.waiting[benchmark_id].reason.value,
                 "score": None if pair is None else float(decided.scores.combined[pair]),
+                "propensity": propensity(decided, job),
                 "scores": []
                 if pair is None
                 else [

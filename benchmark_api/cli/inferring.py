@@ -10,6 +10,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
+    THROUGHPUT_COLUMNS,
     Column,
     Row,
     console,
@@ -17,13 +18,20 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     marked,
+    note,
     plain,
+    reasons_of,
     show,
     table,
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.watching import CancelOnTimeout, Timeout, cancel_all
+from edgeyard.benchmark_api.cli.watching import (
+    CancelOnTimeout,
+    Timeout,
+    cancel_all,
+    wait_limit_s,
+)
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 
@@ -44,7 +52,7 @@ def infer(
             "-i",
             metavar="FILE",
             help="An .npz with an array for each input, or NAME=FILE.npy for each; "
-            "SET/NAME gives several sets.",
+            "SET/NAME, or SET=FILE.npz, gives several sets.",
         ),
     ],
     target: Annotated[str | None, typer.Option(help="Family, e.g. rpi4b.")] = None,
@@ -75,6 +83,7 @@ def infer(
         int | None, typer.Option("--priority", help="Priority from 1 to 10, the highest.")
     ] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Tag to find it by.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the benchmark.")] = None,
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
@@ -92,8 +101,10 @@ def infer(
         raise InvalidInput.at("--out", f"{out} is a folder", f"a file, e.g. {out / 'outputs.npz'}")
     if out.exists() and not force:
         raise InvalidInput.at("--out", f"{out} exists", "another file, or --force")
-    if not out.absolute().parent.is_dir():
-        raise InvalidInput.at("--out", f"there is no folder {out.parent}", "a folder that is there")
+    asking.refuse_unwritable(out, "--out")
+    timeout_s = wait_limit_s(timeout, cancel_on_timeout)
+    target = asking.single(target, "--target")
+    runtime = asking.single(runtime, "--runtime") or ""
     fields: dict[str, Any] = {
         "target_uid": target_uid,
         "nb_inference": nb_inference,
@@ -101,6 +112,7 @@ def infer(
         "user_time": user_time,
         "user_priority": user_priority,
         "tags": tags,
+        "name": name,
     }
     run = _Run(session, cancel_on_timeout)
     found = run.outputs_of(
@@ -111,7 +123,7 @@ def infer(
             runtime=runtime,
             batch_size=batch_size,
             compare_local=compare_local,
-            timeout=asking.seconds(timeout, "--timeout"),
+            timeout=timeout_s,
             on_submit=run.submitted,
             **{name: value for name, value in fields.items() if value is not None},
         )
@@ -131,7 +143,7 @@ def infer(
     else:
         width = console().width
         lines = [line for row in rows for line in _lines(row)]
-        show(set_table(rows), "", table(lines, _OUTPUTS, width))
+        show(set_table(rows), *set_notes(rows), "", table(lines, _OUTPUTS, width))
     session.report(f"wrote {out}; all of the result: edgeyard results {found.benchmark_id}")
 
 
@@ -143,8 +155,10 @@ class _Run:
         self._benchmark_id: str | None = None
 
     def submitted(self, benchmark: Benchmark) -> None:
-        """Remember the benchmark."""
+        """Remember the benchmark, and report the warnings of its submission."""
         self._benchmark_id = benchmark.benchmark_id
+        for warning in benchmark.warnings:
+            self._session.report(f"warning: {warning}")
 
     def outputs_of(self, infer: Callable[[], Inference]) -> Inference:
         """Return the outputs, or exit with the status of what happened instead.
@@ -267,6 +281,7 @@ _MEASURED = (
     "p50_low_ms",
     "p50_high_ms",
     "p90_ms",
+    "p99_ms",
     "mean_ms",
     "first_inference_ms",
     "runs_per_s",
@@ -286,6 +301,7 @@ def _csv_lines(benchmark_id: str, row: Mapping[str, Any]) -> list[dict[str, Any]
             "set": line["set"],
             "inputs": _feeds(row),
             **measured,
+            "reasons": row["reasons"],
             **{key: value for key, value in line.items() if key != "set"},
             "shape": _shape(line.get("shape")),
         }
@@ -296,6 +312,15 @@ def _csv_lines(benchmark_id: str, row: Mapping[str, Any]) -> list[dict[str, Any]
 def set_table(rows: Sequence[Row]) -> RenderableType:
     """Return a table of what was measured with each set of inputs."""
     return table(rows, _SETS, console().width)
+
+
+def set_notes(rows: Sequence[Row]) -> list[RenderableType]:
+    """Return why the numbers of sets can't be trusted, where that is so."""
+    return [
+        note(f"set {plain(row['name'])} is {plain(row['verdict'])}", reasons)
+        for row in rows
+        if (reasons := reasons_of(row))
+    ]
 
 
 def _shape(value: object) -> str:
@@ -346,15 +371,7 @@ _SETS = (
         right=True,
         whole=True,
     ),
-    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
-    Column(
-        title="ROWS/s",
-        of=marked("rows_per_s"),
-        right=True,
-        whole=True,
-        from_width=120,
-        always=False,
-    ),
+    *THROUGHPUT_COLUMNS,
     Column(title="VERDICT", of=lambda row: plain(row.get("verdict"))),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -191,6 +192,49 @@ def boards_check(session: Session) -> None:
         raise typer.Exit(_NOT_AS_EXPECTED)
 
 
+def boards_add(
+    session: Session,
+    target_uid: BoardId,
+    ram: Annotated[str, typer.Option(help="Memory that a benchmark may use, e.g. '4 GiB'.")],
+    storage: Annotated[str, typer.Option(help="Storage that a benchmark may use, e.g. '32 GiB'.")],
+    engine: Annotated[
+        list[str], typer.Option(help="NAME=TYPES, e.g. ort=TYPE1,TYPE2; may be repeated.")
+    ],
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of your own; may be repeated.")
+    ] = None,
+) -> None:
+    """Add a board to the inventory, also of a new family, while the server runs."""
+    entry: dict[str, object] = {
+        "target_uid": target_uid,
+        "memory": {"ram": ram, "storage": storage},
+        "engines": {
+            name: {"supported_types": [each.strip() for each in types.split(",")]}
+            for name, types in (_pair(each, "--engine", "NAME=TYPES") for each in engine)
+        },
+    }
+    if attribute:
+        entry["attributes"] = dict(_pair(each, "--attribute", "NAME=VALUE") for each in attribute)
+    board = _record(session.client.api.post("/v1/inventory/boards", entry))
+    emit(session.output, [{**board, "state": "added"}], _BOARD_COLUMNS, "")
+
+
+def _pair(text: str, flag: str, form: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise typer.BadParameter(f"{text!r} is not {form}", param_hint=flag)
+    return name, value
+
+
+def boards_remove(session: Session, target_uid: BoardId) -> None:
+    """Remove a board from the inventory while the server runs.
+
+    A benchmark that runs on it continues to its end; nothing new is placed there.
+    """
+    session.client.api.request("DELETE", f"/v1/inventory/boards/{target_uid}")
+    session.report(f"{target_uid} is no longer in the inventory")
+
+
 def boards_drain(
     session: Session,
     target_uid: BoardId,
@@ -223,12 +267,22 @@ _FILE_COLUMNS = (
 )
 
 
-def files_list(session: Session) -> None:
-    """List your uploaded files.
+def files_list(
+    session: Session,
+    name: Annotated[str | None, typer.Option(help="Only files of this name.")] = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, help="Maximum number of files.")
+    ] = 20,
+) -> None:
+    """List your uploaded files, newest first.
 
     The table has one row for each content, with all its names and the id of its newest file.
     """
-    rows = list(session.client.api.pages("/v1/files"))
+    which = {"limit": min(limit + 1, 100), "name": name}
+    found = session.client.api.pages("/v1/files", which)
+    rows = list(itertools.islice(found, limit + 1))
+    more = len(rows) > limit
+    rows = rows[:limit]
     if session.output is Output.TABLE:
         contents: dict[object, dict[str, object]] = {}
         for row in rows:
@@ -238,6 +292,10 @@ def files_list(session: Session) -> None:
                 known["name"] = ", ".join([*names, plain(row.get("name"))])
         rows = list(contents.values())
     emit(session.output, rows, _FILE_COLUMNS, "no files")
+    if more:
+        counted = session.client.api.get("/v1/files", {"limit": 1, "name": name, "total": True})
+        total = plain(_record(counted).get("total"))
+        session.report(f"{limit} of {total} files; --limit {total} shows all")
 
 
 def files_upload(
@@ -290,7 +348,12 @@ def files_download(
 def files_delete(
     session: Session,
     file_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE_ID...]", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE_ID...]",
+            help="Ids, or names that one content alone has.",
+            show_default=False,
+        ),
     ] = None,
     benchmark: Annotated[
         list[str] | None,
@@ -313,8 +376,9 @@ def files_delete(
         session.client.api.request("DELETE", _path("benchmarks", benchmark_id, "/files"))
         session.report(f"the files of {benchmark_id} are deleted")
     for file_id in file_ids or ():
-        session.client.api.request("DELETE", _path("files", file_id))
-        session.report(f"{file_id} is deleted")
+        deleted = session.client.delete_file(file_id)
+        for each in deleted:
+            session.report(f"{each} is deleted{'' if each == file_id else f' ({file_id})'}")
 
 
 _UPLOAD_COLUMNS = (
@@ -728,6 +792,8 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "show": boards_show,
             "attributes": boards_attributes,
             "check": boards_check,
+            "add": boards_add,
+            "remove": boards_remove,
             "drain": boards_drain,
             "resume": boards_resume,
             "lease": reservations.lease,

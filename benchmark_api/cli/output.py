@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from edgeyard.benchmark_api.cli.program import Output
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.devices.sizes import size_text
+from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -89,8 +90,11 @@ class Column:
 def console() -> Console:
     """Return the console of stdout.
 
-    A pipe or file has room for everything: nothing is cut, folded or left out there, unless
-    ``COLUMNS`` sets a width.
+    A pipe or file has room for everything: nothing is cut, folded or left out there, whatever
+    ``COLUMNS`` a shell exports. ``EDGEYARD_COLUMNS`` sets a width for terminals and pipes.
+
+    Raises:
+        InvalidInput: ``EDGEYARD_COLUMNS`` is no width.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -104,15 +108,25 @@ def console() -> Console:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else printable(text), style, control)
 
-    unlimited = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
     return SafeConsole(
         file=sys.stdout,
-        width=UNLIMITED_COLUMNS if unlimited else None,
+        width=_width(),
         highlight=False,
         markup=False,
         emoji=False,
         soft_wrap=False,
     )
+
+
+def _width() -> int | None:
+    """Return the width of tables; None: that of the terminal."""
+    given = os.environ.get("EDGEYARD_COLUMNS", "")
+    if given:
+        if not (given.isascii() and given.isdecimal() and 0 < int(given) <= UNLIMITED_COLUMNS):
+            accepted = f"a number of columns from 1 to {UNLIMITED_COLUMNS}, or not set"
+            raise InvalidInput.at("EDGEYARD_COLUMNS", f"is {given!r}", accepted)
+        return int(given)
+    return None if sys.stdout.isatty() else UNLIMITED_COLUMNS
 
 
 def show(*parts: RenderableType) -> None:
@@ -182,8 +196,15 @@ def json_text(value: object, indent: int | None = None) -> str:
     )
 
 
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n")
+"""What makes spreadsheets run a text of somebody else's, e.g. a name or a tag."""
+
+
 def emit_csv(rows: Sequence[Row]) -> None:
-    """Print CSV (RFC 4180, lines end with LF): nested values get dotted names or JSON."""
+    """Print CSV (RFC 4180, lines end with LF): nested values get dotted names or JSON.
+
+    Texts that a spreadsheet would take for a formula get an apostrophe in front.
+    """
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     if not names:
@@ -215,13 +236,13 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for position in kept:
         column = shown[position]
-        longest = max([len(column.title), *(len(line[position]) for line in cells)])
+        column_width = max([len(column.title), *(len(line[position]) for line in cells)])
         justify: Literal["right", "left"] = "right" if column.right else "left"
         grid.add_column(
             Text(column.title),
             justify=justify,
             no_wrap=column.whole or column.shorten,
-            min_width=longest if column.whole or column.shorten else None,
+            min_width=column_width if column.whole or column.shorten else None,
             overflow="fold",
         )
     for row, line in zip(rows, cells, strict=True):
@@ -236,9 +257,9 @@ def _fitting(
     while True:
         yielding = [n for n in kept if columns[n].yields]
         names = [n for n in kept if columns[n].shorten]
-        longest = max((len(line[n]) for line in cells for n in names), default=0)
+        max_width = max((len(line[n]) for line in cells for n in names), default=0)
         room = _room([columns[n] for n in kept], [[line[n] for line in cells] for n in kept], width)
-        if not yielding or room >= min(longest, MIN_NAME_WIDTH):
+        if not yielding or room >= min(max_width, MIN_NAME_WIDTH):
             return kept
         kept = [n for n in kept if n != max(yielding, key=lambda each: columns[each].yields)]
 
@@ -341,6 +362,20 @@ def marked(name: str) -> Callable[[Row], str]:
     return of
 
 
+THROUGHPUT_COLUMNS = (
+    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
+    Column(
+        title="ROWS/s",
+        of=marked("rows_per_s"),
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
+    ),
+)
+"""Calls of the engine a second, and rows; the latter are left out where no model has rows."""
+
+
 def ratio_text(row: Row) -> str:
     """Return the ratio with its interval."""
     ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")
@@ -413,7 +448,14 @@ def _flat(row: Row, prefix: str = "") -> dict[str, str]:
         elif isinstance(value, Mapping | list | tuple):
             scalars = all(not isinstance(item, Mapping | list | tuple) for item in value)
             joined = "; ".join(str(item) for item in value) if scalars else json.dumps(value)
-            flat[f"{prefix}{key}"] = "" if not value else joined
+            flat[f"{prefix}{key}"] = "" if not value else _no_formula(joined)
+        elif isinstance(value, str):
+            flat[f"{prefix}{key}"] = _no_formula(value)
         else:
             flat[f"{prefix}{key}"] = "" if value is None else str(value)
-    return flat
+    return {_no_formula(name): value for name, value in flat.items()}
+
+
+def _no_formula(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # the module csv leaves CR unquoted
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

@@ -59,6 +59,7 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
         "retry of": plain(raw.get("retry_of")),
         "user": plain(benchmark.user_id),
         **forecast_facts(raw.get("forecast")),
+        **planned_facts(raw.get("planned")),
     }
     yield Text()
     yield facts_table({name: value for name, value in facts.items() if value})
@@ -106,6 +107,19 @@ def forecast_facts(forecast: object) -> dict[str, str]:
         basis = "past runs" if forecast.get("grounded") else "its time limit: no such run yet"
         facts["forecast"] = f"made {age_s:.0f} s ago from {basis}"
         facts["80 % intervals"] = _coverage(forecast.get("coverage"))
+    return facts
+
+
+def planned_facts(planned: object) -> dict[str, str]:
+    """Return the planned board and start with the reason as facts; empty without a plan."""
+    if not isinstance(planned, Mapping):
+        return {}
+    at = when(planned.get("start"))
+    start = "" if at is None else f" at {at.astimezone():%Y-%m-%d %H:%M:%S}"
+    facts = {
+        "planned": f"{plain(planned.get('target_uid'))}{start}: {plain(planned.get('reason'))}"
+    }
+    facts["because"] = plain(planned.get("sentence"))
     return facts
 
 
@@ -159,11 +173,14 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
         place += f" ({explanation.never_ahead} ahead of it cannot run on any board of the lab)"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
-    forecast = forecast_facts(as_json(explanation).get("forecast"))
-    if forecast:
-        yield facts_table(forecast)
+    raw = as_json(explanation)
+    facts = {**forecast_facts(raw.get("forecast")), **planned_facts(raw.get("planned"))}
+    if facts:
+        yield facts_table(facts)
     yield Text()
     units = {each.scorer: each.unit for each in explanation.scorers}
+    if explanation.placement is not None and explanation.placement.binding_reason:
+        yield Text(printable(explanation.placement.binding_reason))
     if explanation.choice:
         yield Text(printable(explanation.choice))
         yield Text()
@@ -192,6 +209,7 @@ _SCORER_COLUMNS = (
     Column(title="WEIGHT", of=lambda row: _decimal(row.get("weight")), right=True, whole=True),
     Column(title="REWARD", of=lambda row: _decimal(row.get("reward")), right=True, whole=True),
     Column(title="ABSENT", of=field("absent"), always=False),
+    Column(title="FALLBACK", of=field("fallback"), always=False),
 )
 
 
@@ -373,9 +391,9 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     yield Text(sentence + printable(why), style=style)
     points = answer.get("priority_parts")
     yield _priority(answer.get("priority"), points if isinstance(points, Mapping) else {})
-    forecast = forecast_facts(answer.get("forecast"))
-    if forecast:
-        yield facts_table(forecast)
+    facts = {**forecast_facts(answer.get("forecast")), **planned_facts(answer.get("planned"))}
+    if facts:
+        yield facts_table(facts)
     boards = answer.get("boards")
     if isinstance(boards, list):
         related = [row for row in boards if row.get("reason") != OTHER_FAMILY] or boards

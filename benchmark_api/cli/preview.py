@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from edgeyard.benchmark_api.cli.exits import Exit
-from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show
+from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show, size
 from edgeyard.benchmark_api.cli.pictures import preview_picture
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.printing import printable
@@ -25,22 +25,43 @@ def preview(
     session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
 ) -> None:
     """Show what would happen; exit with 2 if a benchmark is infeasible."""
-    _show(session, session.client.preview(description, upload=upload))
+    found = session.client.preview(description, upload=upload, hash_file=_hash_file(session))
+    _show(session, found)
 
 
-def preview_clone(session: Session, origin: str, changes: Mapping[str, object]) -> None:
+def preview_clone(
+    session: Session,
+    origin: str,
+    changes: Mapping[str, object],
+    upload: Callable[[Path], UploadedFile],
+) -> None:
     """Show what would happen to a clone; exit with 2 if it is infeasible."""
-    _show(session, [session.client.preview_clone(origin, changes)])
+    client, hash_file = session.client, _hash_file(session)
+    _show(session, [client.preview_clone(origin, changes, upload=upload, hash_file=hash_file)])
+
+
+def _hash_file(session: Session) -> Callable[[Path], str]:
+    def hash_file(path: Path) -> str:
+        from edgeyard.benchmark_api.cli.uploading import hash_with_progress
+
+        return hash_with_progress(session, path)
+
+    return hash_file
 
 
 def _show(session: Session, found: Sequence[DryRun]) -> None:
     answers = [as_json(one) for one in found]
     for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
         session.report(f"warning: {warning}")
+    kept = {file.name: file.size_bytes for one in found for file in one.not_uploaded}
+    if kept:
+        files = [f"{plain(name)} ({size(size_bytes)})" for name, size_bytes in kept.items()]
+        session.report(f"not uploaded, only checked here: {', '.join(files)}")
     if session.output is Output.JSON:
         emit_json(answers[0] if len(answers) == 1 else list(answers))
     elif session.output is Output.CSV:
-        emit_csv([row for answer in answers for row in _boards(answer)])
+        many = len(answers) > 1
+        emit_csv([row for one in answers for row in _boards(one, of_matrix=many)])
     else:
         if len(answers) == 1 and answers[0].get("hcl"):
             show(Text("The job as it would be dispatched:\n", style="bold"))
@@ -58,6 +79,11 @@ def _warnings(answer: Mapping[str, object]) -> list[object]:
     return warnings if isinstance(warnings, list) else []
 
 
-def _boards(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
-    boards = answer.get("boards")
-    return boards if isinstance(boards, list) else []
+def _boards(answer: Mapping[str, object], *, of_matrix: bool) -> list[Mapping[str, object]]:
+    """Return a row for each board; of a matrix with the values that vary in it."""
+    boards, description = answer.get("boards"), answer.get("description")
+    rows = boards if isinstance(boards, list) else []
+    if not of_matrix or not isinstance(description, Mapping):
+        return rows
+    values = {name: description.get(name) for name in ("model", "target", "runtime")}
+    return [{**values, **row} for row in rows]

@@ -53,6 +53,13 @@ take `--json`):
 | `--profile NAME` | use the server and token of this profile |
 | `--url URL` | URL of the server |
 | `--token TOKEN` | token; `EDGEYARD_TOKEN` or a profile hides it from other users of the machine |
+
+Tables are as wide as the terminal. Into a pipe or a file they are as wide as their content,
+whatever `COLUMNS` the shell exports; `EDGEYARD_COLUMNS` sets a width for both.
+
+With `-o csv` a text that begins with `=`, `+`, `-`, `@`, a tab or the end of a line gets an
+apostrophe in front, because spreadsheets would run it as a formula, and names and tags may be other
+users'. Numbers never get one, and `-o json` has all values as they are.
 """
 
 

@@ -106,6 +106,7 @@ def _hcl(
         files=tuple(_files(description, sums)),
         target_uid=description.target_uid,
         start_at=description.start_time,
+        benchmark_id=body.benchmark_id or "",
     )
     job = build_job(request, settings)
     text = render_job(job)

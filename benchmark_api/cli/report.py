@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from edgeyard import __version__
+from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.output import (
     Row,
     accuracy,
@@ -56,7 +57,8 @@ def write_report(path: Path, rows: Sequence[Row], title: str) -> None:
         *_remarks(rows),
         "</html>\n",
     ]
-    path.write_text("\n".join(page), encoding="utf-8")
+    with open_atomically(path) as file:
+        file.write("\n".join(page).encode())
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
+    THROUGHPUT_COLUMNS,
     Column,
     Row,
     accuracy,
@@ -98,6 +100,9 @@ def results(
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
+    for flag, path in (("--plot", plot), ("--html", html)):
+        if path is not None:
+            asking.refuse_unwritable(path, flag)
     if history is not None:
         from edgeyard.benchmark_api.cli.history import show_history
 
@@ -266,15 +271,7 @@ _MEASURED = (
         whole=True,
         always=False,
     ),
-    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
-    Column(
-        title="ROWS/s",
-        of=marked("rows_per_s"),
-        right=True,
-        whole=True,
-        from_width=120,
-        always=False,
-    ),
+    *THROUGHPUT_COLUMNS,
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(
         title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
@@ -307,8 +304,6 @@ def _csv_rows(found: Results) -> list[Row]:
     rows: list[Row] = []
     for position, each in enumerate(map(as_json, found.answer.inference)):
         of_set = {name: value for name, value in each.items() if name in row}
-        if position:
-            of_set |= _of_report(found, each["name"])
         shared = {k: v for k, v in row.items() if not position or k not in _OF_FIRST_SET}
         inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
         workload = {**row["workload"], "inputs": inputs}
@@ -316,26 +311,11 @@ def _csv_rows(found: Results) -> list[Row]:
     return rows or [row]
 
 
-def _of_report(found: Results, name: str) -> Row:
-    """Return the p99 and the reasons of a set of inputs, as far as the board's report has them."""
-    sets = found.report.get("inference")
-    for each in sets if isinstance(sets, list) else ():
-        if isinstance(each, dict) and each.get("name") == name:
-            latency, verdict = each.get("inference_latency"), each.get("verdict")
-            return {
-                "p99_ms": latency.get("p99") if isinstance(latency, dict) else None,
-                "reasons": verdict.get("reasons") if isinstance(verdict, dict) else None,
-            }
-    return {}
-
-
 _OF_FIRST_SET = (
     "p50_degrees",
     "p50_repeat_low_ms",
     "p50_repeat_high_ms",
     "between_runs",
-    "p99_ms",
-    "reasons",
 )
 """Fields of a summary that hold for the first set of inputs only."""
 
@@ -371,14 +351,11 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     if facts:
         parts.append(facts_table(facts))
     if found.answer.inference:
-        from edgeyard.benchmark_api.cli.inferring import set_table
+        from edgeyard.benchmark_api.cli.inferring import set_notes, set_table
 
         rows = [as_json(each) for each in found.answer.inference]
         parts += [Text("\nSets of inputs", style="bold"), set_table(rows)]
-        for each in found.answer.inference[1:]:
-            reasons = reasons_of(_of_report(found, each.name))
-            if reasons:
-                parts.append(note(f"set {each.name} is {plain(each.verdict)}", reasons))
+        parts += set_notes(rows[1:])
     if found.answer.layers is not None:
         from edgeyard.benchmark_api.cli.layers import layer_tables
 

@@ -36,7 +36,7 @@ from edgeyard.scheduler.sim.importers.detect import TraceFormat, detect_format
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.schemas import answers as shapes
-    from edgeyard.scheduler.sim.importers.machines import Imported, Selection
+    from edgeyard.scheduler.sim.importers.machines import ImportedScenario, Selection
     from edgeyard.scheduler.sim.scenario import NodeGroup, Scenario
 
 Reference = Annotated[
@@ -347,13 +347,13 @@ def _imported(
     nodes: Path | None,
     node: list[str],
     advanced: Callable[[float], None],
-) -> Imported:
-    from edgeyard.scheduler.sim.importers.machines import Imported, read_nodes
+) -> ImportedScenario:
+    from edgeyard.scheduler.sim.importers.machines import ImportedScenario, read_nodes
 
     if chosen is TraceFormat.SCENARIO:
         from edgeyard.scheduler.sim.scenario import load_scenario
 
-        return Imported(scenario=load_scenario(file))
+        return ImportedScenario(scenario=load_scenario(file))
     if chosen is TraceFormat.EDGEYARD:
         from edgeyard.scheduler.sim.importers.history import import_history
 

@@ -83,12 +83,16 @@ def run(
         typer.Argument(
             metavar="SCENARIO",
             help="A TOML or JSON file, a scenario of the ScenarioDB, or the name of one that "
-            "Edgeyard has: board_loss, burst, diurnal, new_family, overload, steady.",
+            "Edgeyard has: board_loss, burst, cheap_hours, diurnal, faster_boards, new_family, "
+            "overload, quiet_hosts, steady.",
         ),
     ],
     policy: Policies = None,
     seed: Seeds = None,
     depth: DepthOption = Depth.DECISIONS,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Simulate N runs at a time.")
+    ] = 1,
     out: Out = None,
     store: StoreRuns = None,
     db: LocalDb = None,
@@ -100,14 +104,15 @@ def run(
     policies meet the same arrivals, run times and faults, so that they are compared pairwise.
     """
     found = scenario_named(scenario, db)
-    storing = Storing(db, f"sim run {scenario}"[:200])
+    store_options = StoreOptions(db, f"sim run {scenario}"[:200])
     simulate_and_show(
         found,
         policy or ["default"],
         seed or [],
         depth=depth,
+        jobs=jobs,
         out=out,
-        storing=storing if (is_named(db) if store is None else store) else None,
+        store_options=store_options if (is_named(db) if store is None else store) else None,
         as_json=as_json,
     )
 
@@ -168,11 +173,11 @@ def from_history(
     scenario = _with_enough_time(imported.scenario)
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)
-    storing = (
-        Storing(db, "sim from-history") if (is_named(db) if store is None else store) else None
+    store_options = (
+        StoreOptions(db, "sim from-history") if (is_named(db) if store is None else store) else None
     )
     simulate_and_show(
-        scenario, policy or ["default"], [], out=out, storing=storing, as_json=as_json
+        scenario, policy or ["default"], [], out=out, store_options=store_options, as_json=as_json
     )
     if save is not None:
         write_output(save, "--save", scenario_to_toml(scenario))
@@ -190,7 +195,7 @@ def _with_enough_time(scenario: Scenario) -> Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Storing:
+class StoreOptions:
     """Where runs are stored.
 
     Attributes:
@@ -208,8 +213,9 @@ def simulate_and_show(
     seeds: Sequence[int],
     *,
     depth: Depth = Depth.DECISIONS,
+    jobs: int = 1,
     out: Path | None,
-    storing: Storing | None = None,
+    store_options: StoreOptions | None = None,
     as_json: bool,
 ) -> None:
     """Simulate a scenario under each policy with each seed, and show a comparison."""
@@ -220,14 +226,20 @@ def simulate_and_show(
     for what, given in (("--policy", references), ("--seed", seeds)):
         if len(set(given)) < len(given):
             raise InvalidInput.at(what, "the same value is given twice")
+    if jobs > 1 and depth is Depth.SERVICE:
+        reason = "the whole service is simulated in one process"
+        raise InvalidInput.at("--jobs", reason, "--depth decisions, or 1")
     if out is not None and out.exists() and not out.is_dir():
         raise InvalidInput.at("--out", f"{out} is no folder")
-    if storing is not None:
-        with opened_db(storing.db):
+    if store_options is not None:
+        with opened_db(store_options.db):
             pass  # what is wrong with it is reported before the simulation
     with known_plugins(Settings.load(None)) as known, sim_reports.progress() as advanced:
         policies = [swept_policy(each, known) for each in references]
-        runs = simulate_all(scenario, references, seeds, known, advanced, depth)
+        if jobs > 1:
+            runs = simulate_in_processes(scenario, policies, seeds, jobs, advanced)
+        else:
+            runs = simulate_all(scenario, references, seeds, known, advanced, depth)
         advanced("measuring", 0.0)
         report = make_report(
             runs,
@@ -236,8 +248,8 @@ def simulate_and_show(
         )
     written = [] if out is None else _write(runs, out)
     stored: list[str] = []
-    if storing is not None:
-        stored = _store(storing, scenario, policies, runs, written, depth)
+    if store_options is not None:
+        stored = _store(store_options, scenario, policies, runs, written, depth)
     if as_json:
         files = [str(path) for path in written]
         emit_json({**report_json(report), "files": files, "stored": stored})
@@ -293,6 +305,44 @@ def simulate_all(
     return runs
 
 
+def simulate_in_processes(
+    scenario: Scenario,
+    policies: Sequence[SweptPolicy],
+    seeds: Sequence[int],
+    jobs: int,
+    advanced: Callable[[str, float], None] = lambda stage, share: None,
+) -> list[SimulatedRun]:
+    """Return what `simulate_all` does, from several processes; decisions alone.
+
+    Raises:
+        EdgeyardError: As there: of the first run that is an error.
+    """
+    from edgeyard.benchmark_api.cli.sim_processes import Failure, run_on_cores
+    from edgeyard.scheduler.sim.runs import load_run
+    from edgeyard.scheduler.sim.sweep import Cell, sweep_cells
+
+    cells = sweep_cells([scenario], policies, list(seeds) or [scenario.seed])
+    cells.sort(key=lambda each: [one.name for one in policies].index(each.policy.name))
+    failures: dict[str, Failure] = {}
+    count = 0
+
+    def done(cell: Cell, failure: Failure | None, wall_s: float) -> None:
+        nonlocal count
+        count += 1
+        if failure is not None:
+            failures[cell.key] = failure
+        advanced(f"{count} of {len(cells)} runs", count / len(cells))
+
+    with tempfile.TemporaryDirectory(prefix="edgeyard-runs-") as folder:
+        run_on_cores(cells, Path(folder), jobs, done)
+        for cell in cells:
+            failure = failures.get(cell.key)
+            if failure is not None:
+                with _in_scenario(scenario.name):
+                    raise failure.error or ConfigError([failure.reason])
+        return [load_run(Path(folder) / cell.file_name) for cell in cells]
+
+
 @contextmanager
 def _in_scenario(name: str) -> Iterator[None]:
     """Put the scenario before the keys that errors name."""
@@ -310,7 +360,7 @@ def _in_scenario(name: str) -> Iterator[None]:
 
 
 def _store(
-    storing: Storing,
+    store_options: StoreOptions,
     scenario: Scenario,
     policies: Sequence[SweptPolicy],
     runs: Sequence[SimulatedRun],
@@ -328,7 +378,7 @@ def _store(
     found = [
         (run_id, scenario, run, file) for run_id, run, file in zip(ids, runs, files, strict=True)
     ]
-    store_runs(storing.db, found, storing.source)
+    store_runs(store_options.db, found, store_options.source)
     return ids
 
 
@@ -338,9 +388,10 @@ def swept_policy(reference: str, known: Registry) -> SweptPolicy:
     Raises:
         InvalidInput: There is none, or it is wrong.
     """
+    from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.framework.policy import read_policy
     from edgeyard.scheduler.sim.policies import is_text, policy_named
-    from edgeyard.scheduler.sim.sweep import SweptPolicy
+    from edgeyard.scheduler.sim.sweep import SweptPolicy, digest_of_files
 
     policy = policy_named(reference, known)
     try:
@@ -348,7 +399,8 @@ def swept_policy(reference: str, known: Registry) -> SweptPolicy:
         known.resolve(policy)
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
-    return SweptPolicy(name=policy.name, text=text)
+    files = digest_of_files(policy, Settings.load(None).models_dir)
+    return SweptPolicy(name=policy.name, text=text, files=files)
 
 
 def _write(runs: Sequence[SimulatedRun], folder: Path) -> list[Path]:

@@ -30,6 +30,9 @@ MAX_GANTT_BOARDS = 60
 MAX_VECTORS = 3000
 """More bars than this are drawn as pixels, also in SVG."""
 _STYLES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKER_GAP = 0.15
+"""Between two markers of a curve, as a share of the plot's diagonal."""
 _INK = "#010203"
 """Drawn in the colour of the page's text where the SVG is part of a page."""
 _FORMATS = ("png", "svg")
@@ -223,15 +226,26 @@ def _figure(plot: Plot, form: str, *, title: bool, salt: str = "") -> Iterator[A
 
 
 def _styles(runs: Sequence[PlottedRun]) -> list[dict[str, Any]]:
-    """Return a colour and a line style for each label; also without colour they differ."""
+    """Return a colour and a line style for each label; also without colour they differ.
+
+    Of several labels each has markers, at places of its own: a curve that another one hides is seen
+    by its markers.
+    """
     labels = list(dict.fromkeys(run.label for run in runs))
-    style_of = {
+    style_of: dict[str, dict[str, Any]] = {
         label: {
             "color": COLOURS[number % len(COLOURS)],
             "ls": _STYLES[(number + number // len(COLOURS)) % len(_STYLES)],
         }
         for number, label in enumerate(labels)
     }
+    if len(labels) > 1:
+        for number, label in enumerate(labels):
+            style_of[label] |= {
+                "marker": _MARKERS[(number + number // len(COLOURS)) % len(_MARKERS)],
+                "markersize": 4,
+                "markevery": (_MARKER_GAP * number / len(labels), _MARKER_GAP),
+            }
     return [style_of[run.label] for run in runs]
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +19,7 @@ from edgeyard.benchmark_api.cli.output_files import write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED, swept_policy
+from edgeyard.benchmark_api.cli.sim_processes import Done, Failure, run_on_cores, simulate
 from edgeyard.benchmark_api.cli.sim_reports import (
     AsJson,
     Baseline,
@@ -35,7 +32,7 @@ from edgeyard.benchmark_api.cli.sim_reports import (
 )
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.scenario_db import is_named, scenario_named
-from edgeyard.errors import ConfigError, EdgeyardError, InvalidInput
+from edgeyard.errors import EdgeyardError, InvalidInput
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.ports.batches import BatchTask
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
 MAX_CELLS = 100_000
 NOMAD_JOBS = 20
 """Jobs at a time on Nomad, unless ``--jobs`` states another number."""
-_PARENT_CHECK_S = 1.0
 _NOMAD_CHECK_S = 1.0
 _RESULT = "run.npz"
 
@@ -63,14 +59,6 @@ class Place(StrEnum):
 
     LOCAL = "local"
     NOMAD = "nomad"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A cell that could not be run, and why."""
-
-    cell: Cell
-    reason: str
 
 
 def sweep(
@@ -189,7 +177,7 @@ def sweep(
                 )
                 _on_nomad(missing, out, config, options, done)
             else:
-                _on_cores(missing, out, jobs, done)
+                run_on_cores(missing, out, jobs, done)
         except KeyboardInterrupt:
             echo("interrupted; the same command goes on with the runs that are missing", err=True)
             raise typer.Exit(130) from None
@@ -273,102 +261,6 @@ def parse_loads(text: str) -> list[float]:
             )
         found[value] = None
     return list(found)
-
-
-Done = Callable[["Cell", "Failure | None", float], None]
-
-
-def _on_cores(cells: Sequence[Cell], folder: Path, jobs: int | None, done: Done) -> None:
-    """Run cells in processes of this machine; the last one returns after all are done."""
-    if not cells:
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
-
-    from edgeyard.scheduler.sim.sweep import cell_to_text
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(jobs or cores or 1, len(cells))
-    pool = ProcessPoolExecutor(
-        max_workers=workers,
-        mp_context=get_context("spawn"),
-        initializer=_begin_worker,
-        initargs=(os.getpid(),),
-    )
-    waiting = list(reversed(cells))
-    running: dict[Future[float], Cell] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < 2 * workers:
-                cell = waiting.pop()
-                task = (cell_to_text(cell), str(folder))
-                running[pool.submit(_run_cell, task)] = cell
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                cell = running.pop(future)
-                try:
-                    done(cell, None, future.result())
-                except BrokenProcessPool:
-                    raise
-                except EdgeyardError as error:
-                    done(cell, Failure(cell, str(error)), 0.0)
-                except Exception as error:  # of a policy or a plugin: named, and the others go on
-                    done(cell, Failure(cell, f"{type(error).__name__}: {error}"), 0.0)
-    except BrokenProcessPool as error:
-        raise ConfigError(
-            [
-                "a process of the sweep was killed, maybe for lack of memory; run the same command "
-                "again, with fewer --jobs: it goes on with the runs that are missing"
-            ]
-        ) from error
-    finally:
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            if running:
-                process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin_worker(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end when it does, however that happens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_CHECK_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="parent").start()
-
-
-def _run_cell(task: tuple[str, str]) -> float:
-    """Run one cell in a worker and write its file; return its wall time in seconds."""
-    from edgeyard.scheduler.sim.runs import save_run
-    from edgeyard.scheduler.sim.sweep import as_of_policy, cell_from_text
-
-    text, folder = task
-    cell = cell_from_text(text)
-    began = time.monotonic()
-    save_run(as_of_policy(simulate(cell), cell), Path(folder) / cell.file_name)
-    return time.monotonic() - began
-
-
-def simulate(cell: Cell) -> SimulatedRun:
-    """Simulate a cell in this process."""
-    from edgeyard.benchmark_api.bootstrap import known_plugins
-    from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.scheduler.framework.policy import parse_policy
-    from edgeyard.scheduler.sim.lab.world import simulate_lab
-    from edgeyard.scheduler.sim.policies import policy_named
-    from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
-
-    simulated = simulate_lab if cell.scenario.world == "boards" else simulate_nodes
-    with known_plugins(Settings.load(None)) as known:
-        policy = (
-            parse_policy(cell.policy.text, source=cell.policy.name)
-            if cell.policy.text
-            else policy_named(cell.policy.name, known)
-        )
-        return simulated(cell.scenario, policy, known.resolve(policy), seed=cell.seed)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeyard.scheduler.framework.protocols import QueuePolicy
+    from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.sim.metrics import Schedule
     from edgeyard.scheduler.sim.traces.swf import Log
 
@@ -56,15 +57,24 @@ def replay(
         Path, typer.Argument(metavar="LOG", help="In the Standard Workload Format, plain or .gz.")
     ],
     queue: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="fcfs|sjf|f1|f2|f3|f4|wfp3|unicep|POLICY",
-            help="Order of the queue; POLICY: a queue policy of Edgeyard or of a plugin.",
+            help="Order of the queue; POLICY: a queue policy of Edgeyard or of a plugin, or the "
+            "manifest of a model (.toml). Default: fcfs.",
         ),
-    ] = "fcfs",
+    ] = None,
     backfill: Annotated[
-        Backfill, typer.Option(help="Which jobs may start before the first of the queue.")
-    ] = Backfill.NONE,
+        Backfill | None,
+        typer.Option(help="Which jobs may start before the first of the queue. Default: none."),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Take the queue policy with its options and the backfilling of this policy.",
+        ),
+    ] = None,
     commit: Annotated[
         bool,
         typer.Option(
@@ -110,7 +120,15 @@ def replay(
     from edgeyard.scheduler.sim.runs import save_run
     from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf
 
-    policy = _policy(queue, registry().queue_policy)
+    if policy is None:
+        queue, backfill = queue or "fcfs", backfill or Backfill.NONE
+        ordering = _policy(queue, registry().queue_policy)
+        label = f"{queue}{'' if backfill is Backfill.NONE else f'+{backfill.value}'}"
+    else:
+        for flag, given in (("--queue", queue), ("--backfill", backfill)):
+            if given is not None:
+                raise InvalidInput.at(flag, "is part of the policy of --policy", "one of the two")
+        label, ordering, backfill = _of_policy(policy, registry())
     if starts is not None and not starts.absolute().parent.is_dir():
         raise InvalidInput.at("--starts", f"there is no folder {starts.absolute().parent}")
     for flag, path in (("--starts", starts), ("--out", out)):
@@ -132,7 +150,7 @@ def replay(
         advanced("compiling" if COMPILED else "replaying", 0.0)
         found = replayed(
             part,
-            policy,
+            ordering,
             processors=processors,
             backfilling=Backfilling(backfill.value),
             commit=commit,
@@ -141,13 +159,12 @@ def replay(
     schedule = found.schedule
     if out is not None:
         part_name = "" if len(part) == len(whole) else f" ({len(part)} jobs from {skip})"
-        how = "" if backfill is Backfill.NONE else f"+{backfill.value}"
         save_run(
             simulated_run(
                 part,
                 found,
                 scenario=f"{log.name}{part_name}",
-                policy=f"{queue}{how}{'+commit' if commit else ''}",
+                policy=f"{label}{'+commit' if commit else ''}",
                 processors=processors,
                 wall_s=time.monotonic() - began,
             ),
@@ -173,10 +190,28 @@ def replay(
 
 def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:
     try:
+        if name.endswith(".toml"):
+            from edgeyard.plugins.queue_policies.learned_queue import load_learned_queue
+
+            return load_learned_queue(Path(name))
         return make(_ALIASES.get(name, name))
     except ConfigError as error:
         aliases = " (also: fcfs, sjf, edf)" if name not in _ALIASES else ""
         raise InvalidInput.at("--queue", f"{'; '.join(error.problems)}{aliases}") from error
+
+
+def _of_policy(reference: str, known: Registry) -> tuple[str, QueuePolicy, Backfill]:
+    """Return name, queue policy and backfilling of a policy; what can't act on a log is refused."""
+    from edgeyard.scheduler.sim.policies import policy_named
+    from edgeyard.scheduler.sim.simulated_nodes import refuse_settings
+
+    chosen = policy_named(reference, known)
+    refuse_settings(chosen, log=True)
+    try:
+        plugins = known.resolve(chosen)
+    except ConfigError as error:
+        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+    return chosen.name, plugins.queue_policy, Backfill(chosen.backfill.value)
 
 
 def _show(log: Log, schedule: Schedule, processors: int) -> None:
@@ -204,12 +239,12 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
     if len(log) <= _BOUNDED_JOBS:
         share, run_s = schedule.procs / processors, schedule.run_s
         weights = 1.0 / np.maximum(run_s, SLOWDOWN_THRESHOLD_S)
-        least = lower_bound(schedule.submit, run_s, share)
+        bound = lower_bound(schedule.submit, run_s, share)
         slowdown = max(lower_bound(schedule.submit, run_s, share, weights).mean_turnaround_s, 1.0)
         show(
             f"no schedule of these jobs reaches a mean turnaround below "
-            f"{_number(least.mean_turnaround_s)} s, a mean bounded slowdown below "
-            f"{slowdown:.2f} or a makespan below {_duration(least.makespan_s)}"
+            f"{_number(bound.mean_turnaround_s)} s, a mean bounded slowdown below "
+            f"{slowdown:.2f} or a makespan below {_duration(bound.makespan_s)}"
         )
 
 

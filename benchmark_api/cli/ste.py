@@ -48,7 +48,7 @@ RunsDir = Annotated[
 ]
 ControllerUrl = Annotated[
     str,
-    typer.Option(metavar="URL", help="A controller service, in place of runs of this machine."),
+    typer.Option(metavar="URL", help="Use this controller service instead of running here."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -228,7 +228,9 @@ def run(
             pass  # what is wrong with it is reported before the simulation
     try:
         with (
-            _driver_of(found, runs, record["policy_ref"], models, twin, scheduler) as driver,
+            _driver_of(
+                found, runs, record["policy_ref"], models, twin, scheduler, trains=bool(train)
+            ) as driver,
             progress() as bar,
         ):
             record["policy"] = driver.policy
@@ -366,6 +368,26 @@ def serve(
         ),
     ] = None,
     runs_dir: RunsDir = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="The twin shows the lab: Nomad and Prometheus of the settings of `edgeyard up` "
+            "(nomad_address, nomad_token, inventory, twin_prometheus and others).",
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --live: settings in TOML; see also EDGEYARD_*."),
+    ] = None,
+    store: Annotated[
+        bool | None,
+        typer.Option(
+            "--store/--no-store",
+            help="The controller stores episodes in the ScenarioDB, for sim list and sim report. "
+            "Default: where --db or EDGEYARD_SCENARIO_DB names a database.",
+        ),
+    ] = None,
     db: Db = None,
 ) -> None:
     """Serve one of the test environment's services by itself.
@@ -387,11 +409,23 @@ def serve(
     from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
+    if live and service is not Service.TWIN:
+        raise InvalidInput.at("--live", f"is not for {service.value}", "ste serve twin --live")
+    if config is not None and not live:
+        reason = "has the settings of a live twin"
+        raise InvalidInput.at("--config", reason, "ste serve twin --live --config FILE")
     token = common.ste_token()
     common.check_address(host, token)
     with ExitStack() as opened:
         if service is Service.TWIN:
-            app = twin_app(DigitalTwin(), token)
+            lab = None
+            if live:
+                from edgeyard.benchmark_api.bootstrap import observed_lab
+                from edgeyard.benchmark_api.settings import Settings
+
+                lab = observed_lab(Settings.load(config, cluster="nomad"))
+                lab.start()
+            app = twin_app(DigitalTwin(), token, lab)
         elif service is Service.SCENARIOS:
             app = scenario_app(opened.enter_context(opened_db(db)), token)
         else:
@@ -419,11 +453,16 @@ def serve(
                     source, clients.HttpTwin(twins), clients.HttpScheduling(decides)
                 )
                 driver = RunDriver(controlling, _runs(runs_dir), clients.HttpTraining(decides))
+                storing = is_named(db) if store is None else store
+                if storing:
+                    with opened_db(db):
+                        pass  # what is wrong with it is reported before the first run
                 queue = RunQueue(
                     driver,
                     source,
                     _runs(runs_dir),
                     lambda: clients.HttpScheduling(decides).policy().name,
+                    partial(_store, db) if storing else lambda *known: None,
                 )
                 app = controller_app(queue, token)
         common.serve(app, host, _PORTS[service] if port is None else port)
@@ -534,9 +573,13 @@ def _schedulers(policy: str, models: Path | None) -> Iterator[tuple[Policy, Plug
 
 @contextmanager
 def _driver(
-    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None
+    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None, *, trains: bool
 ) -> Iterator[RunDriver]:
-    """Yield the driver of an environment in this process."""
+    """Yield the driver of an environment in this process.
+
+    Raises:
+        InvalidInput: The policy can't be used, or nothing could be learned with it.
+    """
     from edgeyard.plugins.scorers.learned import load_learned
     from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, LocalTwin
     from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
@@ -545,6 +588,12 @@ def _driver(
 
     twin = LocalTwin(DigitalTwin())
     with _schedulers(policy, models) as (chosen, plugins):
+        if trains and scenario.world == "nodes" and chosen.evaluator is None:
+            raise InvalidInput.at(
+                "--policy",
+                f"{chosen.name} has no evaluator, whose rewards are all that is learned on nodes",
+                "a policy with an evaluator, as --policy learned",
+            )
         scheduler = SchedulerController(twin, chosen, plugins, monotonic_s=time.monotonic)
         training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
         controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
@@ -559,10 +608,12 @@ def _driver_of(
     models: Path | None,
     twin: str,
     scheduler: str,
+    *,
+    trains: bool,
 ) -> Iterator[RunDriver]:
     """Yield the driver of services, or of an environment in this process."""
     if not twin:
-        with _driver(scenario, runs, policy, models) as driver:
+        with _driver(scenario, runs, policy, models, trains=trains) as driver:
             yield driver
         return
     from edgeyard.benchmark_api.ste_services import clients

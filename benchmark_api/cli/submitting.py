@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,13 @@ from edgeyard.benchmark_api.cli.output import (
     when,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
-from edgeyard.benchmark_api.cli.watching import IDS_COLUMNS, CancelOnTimeout, Timeout, finish
+from edgeyard.benchmark_api.cli.watching import (
+    IDS_COLUMNS,
+    CancelOnTimeout,
+    Timeout,
+    finish,
+    wait_limit_s,
+)
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -58,7 +64,10 @@ def submit(
     precision: Annotated[
         str | None, _option("Measure until the p50 has this precision, e.g. '2 %'.")
     ] = None,
-    dataset: Annotated[str | None, _option("File, URL or name (TYPE2, TYPE3).")] = None,
+    dataset: Annotated[
+        Texts | None,
+        _option("File, URL or name (TYPE2, TYPE3); the rows of several follow one another."),
+    ] = None,
     odt_config: Annotated[
         str | None, _option("File, URL, name, or the JSON itself (TYPE3).")
     ] = None,
@@ -80,7 +89,9 @@ def submit(
             "--keep-outputs", help="Run on the arrays of --dataset and keep the outputs (TYPE1)."
         ),
     ] = False,
-    version_tag: Annotated[str | None, _option("Tag of the engine's image.")] = None,
+    version_tag: Annotated[
+        str | None, _option("Version of the engine, or its beginning, e.g. 1.20.")
+    ] = None,
     target: Annotated[
         Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
     ] = None,
@@ -112,20 +123,22 @@ def submit(
         bool | None,
         typer.Option(
             "--preemptible/--no-preemptible",
-            help="Whether a higher priority may preempt it before it measures.",
+            help="Whether a higher priority may preempt it.",
         ),
     ] = None,
     preemptible_measuring: Annotated[
         bool | None,
         typer.Option(
             "--preemptible-measuring/--no-preemptible-measuring",
-            help="Whether it may be preempted also while it measures.",
+            help="Whether it may be preempted while it measures, also under spare_measuring.",
         ),
     ] = None,
     job_completion_threshold: Annotated[
         int | None, _option("May preempt lower priorities whose progress is below this, %.")
     ] = None,
-    cron: Annotated[str | None, _option("Submit repeatedly: crontab of five fields, UTC.")] = None,
+    cron: Annotated[
+        str | None, _option("Submit repeatedly: crontab of five fields, or of Nomad's seven, UTC.")
+    ] = None,
     tags: Annotated[Texts | None, _option("Tag to find it by.", "--tag")] = None,
     name: Annotated[
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
@@ -137,7 +150,12 @@ def submit(
         str | None, _option("Start from this benchmark's description.", metavar="ID")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would happen; submit nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would happen; nothing is run, and a local file is uploaded only if "
+            "the server compares it with one that it has.",
+        ),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -158,7 +176,8 @@ def submit(
         "target_uid": target_uid,
         "nb_inference": nb_inference,
         "precision": precision,
-        "dataset": dataset,
+        "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
+        "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
         "odt_config": asking.odt_config(odt_config),
         "input": asking.inputs(inputs or ()),
         "parameters": asking.parameters(parameters or ()),
@@ -185,11 +204,15 @@ def submit(
         "name": name,
     }
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
-    timeout_s = asking.seconds(timeout, "--timeout")
+    if dry_run and timeout is not None:
+        raise InvalidInput.at("--timeout", "has no effect with --dry-run", "one of the two")
+    timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
     if clone is not None:
+        _refuse_waiting_for_schedule(flags, wait)
         _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
         return
     description = _description(job, flags)
+    _refuse_waiting_for_schedule(description, wait)
     upload = _reported_upload(session)
     if dry_run:
         from edgeyard.benchmark_api.cli.preview import preview
@@ -198,6 +221,12 @@ def submit(
         return
     submitted = session.client.submit_description(description, upload=upload)
     _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
+
+
+def _refuse_waiting_for_schedule(description: Mapping[str, object], wait: bool) -> None:
+    if wait and description.get("cron") is not None:
+        reason = "creates a schedule, which --wait cannot wait for"
+        raise InvalidInput.at("--cron", reason, "one of the two")
 
 
 def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object]:
@@ -228,7 +257,7 @@ def _submit_clone(
     if dry_run:
         from edgeyard.benchmark_api.cli.preview import preview_clone
 
-        preview_clone(session, origin, changes)
+        preview_clone(session, origin, changes, _reported_upload(session))
         return
     cloned = session.client.clone_description(origin, changes)
     _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
@@ -321,7 +350,7 @@ def retry(
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
     """Run an ended benchmark again as a new benchmark."""
-    timeout_s = asking.seconds(timeout, "--timeout")
+    timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
     _answer(session, [session.client.retry(benchmark_id)], wait, timeout_s, cancel_on_timeout)
 
 

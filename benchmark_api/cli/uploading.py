@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 BAR_FROM_BYTES = 8 * 2**20
 """Smaller uploads take a moment."""
 
+HASH_BAR_FROM_BYTES = 256 * 2**20
+"""Smaller files are read in a moment."""
+
 
 def upload_with_progress(session: Session, path: Path) -> UploadedFile:
     """Upload a file; report it, on a terminal with a bar if it is large.
@@ -23,6 +28,8 @@ def upload_with_progress(session: Session, path: Path) -> UploadedFile:
     Raises:
         InvalidInput: The file cannot be read.
     """
+    from edgeyard.benchmark_api.sdk.resuming import RESUME_FROM_BYTES
+
     try:
         size_bytes = path.stat().st_size
     except OSError as error:
@@ -36,22 +43,45 @@ def upload_with_progress(session: Session, path: Path) -> UploadedFile:
             nonlocal began
             if not began:
                 session.report(f"uploading {path.name} ({size(size_bytes)})")
-                if 0 < sent < size_bytes:
+                if size_bytes >= RESUME_FROM_BYTES and 0 < sent < size_bytes:
                     session.report(f"the server has {size(sent)} of it already, and gets the rest")
             began = True
 
         return session.client.upload(path, on_sent=report)
+    with _bar(f"uploading {path.name}", size_bytes) as update:
+        return session.client.upload(path, on_sent=update)
+
+
+def hash_with_progress(session: Session, path: Path) -> str:
+    """Return the SHA-256 of a file; report a large one, on a terminal with a bar.
+
+    Raises:
+        InvalidInput: The file cannot be read.
+    """
+    from edgeyard.benchmark_api.sdk.preview import sha256_of
+
+    size_bytes = path.stat().st_size
+    if size_bytes < HASH_BAR_FROM_BYTES:
+        return sha256_of(path)
+    if not sys.stderr.isatty():
+        session.report(f"reading {path.name} ({size(size_bytes)})")
+        return sha256_of(path)
+    with _bar(f"reading {path.name}", size_bytes) as update:
+        return sha256_of(path, update)
+
+
+@contextmanager
+def _bar(title: str, size_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar, and yield the function that sets the number of bytes done."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("uploading {task.description}", markup=False),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(path.name, total=size_bytes)
-        return session.client.upload(
-            path, on_sent=lambda sent: progress.update(task, completed=sent)
-        )
+        task = progress.add_task(title, total=size_bytes)
+        yield lambda done: progress.update(task, completed=done)

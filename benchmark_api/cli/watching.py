@@ -70,6 +70,28 @@ CancelOnTimeout = Annotated[
 ]
 
 
+def wait_limit_s(
+    timeout: str | None, cancel_on_timeout: bool, *, waits: bool = True
+) -> float | None:
+    """Return ``--timeout`` in seconds; None: it waits without limit.
+
+    Args:
+        timeout: As given.
+        cancel_on_timeout: As given.
+        waits: Whether the command waits at all.
+
+    Raises:
+        InvalidInput: It is no duration, or one of the two would have no effect.
+    """
+    if timeout is not None and not waits:
+        accepted = "--wait, or --user-time for the limit of the run"
+        raise InvalidInput.at("--timeout", "has an effect with --wait only", accepted)
+    if cancel_on_timeout and timeout is None:
+        accepted = "--timeout, or no --cancel-on-timeout"
+        raise InvalidInput.at("--cancel-on-timeout", "has an effect with --timeout only", accepted)
+    return asking.seconds(timeout, "--timeout")
+
+
 def wait(
     session: Session,
     benchmark_ids: Ids = None,
@@ -83,7 +105,7 @@ def wait(
     The exit status is 0 if all completed, 3 if one failed or expired, 4 if the time was up, 5 if
     one was cancelled. Ctrl-C ends only the waiting.
     """
-    timeout_s = asking.seconds(timeout, "--timeout")
+    timeout_s = wait_limit_s(timeout, cancel_on_timeout)
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
         raise InvalidInput.at("ID", "nothing to wait for", "ids, --campaign ID or --tag TAG")
@@ -101,6 +123,7 @@ def watch(
 
     Without ids: all of your benchmarks that have not ended. The exit status is that of `wait`.
     """
+    timeout_s = wait_limit_s(timeout, False)
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
         live = session.client.list(
@@ -110,7 +133,7 @@ def watch(
     if not chosen:
         session.report("you have no benchmark that waits or runs")
         return
-    finish(session, chosen, asking.seconds(timeout, "--timeout"), False)
+    finish(session, chosen, timeout_s, False)
 
 
 def chosen_ids(
@@ -119,7 +142,7 @@ def chosen_ids(
     """Return the given ids and those of the campaign and of the tag."""
     ids = list(given or ())
     if campaign is not None:
-        found = session.client.campaign(campaign_id(session, campaign))
+        found = session.client.campaign(campaign)
         if not found:
             raise InvalidInput.at("--campaign", f"{campaign} has no benchmarks any more")
         ids += [one.benchmark_id for one in found]
@@ -129,24 +152,6 @@ def chosen_ids(
             raise InvalidInput.at("--tag", f"no benchmark has the tag {tag!r}")
         ids += reversed(tagged)
     return list(dict.fromkeys(ids))
-
-
-def campaign_id(session: Session, given: str) -> str:
-    """Return the id of a campaign that is given by its id or by its name.
-
-    Raises:
-        InvalidInput: No campaign, or more than one, has the name.
-    """
-    if given.startswith("campaign-"):
-        return given
-    named = [one.campaign_id for one in session.client.campaigns(name=given)]
-    if not named:
-        return given  # the server reports that there is none
-    if len(named) > 1:
-        raise InvalidInput.at(
-            "--campaign", f"{len(named)} campaigns have the name {given!r}", ", ".join(named[:5])
-        )
-    return named[0]
 
 
 def finish(

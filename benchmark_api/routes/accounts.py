@@ -83,28 +83,28 @@ def users(caller: Operator, context: Ctx) -> Answer[shapes.Users]:
 )
 def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Make an account; with a password only by a token that does not expire."""
-    asked = parse(UserIn, body.tree())
-    if asked.user_id == PROBER:
+    request = parse(UserIn, body.tree())
+    if request.user_id == PROBER:
         raise InvalidInput.at("/user_id", "is Edgeyard's own", "another id")
-    if asked.password is not None and caller.expires_at is not None:
+    if request.password is not None and caller.expires_at is not None:
         raise Forbidden(_OUTLIVES)
-    if asked.role == "operator" and caller.expires_at is not None:
+    if request.role == "operator" and caller.expires_at is not None:
         raise Forbidden(_PROMOTES)
     now = context.services.clock.now()
     user = User(
-        user_id=asked.user_id,
-        role=Role(asked.role),
+        user_id=request.user_id,
+        role=Role(request.role),
         created_at=now,
-        max_priority=asked.max_priority,
-        max_budget=asked.max_budget,
-        max_running=asked.max_running,
-        share=asked.share,
-        max_lease_s=asked.max_lease_s,
-        boards=tuple(asked.boards),
-        **{name: getattr(asked, name) for name in QUOTA_NAMES},
+        max_priority=request.max_priority,
+        max_budget=request.max_budget,
+        max_running=request.max_running,
+        share=request.share,
+        max_lease_s=request.max_lease_s,
+        boards=tuple(request.boards),
+        **{name: getattr(request, name) for name in QUOTA_NAMES},
     )
 
-    login = _login(context, user.user_id, asked.email, asked.password, now)
+    login = _login(context, user.user_id, request.email, request.password, now)
 
     def add(uow: UnitOfWork) -> None:
         uow.accounts.add_user(user)
@@ -119,25 +119,27 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
 @router.patch("/users/{user_id}", openapi_extra=accepts("UserChange"))
 def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Change an account; what is not named stays."""
-    asked = parse(UserChange, body.tree())
+    request = parse(UserChange, body.tree())
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> User:
         user = uow.accounts.user(user_id, for_update=True)
-        named = asked.model_fields_set
-        if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
+        named = request.model_fields_set
+        if user_id == caller.user_id and (
+            request.disabled or request.role not in (None, "operator")
+        ):
             raise Conflict("that would lock you out of your own account")
         changed = replace(
             user,
-            role=Role(asked.role) if asked.role is not None else user.role,
-            max_priority=asked.max_priority or user.max_priority,
-            max_budget=asked.max_budget if "max_budget" in named else user.max_budget,
-            max_running=asked.max_running if "max_running" in named else user.max_running,
-            share=user.share if asked.share is None else asked.share,
-            max_lease_s=user.max_lease_s if asked.max_lease_s is None else asked.max_lease_s,
-            boards=user.boards if asked.boards is None else tuple(asked.boards),
-            disabled=user.disabled if asked.disabled is None else asked.disabled,
-            **{name: getattr(asked, name) for name in QUOTA_NAMES if name in named},
+            role=Role(request.role) if request.role is not None else user.role,
+            max_priority=request.max_priority or user.max_priority,
+            max_budget=request.max_budget if "max_budget" in named else user.max_budget,
+            max_running=request.max_running if "max_running" in named else user.max_running,
+            share=user.share if request.share is None else request.share,
+            max_lease_s=user.max_lease_s if request.max_lease_s is None else request.max_lease_s,
+            boards=user.boards if request.boards is None else tuple(request.boards),
+            disabled=user.disabled if request.disabled is None else request.disabled,
+            **{name: getattr(request, name) for name in QUOTA_NAMES if name in named},
         )
         if caller.expires_at is not None:
             _check_no_wider(user, changed)
@@ -158,19 +160,19 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
     Operators may set everybody's; others, and operators whose token expires, must state the one
     that the account has.
     """
-    asked = parse(PasswordIn, body.tree())
+    request = parse(PasswordIn, body.tree())
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     now = context.services.clock.now()
     with context.services.store.read() as uow:
         uow.accounts.user(user_id)
         known = _login_of(uow, user_id)
-    email = asked.email or (known.email if known else None)
+    email = request.email or (known.email if known else None)
     if email is None:
         raise InvalidInput.at("/email", "is needed: the account has none yet", "an address")
     if not caller.is_operator or caller.expires_at is not None:
-        _check_current(context, caller, known, email, asked.current_password)
-    login = _login(context, user_id, email, asked.password, now)
+        _check_current(context, caller, known, email, request.current_password)
+    login = _login(context, user_id, email, request.password, now)
 
     def change(uow: UnitOfWork) -> None:
         uow.accounts.user(user_id, for_update=True)
@@ -223,31 +225,31 @@ def set_webhook(
 
     A token that expires only removes it: a URL that it sets would go on getting the user's events.
     """
-    asked = parse(WebhookIn, body.tree())
+    request = parse(WebhookIn, body.tree())
     services = context.services
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
-    if asked.url is not None:
+    if request.url is not None:
         if caller.expires_at is not None:
             raise Forbidden(_REDIRECTS)
-        services.webhook_rules.check(asked.url, "/url")
+        services.webhook_rules.check(request.url, "/url")
     now = services.clock.now()
 
     def change(uow: UnitOfWork) -> shapes.Webhook:
         secret = None
         uow.accounts.user(user_id, for_update=True)
         uow.webhooks.remove(user_id)
-        if asked.url is not None:
+        if request.url is not None:
             made = Webhook(
                 user_id=user_id,
-                url=asked.url,
+                url=request.url,
                 salt=secrets.token_hex(16),
                 created_at=now,
                 seen_seq=uow.log.last_seq(),
             )
             uow.webhooks.put(made)
             secret = services.webhook_keys.secret(made)
-        kind = "webhook.removed" if asked.url is None else "webhook.set"
+        kind = "webhook.removed" if request.url is None else "webhook.set"
         uow.log.append(_event(now, kind, caller, user_id=user_id))
         return _webhook(uow, user_id, secret)
 
@@ -274,20 +276,20 @@ def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Answe
 )
 def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Token]:
     """Make a token: shown once, in this answer, and stored only as its hash."""
-    asked = parse(TokenIn, body.tree())
+    request = parse(TokenIn, body.tree())
     services = context.services
     now = services.clock.now()
-    user_id = asked.user_id or caller.user_id
+    user_id = request.user_id or caller.user_id
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
-    if asked.expires_at is not None and asked.expires_at <= now:
+    if request.expires_at is not None and request.expires_at <= now:
         raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
-    expires_at = _no_later(asked.expires_at, caller)
+    expires_at = _no_later(request.expires_at, caller)
     secret = new_token()
 
     def add(uow: UnitOfWork) -> ApiToken:
         user = uow.accounts.user(user_id, for_update=True)
-        role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
+        role = Role(request.role) if request.role is not None else _default_role(user, caller)
         if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
         token = ApiToken(
@@ -295,7 +297,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
             user_id=user_id,
             role=role,
             sha256=token_hash(secret),
-            label=asked.label,
+            label=request.label,
             created_at=now,
             expires_at=expires_at,
         )

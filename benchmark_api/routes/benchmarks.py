@@ -154,14 +154,16 @@ def prioritise(
     benchmark_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Benchmark]:
     """Give a pending benchmark another user priority, within its owner's bound."""
-    asked = parse(PriorityIn, body.tree())
+    request = parse(PriorityIn, body.tree())
 
     def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
-        most = 10 if caller.is_operator else uow.accounts.user(benchmark.user_id).max_priority
-        if asked.user_priority > most:
+        max_priority = (
+            10 if caller.is_operator else uow.accounts.user(benchmark.user_id).max_priority
+        )
+        if request.user_priority > max_priority:
             reason = "is above your account's bound"
-            raise InvalidInput.at("/user_priority", reason, f"1 to {most}")
-        return lifecycle.prioritise(uow, benchmark_id, now, caller.user_id, asked.user_priority)
+            raise InvalidInput.at("/user_priority", reason, f"1 to {max_priority}")
+        return lifecycle.prioritise(uow, benchmark_id, now, caller.user_id, request.user_priority)
 
     return _changed(context, caller, benchmark_id, change)
 

@@ -8,13 +8,24 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated
 
 from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
+from edgeyard.benchmark_api.routes.checking import (
+    CheckedRequest,
+    LocalFile,
+    LocalFiles,
+    StoreChecks,
+    check,
+    memory_warnings,
+    model_bytes_of,
+    read_local_files,
+    refuse_sizes,
+)
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, url
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
@@ -25,7 +36,7 @@ from edgeyard.benchmark_api.routes.submitting import (
     would_happen,
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.requests import CampaignIn, parse
+from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
@@ -54,6 +65,7 @@ def submit(
     caller: Submitter,
     context: Ctx,
     dry_run: Flag = False,
+    local_file: LocalFiles = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Answer[shapes.AcceptedCampaign] | Answer[shapes.CampaignDryRun]:
     """Submit every combination of a matrix: all of them, or none if one is wrong.
@@ -61,22 +73,26 @@ def submit(
     With ``dry_run`` nothing is submitted, and the answer is what would happen to each.
     """
     services = context.services
+    local = read_local_files(local_file, dry_run=dry_run)
     idempotency = IdempotencyGuard(
         shapes.AcceptedCampaign, idempotency_key, caller.user_id, body, "/v1/campaigns"
     )
     if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = parse(CampaignIn, body.document())
-    members = _checked(asked, caller, context, now, with_files=True)
+    request = parse(CampaignIn, body.document())
+    members = _checked(request, caller, context, now, with_files=True, local=local)
     if dry_run:
-        items = [would_happen(member, caller, services) for member in members]
+        items = [
+            would_happen(member, caller, services, local=local, members=len(members))
+            for member in members
+        ]
         return Answer(shapes.CampaignDryRun(items=items))
-    own_name = asked.description.get("name")
+    own_name = request.description.get("name")
     campaign = Campaign(
         campaign_id=f"campaign-{secrets.token_hex(8)}",
         user_id=caller.user_id,
-        name=asked.name or (own_name if isinstance(own_name, str) else ""),
+        name=request.name or (own_name if isinstance(own_name, str) else ""),
         created_at=now,
     )
 
@@ -88,8 +104,11 @@ def submit(
         uow.campaigns.add(campaign)
         checks = StoreChecks(uow, services)
         made = []
+        warnings: dict[str, None] = {}
         for member in members:
             description, files = checks.files_of(member, caller)
+            warnings |= dict.fromkeys(member.warnings)
+            warnings |= dict.fromkeys(memory_warnings(member, model_bytes_of(files)))
             made.append(
                 lifecycle.submit(
                     uow,
@@ -102,7 +121,6 @@ def submit(
             )
         allowed = quotas_of(caller.user, services.settings.quotas)
         quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
-        warnings = dict.fromkeys(each for member in members for each in member.warnings)
         accepted = shapes.AcceptedCampaign(
             campaign_id=campaign.campaign_id,
             benchmarks=[
@@ -126,12 +144,20 @@ def submit(
     return accepted_answer(accepted)
 
 
-@router.post("/check", openapi_extra=accepts_document("CampaignIn"))
+@router.post("/check", openapi_extra=accepts_document("CampaignCheckIn"))
 def check_matrix(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.CheckedDescription]:
     """Check a matrix before its files are uploaded: all that needs no file."""
-    asked = parse(CampaignIn, body.document())
+    request = parse(CampaignCheckIn, body.document())
     now = context.services.clock.now()
-    members = _checked(asked, caller, context, now, with_files=False)
+    members = _checked(
+        request,
+        caller,
+        context,
+        now,
+        with_files=False,
+        sizes=request.sizes,
+        dataset_bytes=request.dataset_bytes,
+    )
     warnings = dict.fromkeys(each for member in members for each in member.warnings)
     return Answer(shapes.CheckedDescription(warnings=list(warnings)))
 
@@ -198,13 +224,13 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Cam
     )
 
 
-def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
+def _members(request: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
     """Yield the job description of each combination.
 
     Raises:
         InvalidInput: Nothing varies, too many combinations, or a field that can't be shared.
     """
-    axes = {name: values for name, values in asked.matrix if values is not None}
+    axes = {name: values for name, values in request.matrix if values is not None}
     if not axes:
         raise InvalidInput.at("/matrix", "nothing varies", "lists of models, targets or runtimes")
     count = 1
@@ -213,10 +239,10 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
     if count > limit:
         raise InvalidInput.at("/matrix", f"has {count} combinations", f"at most {limit}")
     for name in (*axes, *_NOT_SHARED):
-        if name in asked.description:
+        if name in request.description:
             reason = "varies in the matrix" if name in axes else "can't be shared by a campaign"
             raise InvalidInput.at(f"/description/{name}", reason, "no such field here")
-    size = count * len(json.dumps(asked.description))
+    size = count * len(json.dumps(request.description))
     if size > MAX_CAMPAIGN_BYTES:
         raise InvalidInput.at(
             "/description",
@@ -225,34 +251,45 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
         )
     if axes.keys() >= {"target", "target_uid"}:
         raise InvalidInput.at("/matrix", "varies both target and target_uid", "one of the two")
-    named = {"name": asked.name} if asked.name else {}
+    named = {"name": request.name} if request.name else {}
     for values in itertools.product(*axes.values()):
-        yield {**named, **asked.description, **dict(zip(axes, values, strict=True))}
+        yield {**named, **request.description, **dict(zip(axes, values, strict=True))}
 
 
 def _checked(
-    asked: CampaignIn, caller: Caller, context: Context, now: datetime, *, with_files: bool
+    request: CampaignIn,
+    caller: Caller,
+    context: Context,
+    now: datetime,
+    *,
+    with_files: bool,
+    sizes: Mapping[object, int] | None = None,
+    dataset_bytes: int | None = None,
+    local: Mapping[str, LocalFile] = MappingProxyType({}),
 ) -> list[CheckedRequest]:
     """Check all combinations of a matrix.
 
     Args:
-        asked: The matrix and what its members share.
+        request: The matrix and what its members share.
         caller: Whose it is.
         context: Of the app.
         now: The time of submission.
         with_files: Also check the files, which are uploaded already.
+        sizes: Of models that are not uploaded yet, by their names.
+        dataset_bytes: Size of the largest dataset that is not uploaded yet.
+        local: Files that are not uploaded, by their names; with ``with_files``.
 
     Raises:
         InvalidInput: With all mistakes of all members, each with the values that lead to it.
     """
     services = context.services
-    trees = list(_members(asked, services.settings.campaign_limit))
+    trees = list(_members(request, services.settings.campaign_limit))
     offer = context.offers.now()
-    axes = {name: values for name, values in asked.matrix if values is not None}
+    axes = {name: values for name, values in request.matrix if values is not None}
     members: list[CheckedRequest] = []
     correct: list[dict[str, str]] = []
     with services.store.read() as uow:
-        checks = StoreChecks(uow, services)
+        checks = StoreChecks(uow, services, local)
         shown = {
             value: checks.shown(str(value), caller) for values in axes.values() for value in values
         }
@@ -260,7 +297,14 @@ def _checked(
         problems = _Problems(axes, combinations)
         for tree, values in zip(trees, combinations, strict=True):
             with problems.of(values):
-                members.append(check(tree, caller, services, offer, now))
+                member = check(tree, caller, services, offer, now)
+                refuse_sizes(
+                    services.settings,
+                    member,
+                    model_bytes=(sizes or {}).get(tree.get("model")),
+                    dataset_bytes=dataset_bytes,
+                )
+                members.append(member)
                 correct.append(values)
         if with_files:
             members = checks.with_own_inputs(members, caller)

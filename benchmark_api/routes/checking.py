@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated
+
+from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Caller
+from edgeyard.benchmark_api.content import size_problem
 from edgeyard.benchmark_api.fetch import own_path
 from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.schemas import parameters
@@ -32,9 +39,51 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
+from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.ports import UnitOfWork
 
 UPLOADED_OR_URL = "the name of a file that you uploaded (`edgeyard files list`), or a URL"
+
+
+LocalFiles = Annotated[
+    list[str] | None,
+    Query(
+        description="A file that is not uploaded, as SIZE:SHA256:NAME; the SHA-256 may be empty. "
+        "The description names it. With dry_run only; may be repeated."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFile:
+    """A file that a client has and has not uploaded; ``sha256`` is "" where it is not known."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+_LOCAL_FILE = re.compile("([0-9]{1,18}):((?:[0-9a-f]{64})?):(.+)", re.DOTALL)
+
+
+def read_local_files(given: Sequence[str] | None, *, dry_run: bool) -> dict[str, LocalFile]:
+    """Return the files that a client states, by their names; of equal names the largest.
+
+    Raises:
+        InvalidInput: One is malformed, or it is no dry run.
+    """
+    if given and not dry_run:
+        raise InvalidInput.at("/local_file", "has an effect with dry_run only", "an upload")
+    found: dict[str, LocalFile] = {}
+    for text in given or ():
+        parts = _LOCAL_FILE.fullmatch(text)
+        if parts is None:
+            raise InvalidInput.at("/local_file", "is malformed", "SIZE:SHA256:NAME")
+        file = LocalFile(size_bytes=int(parts[1]), sha256=parts[2], name=parts[3])
+        known = found.get(file.name)
+        if known is None or known.size_bytes < file.size_bytes:
+            found[file.name] = file
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +92,19 @@ class CheckedRequest:
 
     Attributes:
         names_model: The user named the model; else its name comes from where it is.
-        max_ram_bytes: Of the boards that may run it; None: not known.
+        ram_bytes: The least and the most memory of the boards that may run it; None: not known.
     """
 
     description: JobDescription
     benchmark_id: str | None
     names_model: bool
     warnings: tuple[str, ...]
-    max_ram_bytes: int | None = None
+    ram_bytes: tuple[int, int] | None = None
+
+    @property
+    def max_ram_bytes(self) -> int | None:
+        """The most memory of a board that may run it; None: not known."""
+        return None if self.ram_bytes is None else self.ram_bytes[1]
 
 
 def check(
@@ -92,8 +146,8 @@ def check(
         description=description,
         benchmark_id=body.benchmark_id,
         names_model=body.model is not None and not is_url(body.model),
-        warnings=(*_warnings(body, description, caller), *offer.warnings(description)),
-        max_ram_bytes=offer.max_ram_bytes(description),
+        warnings=(*_warnings(body, caller), *offer.warnings(description)),
+        ram_bytes=offer.ram_bytes(description),
     )
 
 
@@ -105,12 +159,13 @@ class AccountLimits:
         self._credits = uow.credits.balance(caller.user_id).credits
         self._uow = uow
         self._max_run_s = services.settings.default_user_time_s
+        self._factor = min(parse_tariff(services.settings.tariff).factors, default=1.0)
 
     @cached_property
     def _rates(self) -> Mapping[str, float]:
         return self._uow.credits.rates()
 
-    def check(self, asked: JobDescription) -> None:
+    def check(self, description: JobDescription) -> None:
         """Refuse what could never be placed.
 
         Raises:
@@ -121,22 +176,24 @@ class AccountLimits:
             raise InvalidInput.at(
                 "", "your account may have no benchmarks on boards", "ask an operator"
             )
-        if self._credits is None and asked.user_budget is None:
+        if self._credits is None and description.user_budget is None:
             return
-        rate = self._rates.get(asked.family, 1.0)
+        rate = self._rates.get(description.family, 1.0) * self._factor
         if rate <= 0:
             return
-        min_s = _min_run_s(asked)
-        if asked.user_budget is not None and asked.user_budget / rate < min_s:
+        min_s = _min_run_s(description)
+        if description.user_budget is not None and description.user_budget / rate < min_s:
             raise InvalidInput.at(
                 "/user_budget",
-                f"{asked.user_budget:g} credits are too few for any run: the shortest takes "
+                f"{description.user_budget:g} credits are too few for any run: the shortest takes "
                 f"{min_s:g} s at {rate:g} credits a second",
                 f"at least {rate * min_s:g}",
             )
         if self._credits is None:
             return
-        bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, self._max_run_s)
+        bound_s = run_bound_s(
+            description.user_time_s, description.user_budget, rate, self._max_run_s
+        )
         if round(rate * bound_s, 6) > self._credits:
             raise InvalidInput.at(
                 "/user_time",
@@ -156,10 +213,11 @@ class FileFinder:
     uow: UnitOfWork
     caller: Caller
     services: Services
+    local: Mapping[str, LocalFile] = field(default_factory=dict)
     _known: dict[str, UserFile | StoredFile | None] = field(default_factory=dict)
 
     def files_of(
-        self, asked: CheckedRequest, kept: Sequence[BenchmarkFile] = ()
+        self, request: CheckedRequest, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
         """The files that a description needs, and the description with its model's final name.
 
@@ -170,10 +228,10 @@ class FileFinder:
             InvalidInput: A file is not there, empty, too large, or two have one name.
         """
         roles = {file.role for file in kept}
-        description = asked.description
+        description = request.description
         files = list(kept)
         if FileRole.MODEL not in roles:
-            name = description.model if asked.names_model else None
+            name = description.model if request.names_model else None
             files.append(
                 self._file(FileRole.MODEL, 0, name, description.model_url, "/model", "/model_url")
             )
@@ -220,6 +278,8 @@ class FileFinder:
         url_pointer: str,
     ) -> BenchmarkFile:
         pointer = name_pointer if url is None else url_pointer
+        if url is None and (file := self.local.get(name or "")) is not None:
+            return self._local(role, position, file, pointer)
         own = None if url is None else own_path(url, self.services.public_url)
         if url is not None and own is None:
             return BenchmarkFile(
@@ -240,6 +300,21 @@ class FileFinder:
             name=name or given,
             sha256=stored.sha256,
             size_bytes=stored.size_bytes,
+        )
+
+    def _local(self, role: FileRole, position: int, file: LocalFile, pointer: str) -> BenchmarkFile:
+        """Return a file that is not uploaded; its hash counts if the user has this content."""
+        refuse_size(self.services.settings, role, file.size_bytes, pointer)
+        known = None
+        if file.sha256 and self.services.files.contains(file.sha256):
+            with suppress(NotFound):
+                known = self.uow.files.user_content(self.caller.user_id, file.sha256)
+        return BenchmarkFile(
+            role=role,
+            position=position,
+            name=file.name,
+            sha256=None if known is None else known.sha256,
+            size_bytes=file.size_bytes if known is None else known.size_bytes,
         )
 
     def name_at(self, url: str) -> str:
@@ -281,15 +356,48 @@ def refuse_size(settings: Settings, role: FileRole, size_bytes: int, pointer: st
     Raises:
         InvalidInput: At ``pointer``, with the limit.
     """
+    if problem := _limit_problem(settings, role, size_bytes, pointer):
+        raise InvalidInput([problem])
+
+
+def refuse_sizes(
+    settings: Settings,
+    request: CheckedRequest,
+    *,
+    model_bytes: int | None = None,
+    dataset_bytes: int | None = None,
+) -> None:
+    """Refuse files that are empty, over the limit of their role, or larger than a board's memory.
+
+    Args:
+        model_bytes: Size of the model that would be uploaded; None: there is none.
+        dataset_bytes: That of the largest dataset.
+
+    Raises:
+        InvalidInput: With each of these that holds.
+    """
+    found: list[FieldError | None] = []
+    if model_bytes is not None:
+        found += [
+            _limit_problem(settings, FileRole.MODEL, model_bytes, "/model"),
+            size_problem(request.description, model_bytes, request.max_ram_bytes),
+        ]
+    if dataset_bytes is not None:
+        found.append(_limit_problem(settings, FileRole.DATASET, dataset_bytes, "/dataset"))
+    if problems := [each for each in found if each is not None]:
+        raise InvalidInput(problems)
+
+
+def _limit_problem(
+    settings: Settings, role: FileRole, size_bytes: int, pointer: str
+) -> FieldError | None:
     limit = settings.model_limit_bytes if role is FileRole.MODEL else settings.dataset_limit_bytes
     if size_bytes == 0:
-        raise InvalidInput.at(pointer, "the file is empty", f"a {role.value} with content")
+        return FieldError(pointer, "the file is empty", f"a {role.value} with content")
     if size_bytes > limit:
-        raise InvalidInput.at(
-            pointer,
-            f"the file has {size_text(size_bytes)}",
-            f"at most {size_text(limit)} as a {role.value}",
-        )
+        reason = f"the file has {size_text(size_bytes)}, more than the server's limit"
+        return FieldError(pointer, reason, f"at most {size_text(limit)} as a {role.value}")
+    return None
 
 
 class StoreChecks:
@@ -298,13 +406,26 @@ class StoreChecks:
     That holds while none of them changes accounts, credits or files.
     """
 
-    def __init__(self, uow: UnitOfWork, services: Services) -> None:
+    def __init__(
+        self,
+        uow: UnitOfWork,
+        services: Services,
+        local: Mapping[str, LocalFile] = MappingProxyType({}),
+    ) -> None:
+        """Look nothing up before it is needed.
+
+        Args:
+            uow: Looks things up.
+            services: Of the server.
+            local: Files that are not uploaded, by their names.
+        """
         self.uow = uow
         self._services = services
+        self._local = local
         self._of: dict[Caller, tuple[AccountLimits, FileFinder]] = {}
 
     def files_of(
-        self, asked: CheckedRequest, caller: Caller, kept: Sequence[BenchmarkFile] = ()
+        self, request: CheckedRequest, caller: Caller, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
         """As `FileFinder.files_of`, of what the account can bear and a board can run.
 
@@ -314,13 +435,13 @@ class StoreChecks:
         if caller not in self._of:
             self._of[caller] = (
                 AccountLimits(self.uow, caller, self._services),
-                FileFinder(self.uow, caller, self._services),
+                FileFinder(self.uow, caller, self._services, self._local),
             )
-        bearing, finder = self._of[caller]
-        bearing.check(asked.description)
-        description, files = finder.files_of(asked, kept)
-        self._services.content.check(description, files, asked.max_ram_bytes)
-        return description, files
+        account_limits, finder = self._of[caller]
+        account_limits.check(request.description)
+        description, files = finder.files_of(request, kept)
+        self._services.content.check(description, files, request.max_ram_bytes)
+        return _with_memory(request, description, files), files
 
     def shown(self, value: str, caller: Caller) -> str:
         """Return how people know a value of a matrix: a URL by the name of its file."""
@@ -334,28 +455,64 @@ class StoreChecks:
         """Give each member of a matrix the ``input`` of its own model.
 
         The members share one description, whose ``input`` may name inputs of all their models. What
-        no model has stays everywhere, so that it is refused.
+        no model has stays everywhere, so that it is refused; what is left over may be that of a
+        model that is not here yet.
         """
         content = self._services.content
+        known: frozenset[str] = frozenset()
         own: list[frozenset[str] | None] = []
-        finder = FileFinder(self.uow, caller, self._services)
+        finder = FileFinder(self.uow, caller, self._services, self._local)
         for each in members:
             try:
-                names = content.input_names(*finder.files_of(each))
+                description, files = finder.files_of(each)
             except InvalidInput:
-                names = None
+                own.append(None)
+                continue
+            names = content.input_names(description, files)
+            is_here = any(file.role is FileRole.MODEL and file.sha256 for file in files)
+            known |= (names or frozenset()) if is_here else description.input.keys()
             own.append(names)
-        known = frozenset().union(*(names for names in own if names is not None))
         return [
             each if names is None else _with_inputs(each, known - names)
             for each, names in zip(members, own, strict=True)
         ]
 
 
-def _with_inputs(asked: CheckedRequest, foreign: frozenset[str]) -> CheckedRequest:
+def memory_warnings(request: CheckedRequest, model_bytes: int | None) -> tuple[str, ...]:
+    """Warn of a model that takes more than half of the memory of boards that may run it."""
+    if request.ram_bytes is None or not model_bytes:
+        return ()
+    min_bytes, max_bytes = request.ram_bytes
+    ram = min_bytes if model_bytes <= min_bytes else max_bytes
+    if model_bytes * 2 <= ram:
+        return ()
+    uid = request.description.target_uid
+    who = f"{uid} has" if uid else f"boards of {request.description.family} that may run it have"
+    return (
+        f"the model has {size_text(model_bytes)}, and {who} {size_text(ram)} of memory: "
+        "loading may take twice the size of the model",
+    )
+
+
+def model_bytes_of(files: Sequence[BenchmarkFile]) -> int | None:
+    """Return the size of the model among these files; None: not known yet."""
+    return next((file.size_bytes for file in files if file.role is FileRole.MODEL), None)
+
+
+def _with_memory(
+    request: CheckedRequest, description: JobDescription, files: Sequence[BenchmarkFile]
+) -> JobDescription:
+    """Return a description that keeps a model from those boards whose memory it exceeds."""
+    size_bytes = model_bytes_of(files) or 0
+    if request.ram_bytes is None or size_bytes <= request.ram_bytes[0]:
+        return description
+    return replace(description, ram=size_bytes)
+
+
+def _with_inputs(request: CheckedRequest, foreign: frozenset[str]) -> CheckedRequest:
     """Return a request without the inputs that only other models of its matrix have."""
-    kept = {name: spec for name, spec in asked.description.input.items() if name not in foreign}
-    return replace(asked, description=replace(asked.description, input=kept))
+    kept = {name: spec for name, spec in request.description.input.items() if name not in foreign}
+    return replace(request, description=replace(request.description, input=kept))
 
 
 def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
@@ -372,19 +529,19 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
         seen.add(file.name)
 
 
-def _parameter_problems(asked: JobDescription) -> list[FieldError]:
-    kind = asked.benchmark_type
+def _parameter_problems(description: JobDescription) -> list[FieldError]:
+    kind = description.benchmark_type
     no_dataset: tuple[str, str] | None = (
         f"describes how a dataset is read, and {kind.value} reads none",
         "TYPE2, or no such parameter",
     )
-    if kind is BenchmarkType.TYPE2 or (kind is BenchmarkType.TYPE1 and asked.keep_outputs):
+    if kind is BenchmarkType.TYPE2 or (kind is BenchmarkType.TYPE1 and description.keep_outputs):
         no_dataset = None
     elif kind is BenchmarkType.TYPE3:
         no_dataset = (f"has no effect in {kind.value}", "odt_config describes the training")
     found = parameters.problems(
-        asked.runtime,
-        asked.parameters,
+        description.runtime,
+        description.parameters,
         no_dataset=no_dataset,
         others=(parameters.RAW, parameters.METRIC),
     )
@@ -394,21 +551,21 @@ def _parameter_problems(asked: JobDescription) -> list[FieldError]:
                 f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or no such parameter"
             )
             for key in ("raw", "preprocessing", "metric")
-            if key in asked.parameters
+            if key in description.parameters
         ]
     return found
 
 
-def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]:
+def _account_problems(description: JobDescription, caller: Caller) -> list[FieldError]:
     user = caller.user
     found = []
-    if asked.user_priority > user.max_priority:
+    if description.user_priority > user.max_priority:
         found.append(
             FieldError(
                 "/user_priority", "is above your account's bound", f"1 to {user.max_priority}"
             )
         )
-    budget = asked.user_budget
+    budget = description.user_budget
     if budget is not None and user.max_budget is not None and budget > user.max_budget:
         found.append(
             FieldError(
@@ -418,18 +575,21 @@ def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]
     return found
 
 
-def _time_problems(asked: JobDescription, now: datetime) -> list[FieldError]:
+def _time_problems(description: JobDescription, now: datetime) -> list[FieldError]:
     found = [
         FieldError(f"/{name}", "is in the past", f"a time after {now:%Y-%m-%dT%H:%M:%SZ}")
-        for name, value in (("deadline", asked.deadline), ("start_time", asked.start_time))
+        for name, value in (
+            ("deadline", description.deadline),
+            ("start_time", description.start_time),
+        )
         if value is not None and value <= now
     ]
-    if asked.cron is not None:
+    if description.cron is not None:
         try:
-            next_fire(asked.cron, now)
+            next_fire(description.cron, now)
         except InvalidInput as error:
             found += error.errors
-        if asked.deadline is not None or asked.start_time is not None:
+        if description.deadline is not None or description.start_time is not None:
             found.append(
                 FieldError(
                     "/cron", "can't be combined with a deadline or start_time", "one of them"
@@ -439,58 +599,68 @@ def _time_problems(asked: JobDescription, now: datetime) -> list[FieldError]:
 
 
 def _run_problems(
-    asked: JobDescription, now: datetime, default_user_time_s: float
+    description: JobDescription, now: datetime, default_user_time_s: float
 ) -> list[FieldError]:
     """Bounds that no run can keep, whatever the board: these are facts, no predictions."""
-    min_s = _min_run_s(asked)
+    min_s = _min_run_s(description)
     found = []
-    bound_s = default_user_time_s if asked.user_time_s is None else asked.user_time_s
+    bound_s = default_user_time_s if description.user_time_s is None else description.user_time_s
     if bound_s < min_s:
         found.append(
             FieldError(
-                "/user_time" if asked.user_time_s is not None else "/nb_inference",
-                f"no board runs {_work(asked)} within {bound_s:g} s",
-                f"a user_time of at least {min_s:g} s" + _fewer(asked, bound_s),
+                "/user_time" if description.user_time_s is not None else "/nb_inference",
+                f"no board runs {_work(description)} within {bound_s:g} s",
+                f"a user_time of at least {min_s:g} s" + _fewer(description, bound_s),
             )
         )
-    begin = max(now, asked.start_time or now)
-    if asked.deadline is not None and now < asked.deadline < begin + timedelta(seconds=min_s):
+    begin = max(now, description.start_time or now)
+    if description.deadline is not None and now < description.deadline < begin + timedelta(
+        seconds=min_s
+    ):
         soonest = begin + timedelta(seconds=math.ceil(min_s))
         found.append(
             FieldError(
                 "/deadline",
-                f"no board can end {_work(asked)} by then"
-                + ("" if asked.start_time is None else " if it starts at its start_time"),
+                f"no board can end {_work(description)} by then"
+                + ("" if description.start_time is None else " if it starts at its start_time"),
                 f"a time after {soonest:%Y-%m-%dT%H:%M:%SZ}",
             )
         )
     return found
 
 
-def _min_run_s(asked: JobDescription) -> float:
-    return min_run_s(asked.benchmark_type, asked.nb_inference, precision=asked.precision)
+def _min_run_s(description: JobDescription) -> float:
+    return min_run_s(
+        description.benchmark_type, description.nb_inference, precision=description.precision
+    )
 
 
-def _work(asked: JobDescription) -> str:
+def _work(description: JobDescription) -> str:
     """Return what the shortest run consists of, in words."""
-    if asked.benchmark_type is BenchmarkType.TYPE1 and asked.precision is None:
-        return f"{asked.nb_inference:,} timed inferences"
+    if description.benchmark_type is BenchmarkType.TYPE1 and description.precision is None:
+        return f"{description.nb_inference:,} timed inferences"
     return "anything"
 
 
-def _fewer(asked: JobDescription, bound_s: float) -> str:
-    most = int((bound_s - MIN_RUN_S) / MIN_INFERENCE_S)
-    if asked.benchmark_type is not BenchmarkType.TYPE1 or asked.precision is not None or most < 1:
+def _fewer(description: JobDescription, bound_s: float) -> str:
+    max_runs = int((bound_s - MIN_RUN_S) / MIN_INFERENCE_S)
+    if (
+        description.benchmark_type is not BenchmarkType.TYPE1
+        or description.precision is not None
+        or max_runs < 1
+    ):
         return ""
-    return f", or an nb_inference of at most {most:,}"
+    return f", or an nb_inference of at most {max_runs:,}"
 
 
-def _url_problems(asked: JobDescription, services: Services) -> list[FieldError]:
+def _url_problems(description: JobDescription, services: Services) -> list[FieldError]:
     """What can be said of URLs without asking a name server."""
-    urls = [("/model_url", asked.model_url)]
-    urls += [(f"/dataset_urls/{index}", each) for index, each in enumerate(asked.dataset_urls)]
-    if isinstance(asked.odt_config, str) and is_url(asked.odt_config):
-        urls.append(("/odt_config", asked.odt_config))
+    urls = [("/model_url", description.model_url)]
+    urls += [
+        (f"/dataset_urls/{index}", each) for index, each in enumerate(description.dataset_urls)
+    ]
+    if isinstance(description.odt_config, str) and is_url(description.odt_config):
+        urls.append(("/odt_config", description.odt_config))
     found: list[FieldError] = []
     for pointer, each in urls:
         if each is not None and own_path(each, services.public_url) is None:
@@ -501,20 +671,10 @@ def _url_problems(asked: JobDescription, services: Services) -> list[FieldError]
     return found
 
 
-def _warnings(
-    body: JobDescriptionIn, description: JobDescription, caller: Caller
-) -> tuple[str, ...]:
+def _warnings(body: JobDescriptionIn, caller: Caller) -> tuple[str, ...]:
     found = []
     if body.user_id is not None and body.user_id != caller.user_id:
         found.append("user_id is ignored: the token says who you are")
     if body.submit_time is not None:
         found.append("submit_time is ignored: the server's clock says it")
-    if (
-        description.benchmark_type.value == "TYPE1"
-        and not description.keep_outputs
-        and (description.dataset is not None or description.dataset_urls)
-    ):
-        found.append(
-            "TYPE1 runs on random data: the dataset is not used; keep_outputs runs on its arrays"
-        )
     return tuple(found)

@@ -38,19 +38,19 @@ def account(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Acco
 )
 def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Account]:
     """Set how many credits an account has, or add some."""
-    asked = parse(CreditsIn, body.tree())
-    named = asked.model_fields_set
-    if len(named) != 1 or (named == {"add"} and asked.add is None):
+    request = parse(CreditsIn, body.tree())
+    named = request.model_fields_set
+    if len(named) != 1 or (named == {"add"} and request.add is None):
         raise InvalidInput.at("", "gives neither or both of the two", "credits, or add")
     services = context.services
     now = services.clock.now()
 
     def change(uow: UnitOfWork) -> shapes.Account:
         uow.accounts.user(user_id)
-        if asked.add is not None:
-            charging.add_credits(uow, user_id, asked.add, now, caller.user_id)
+        if request.add is not None:
+            charging.add_credits(uow, user_id, request.add, now, caller.user_id)
         else:
-            charging.set_credits(uow, user_id, asked.credits, now, caller.user_id)
+            charging.set_credits(uow, user_id, request.credits, now, caller.user_id)
         return _account(uow, user_id, context)
 
     changed = services.store.transact(change)
@@ -68,14 +68,14 @@ def rates(caller: Submitter, context: Ctx) -> Answer[shapes.Rates]:
 @router.put("/rates/{family}", openapi_extra=accepts("RateIn"))
 def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Rates]:
     """Set a family's rate; attempts that were placed before keep theirs."""
-    asked = parse(RateIn, body.tree())
+    request = parse(RateIn, body.tree())
     services = context.services
     if family not in _families(context):
         raise NotFound("family", family)
 
     def change(uow: UnitOfWork) -> shapes.Rates:
-        uow.credits.set_rate(family, asked.rate)
-        uow.log.append(_event(context, caller, family, asked.rate))
+        uow.credits.set_rate(family, request.rate)
+        uow.log.append(_event(context, caller, family, request.rate))
         return _rates(uow, context)
 
     changed = services.store.transact(change)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts, accepts_files, content
 from edgeyard.benchmark_api.routes.receiving import (
@@ -57,16 +57,16 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[sh
 @router.post("/names", status_code=201, openapi_extra=accepts("FileNameIn"))
 def name_content(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """Name content that you uploaded before, so that it need not be sent again; 404 otherwise."""
-    asked = parse(FileNameIn, body.tree())
-    if problem := file_name_problem(asked.name):
+    request = parse(FileNameIn, body.tree())
+    if problem := file_name_problem(request.name):
         raise InvalidInput.at("/name", problem, "a plain file name")
     services = context.services
     with services.store.read() as uow:
-        known = uow.files.user_content(caller.user_id, asked.sha256)
-    if not services.files.contains(asked.sha256):
-        raise NotFound("content", asked.sha256)
+        known = uow.files.user_content(caller.user_id, request.sha256)
+    if not services.files.contains(request.sha256):
+        raise NotFound("content", request.sha256)
     content = StoredFile(sha256=known.sha256, size_bytes=known.size_bytes)
-    file = name_file(context, caller, ReceivedFile(asked.name, content), "/name")
+    file = name_file(context, caller, ReceivedFile(request.name, content), "/name")
     location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}
     return Answer(views.user_file(services, file), 201, location)
 
@@ -122,13 +122,23 @@ def name_file(
 
 @router.get("")
 def list_files(
-    caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-) -> Answer[shapes.UserFiles]:
+    caller: Submitter,
+    context: Ctx,
+    name: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: str | None = None,
+    total: Flag = False,
+) -> Answer[shapes.FilePage]:
     """Your files, newest first; operators see everybody's."""
     services = context.services
+    user_id = None if caller.is_operator else caller.user_id
     with services.store.read() as uow:
-        found = uow.files.user_files(None if caller.is_operator else caller.user_id, limit=limit)
-    return Answer(shapes.UserFiles(items=[views.user_file(services, each) for each in found]))
+        found, following = uow.files.user_file_page(
+            user_id=user_id, name=name, limit=limit, cursor=cursor
+        )
+        count = uow.files.count_user_files(user_id=user_id, name=name) if total else None
+    items = [views.user_file(services, each) for each in found]
+    return Answer(shapes.FilePage(items=items, next_cursor=following, total=count))
 
 
 @router.get("/{file_id}")

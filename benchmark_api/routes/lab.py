@@ -14,10 +14,11 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
-from edgeyard.benchmark_api.routes.documented import accepts
+from edgeyard.benchmark_api.routes.documented import accepts, accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.benchmark_api.services import Services
@@ -172,8 +173,39 @@ def inventory(caller: Submitter, context: Ctx) -> Answer[shapes.Inventory]:
         shapes.Inventory(
             families={name: _family(name, facts.get(name)) for name in expected.families()},
             boards=[_expected(each) for each in expected.boards],
+            problem=context.services.inventory_problem,
         )
     )
+
+
+@router.post(
+    "/inventory/boards",
+    status_code=201,
+    openapi_extra=accepts_document(None),
+)
+def add_board(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.ExpectedBoard]:
+    """Add a board to the inventory, also of a new family; the body is an entry of its file."""
+    services = context.services
+    added = _changeable(services).add(body.tree(), caller.user_id, services.inventory)
+    services.reload_inventory()
+    services.engine.wake()
+    return Answer(_expected(added), 201)
+
+
+@router.delete("/inventory/boards/{target_uid}", status_code=204)
+def remove_board(target_uid: str, caller: Operator, context: Ctx) -> Response:
+    """Remove a board from the inventory; what runs on it ends, nothing new is placed there."""
+    services = context.services
+    _changeable(services).remove(target_uid, caller.user_id, services.inventory)
+    services.reload_inventory()
+    services.engine.wake()
+    return Response(status_code=204)
+
+
+def _changeable(services: Services) -> LabInventory:
+    if services.lab_inventory is None:
+        raise Unavailable("this server's inventory can't be changed")
+    return services.lab_inventory
 
 
 @router.get("/queue")
@@ -182,7 +214,7 @@ def queue(
 ) -> Answer[shapes.Queue]:
     """Who waits, in which order, and why; whose, is for operators and for themselves.
 
-    `position`: null for one that can't ever be placed as it is; it holds nobody up.
+    `position`: null for one that can't ever be placed as it is; no other benchmark waits for it.
     """
     services = context.services
     seen = services.engine.queue()
@@ -194,6 +226,7 @@ def queue(
         if each_id in found and found[each_id].status is Status.PENDING
     ]
     places = itertools.count()
+    parts = services.engine.priority_parts([each.benchmark_id for each in waiting])
     age_s = services.engine.twin_age_s()
     return Answer(
         shapes.Queue(
@@ -203,6 +236,7 @@ def queue(
                     None if each.benchmark_id in seen.never else next(places),
                     each,
                     caller,
+                    parts.get(each.benchmark_id, {}),
                 )
                 for each in waiting
             ],
@@ -215,23 +249,31 @@ def queue(
 
 
 def _queue_item(
-    services: Services, position: int | None, benchmark: Benchmark, caller: Caller
+    services: Services,
+    position: int | None,
+    benchmark: Benchmark,
+    caller: Caller,
+    parts: Mapping[str, float],
 ) -> shapes.QueueItem:
     mine = caller.may_see(benchmark.user_id)
-    asked = benchmark.description
+    description = benchmark.description
     return shapes.QueueItem(
         position=position,
         benchmark_id=benchmark.benchmark_id if mine else None,
         user_id=benchmark.user_id if mine else None,
-        priority=benchmark.priority,
+        priority=int(sum(parts.values())) if parts else benchmark.priority,
+        priority_parts=dict(parts),
         # The sentence may name others' benchmarks.
         waiting_reason=views.waiting_reason(benchmark.waiting) if mine else None,
         submit_time=benchmark.submit_time,
-        target=asked.family,
-        runtime=asked.runtime,
-        benchmark_type=asked.benchmark_type.value,
-        model=asked.model if mine else None,
+        target=description.family,
+        runtime=description.runtime,
+        benchmark_type=description.benchmark_type.value,
+        model=description.model if mine else None,
         forecast=views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
+        planned=views.planned_start(
+            services.engine.planned(benchmark.benchmark_id) if mine else None
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from edgeyard.devices.attributes import attributes_of, members
+from edgeyard.devices.attributes import SIZES_IN_BYTES, attributes_of, members
 from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
@@ -84,46 +84,68 @@ class Offer:
         """The boards of a family; none if it is unknown."""
         return self._kinds.get(family, {}).keys()
 
-    def max_ram_bytes(self, asked: JobDescription) -> int | None:
-        """The most memory that a board has which may run it; None where there is none."""
-        kinds = self._kinds.get(asked.family, {})
-        uids = kinds if asked.target_uid is None else {asked.target_uid} & kinds.keys()
-        return max((kinds[uid].ram_bytes for uid in uids), default=None)
+    def ram_bytes(self, description: JobDescription) -> tuple[int, int] | None:
+        """Return the least and the most memory of the boards that may run it; None: there are none.
 
-    def problems(self, asked: JobDescription) -> list[FieldError]:
+        Args:
+            description: A description that has no `problems`.
+        """
+        kinds = self._of_family[description.family]
+        if description.all_constraints or description.target_uid is not None:
+            of_uid = self._kinds[description.family]
+            uids = set(self._uids(description))
+            for each in description.all_constraints:
+                uids &= self._meeting(description.family, each)
+            kinds = tuple({of_uid[uid] for uid in uids})
+        sizes = [
+            kind.ram_bytes
+            for kind in kinds
+            if _supports(kind, description)
+            and kind.ram_bytes >= description.ram
+            and kind.storage_bytes >= description.storage
+        ]
+        return (min(sizes), max(sizes)) if sizes else None
+
+    def problems(self, description: JobDescription) -> list[FieldError]:
         """What none of the boards could ever satisfy."""
-        kinds = self._of_family.get(asked.family)
+        kinds = self._of_family.get(description.family)
         if kinds is None:
-            where = "/target" if asked.target is not None else "/target_uid"
+            where = "/target" if description.target is not None else "/target_uid"
             known = sorted(self._kinds)
-            return [FieldError(where, "no such family is known", _choice(asked.family, known))]
-        who = f"board of {asked.family}"
-        if asked.target_uid is not None:
-            uids = self._kinds[asked.family]
-            if asked.target_uid not in uids:
-                return [FieldError("/target_uid", "no such board", _choice(asked.target_uid, uids))]
-            kinds = (uids[asked.target_uid],)
-            who = asked.target_uid
-        return (
-            self._engine_problems(asked, kinds, who)
-            or [
-                *_type_problems(asked, kinds),
-                *_size_problems(asked, kinds, who),
-                *_thread_problems(asked, kinds, who),
-                *self._provider_problems(asked, who),
-                *self._constraint_problems(asked, who),
+            return [
+                FieldError(where, "no such family is known", _choice(description.family, known))
             ]
-            or self._joint_problems(asked, kinds, who)
+        who = f"board of {description.family}"
+        if description.target_uid is not None:
+            uids = self._kinds[description.family]
+            if description.target_uid not in uids:
+                return [
+                    FieldError(
+                        "/target_uid", "no such board", _choice(description.target_uid, uids)
+                    )
+                ]
+            kinds = (uids[description.target_uid],)
+            who = description.target_uid
+        return (
+            self._engine_problems(description, kinds, who)
+            or [
+                *_type_problems(description, kinds),
+                *_size_problems(description, kinds, who),
+                *_thread_problems(description, kinds, who),
+                *self._provider_problems(description, who),
+                *self._constraint_problems(description, who),
+            ]
+            or self._joint_problems(description, kinds, who)
         )
 
-    def warnings(self, asked: JobDescription) -> list[str]:
+    def warnings(self, description: JobDescription) -> list[str]:
         """Constraints that none of the boards that are online meets; others may."""
         joined = self._joined()
-        uids = self._uids(asked)
-        return self._provider_warnings(asked) + [
-            f"no board that is online meets {_condition_text(each)}: "
+        uids = self._uids(description)
+        return self._provider_warnings(description) + [
+            f"no board that is online {_requirement(description, number)}: "
             "the benchmark waits for one that does"
-            for each in asked.constraints
+            for number, each in enumerate(description.all_constraints)
             if _is_published(each.attribute)
             and not any(
                 uid in joined
@@ -133,67 +155,77 @@ class Offer:
             )
         ]
 
-    def _providers(self, asked: JobDescription) -> list[frozenset[str] | None]:
+    def _providers(self, description: JobDescription) -> list[frozenset[str] | None]:
         """Execution providers of the boards that may run it; None where they are not known."""
-        attribute = f"engine.{asked.runtime}.execution_providers"
+        attribute = f"engine.{description.runtime}.execution_providers"
         joined = self._joined()
         values = [
             joined[uid].attributes.get(attribute) if uid in joined else None
-            for uid in self._uids(asked)
+            for uid in self._uids(description)
         ]
         return [members(value) if isinstance(value, str) else None for value in values]
 
-    def _provider_warnings(self, asked: JobDescription) -> list[str]:
-        wanted = asked.parameters.get("execution_provider")
+    def _provider_warnings(self, description: JobDescription) -> list[str]:
+        wanted = description.parameters.get("execution_provider")
         if not isinstance(wanted, str):
             return []
-        known = [each for each in self._providers(asked) if each is not None]
+        known = [each for each in self._providers(description) if each is not None]
         lack = sum(wanted not in each for each in known)
-        attribute = f"engine.{asked.runtime}.execution_providers"
+        attribute = f"engine.{description.runtime}.execution_providers"
         return [
             f"{lack} of {len(known)} boards do not have {wanted[:100]}: to leave them out, add "
             f"--constraint '{attribute} set_contains {wanted[:100]}'"
         ][: bool(lack)]
 
-    def _provider_problems(self, asked: JobDescription, who: str) -> list[FieldError]:
-        wanted = asked.parameters.get("execution_provider")
+    def _provider_problems(self, description: JobDescription, who: str) -> list[FieldError]:
+        wanted = description.parameters.get("execution_provider")
         if not isinstance(wanted, str):
             return []
         offered: set[str] = set()
-        for each in self._providers(asked):
+        for each in self._providers(description):
             if each is None or wanted in each:
                 return []
             offered |= each
         where = "/parameters/execution_provider"
         reason = f"no {who} has {wanted[:100]}"
-        if asked.target_uid is not None:
+        if description.target_uid is not None:
             reason = f"{who} does not have {wanted[:100]}"
         return [FieldError(where, reason, _choice(wanted, sorted(offered)))]
 
-    def _uids(self, asked: JobDescription) -> Collection[str]:
+    def _uids(self, description: JobDescription) -> Collection[str]:
         """Boards of the family, or the one that is named."""
-        return self._kinds[asked.family] if asked.target_uid is None else (asked.target_uid,)
+        return (
+            self._kinds[description.family]
+            if description.target_uid is None
+            else (description.target_uid,)
+        )
 
     def _joint_problems(
-        self, asked: JobDescription, kinds: Sequence[_Kind], who: str
+        self, description: JobDescription, kinds: Sequence[_Kind], who: str
     ) -> list[FieldError]:
         """Return the first condition that no board meets together with those before it."""
-        kinds = [kind for kind in kinds if _supports(kind, asked)]
-        for name, wanted in (("ram", asked.ram), ("storage", asked.storage)):
+        kinds = [kind for kind in kinds if _supports(kind, description)]
+        for name, wanted in (("ram", description.ram), ("storage", description.storage)):
             fitting = [kind for kind in kinds if getattr(kind, f"{name}_bytes") >= wanted]
             if not fitting:
-                most = max(getattr(kind, f"{name}_bytes") for kind in kinds)
+                max_bytes = max(getattr(kind, f"{name}_bytes") for kind in kinds)
                 reason = f"{size_text(wanted)} is more than any {who} has that fits otherwise"
-                return [FieldError(f"/{name}", reason, f"at most {size_text(most)} ({most} bytes)")]
+                return [
+                    FieldError(
+                        f"/{name}", reason, f"at most {size_text(max_bytes)} ({max_bytes} bytes)"
+                    )
+                ]
             kinds = fitting
-        if not asked.constraints:
+        if not description.all_constraints:
             return []
-        kind_of, wanted_kinds = self._kinds[asked.family], set(kinds)
-        left = {uid for uid in self._uids(asked) if kind_of[uid] in wanted_kinds}
-        for number, each in enumerate(asked.constraints):
-            fitting_uids = left & self._meeting(asked.family, each)
+        kind_of, wanted_kinds = self._kinds[description.family], set(kinds)
+        left = {uid for uid in self._uids(description) if kind_of[uid] in wanted_kinds}
+        for number, each in enumerate(description.all_constraints):
+            fitting_uids = left & self._meeting(description.family, each)
+            if not fitting_uids and number == len(description.constraints):
+                return [self._version_problem(description, f"{who} that fits otherwise", left)]
             if not fitting_uids:
-                values = self._known_values(asked.family, each.attribute, left)
+                values = self._known_values(description.family, each.attribute, left)
                 return [
                     FieldError(
                         f"/constraints/{number}",
@@ -251,20 +283,24 @@ class Offer:
         return [value for value in values if value is not None]
 
     def _engine_problems(
-        self, asked: JobDescription, kinds: Sequence[_Kind], who: str
+        self, description: JobDescription, kinds: Sequence[_Kind], who: str
     ) -> list[FieldError]:
         offered = _engines_of(kinds)
-        if asked.runtime in offered:
+        if description.runtime in offered:
             return []
         anywhere = _engines_of(self._attributes)
-        reason = f"no {who} offers it" if asked.runtime in anywhere else "no such engine is known"
-        reason = reason.replace(f"no {asked.target_uid}", f"{asked.target_uid} does not")
-        return [FieldError("/runtime", reason, _choice(asked.runtime, sorted(offered)))]
+        reason = (
+            f"no {who} offers it" if description.runtime in anywhere else "no such engine is known"
+        )
+        reason = reason.replace(
+            f"no {description.target_uid}", f"{description.target_uid} does not"
+        )
+        return [FieldError("/runtime", reason, _choice(description.runtime, sorted(offered)))]
 
-    def _constraint_problems(self, asked: JobDescription, who: str) -> list[FieldError]:
+    def _constraint_problems(self, description: JobDescription, who: str) -> list[FieldError]:
         """Constraints that none of the boards meets, nor may meet once its host reports it."""
         found = []
-        for number, each in enumerate(asked.constraints):
+        for number, each in enumerate(description.all_constraints):
             if invalid := constraint_problem(each.attribute, each.operator, each.value):
                 found.append(
                     FieldError(f"/constraints/{number}", f"{_condition_text(each)}: {invalid}")
@@ -272,26 +308,52 @@ class Offer:
                 continue
             if each.attribute == _UID or each.attribute in _OF_KIND:
                 met = self._some_meets(
-                    asked.family, asked.target_uid, each.attribute, each.operator, each.value
+                    description.family,
+                    description.target_uid,
+                    each.attribute,
+                    each.operator,
+                    each.value,
                 )
             else:
-                met = not self._meeting(asked.family, each).isdisjoint(self._uids(asked))
-            if not met:
-                found.append(self._constraint_problem(f"/constraints/{number}", each, asked, who))
+                met = not self._meeting(description.family, each).isdisjoint(
+                    self._uids(description)
+                )
+            if not met and number == len(description.constraints):
+                found.append(
+                    self._version_problem(description, f"known {who}", self._uids(description))
+                )
+            elif not met:
+                found.append(
+                    self._constraint_problem(f"/constraints/{number}", each, description, who)
+                )
         return found
 
-    def _constraint_problem(
-        self, pointer: str, each: Constraint, asked: JobDescription, who: str
+    def _version_problem(
+        self, description: JobDescription, who: str, uids: Collection[str]
     ) -> FieldError:
-        uids = self._uids(asked)
-        values = self._known_values(asked.family, each.attribute, uids)
+        versions = self._known_values(
+            description.family, f"engine.{description.runtime}.version", uids
+        )
+        return FieldError(
+            "/version_tag",
+            f"no {who} has version {description.version_tag} of {description.runtime}",
+            " or ".join(sorted(map(str, set(versions)))) or "no version_tag",
+        )
+
+    def _constraint_problem(
+        self, pointer: str, each: Constraint, description: JobDescription, who: str
+    ) -> FieldError:
+        uids = self._uids(description)
+        values = self._known_values(description.family, each.attribute, uids)
         if not values and _is_published(each.attribute):
             joined = self._joined()
             names = sorted(
                 {name for uid in uids if uid in joined for name in joined[uid].attributes}
             )
             nobody = (
-                f"no {who} publishes" if asked.target_uid is None else f"{who} does not publish"
+                f"no {who} publishes"
+                if description.target_uid is None
+                else f"{who} does not publish"
             )
             return FieldError(
                 pointer, f"{nobody} {each.attribute}", _choice(each.attribute, sorted(names))
@@ -346,9 +408,10 @@ class Offers:
             return self._offer
 
 
-def _supports(kind: _Kind, asked: JobDescription) -> bool:
+def _supports(kind: _Kind, description: JobDescription) -> bool:
     return any(
-        engine.name == asked.runtime and asked.benchmark_type.value in engine.supported_types
+        engine.name == description.runtime
+        and description.benchmark_type.value in engine.supported_types
         for engine in kind.engines
     )
 
@@ -358,56 +421,79 @@ def _is_published(attribute: str) -> bool:
     return not (attribute == _UID or attribute in _OF_KIND or attribute.startswith(_CHANGING))
 
 
+def _requirement(description: JobDescription, number: int) -> str:
+    """Return one of all constraints as what a board does."""
+    if number == len(description.constraints):
+        return f"has version {description.version_tag} of {description.runtime}"
+    return f"meets {_condition_text(description.constraints[number])}"
+
+
 def _condition_text(each: Constraint) -> str:
-    return f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
+    value = each.value[:100]
+    if each.attribute in SIZES_IN_BYTES and value.isdigit():
+        value = size_text(int(value))
+    return f"{each.attribute} {each.operator} {value}".rstrip()
 
 
 def _engines_of(kinds: Collection[_Kind]) -> set[str]:
     return {engine.name for kind in kinds for engine in kind.engines}
 
 
-def _type_problems(asked: JobDescription, kinds: Sequence[_Kind]) -> list[FieldError]:
+def _type_problems(description: JobDescription, kinds: Sequence[_Kind]) -> list[FieldError]:
     types = {
         each
         for kind in kinds
         for engine in kind.engines
-        if engine.name == asked.runtime
+        if engine.name == description.runtime
         for each in engine.supported_types
     }
-    if asked.benchmark_type.value in types:
+    if description.benchmark_type.value in types:
         return []
     return [
         FieldError(
             "/benchmark_type",
-            f"{asked.runtime} on {asked.family} does not support it",
+            f"{description.runtime} on {description.family} does not support it",
             "one of " + ", ".join(sorted(types)) if types else "another target or runtime",
         )
     ]
 
 
-def _size_problems(asked: JobDescription, kinds: Sequence[_Kind], who: str) -> list[FieldError]:
+def _size_problems(
+    description: JobDescription, kinds: Sequence[_Kind], who: str
+) -> list[FieldError]:
     return [
         FieldError(
             f"/{name}",
             f"{size_text(wanted)} is more than any known {who} has",
-            f"at most {size_text(most)} ({most} bytes)",
+            f"at most {size_text(max_bytes)} ({max_bytes} bytes)",
         )
-        for name, wanted, most in (
-            ("ram", asked.ram, max(kind.ram_bytes for kind in kinds)),
-            ("storage", asked.storage, max(kind.storage_bytes for kind in kinds)),
+        for name, wanted, max_bytes in (
+            ("ram", description.ram, max(kind.ram_bytes for kind in kinds)),
+            ("storage", description.storage, max(kind.storage_bytes for kind in kinds)),
         )
-        if wanted > most
+        if wanted > max_bytes
     ]
 
 
-def _thread_problems(asked: JobDescription, kinds: Sequence[_Kind], who: str) -> list[FieldError]:
+def _thread_problems(
+    description: JobDescription, kinds: Sequence[_Kind], who: str
+) -> list[FieldError]:
     """More threads than any of the boards allows, where all of them state how many."""
-    wanted, known = asked.parameters.get("threads"), [kind.threads for kind in kinds]
-    most = max((each for each in known if each is not None), default=None)
-    if type(wanted) is not int or most is None or None in known or 1 <= wanted <= most:
+    wanted, known = description.parameters.get("threads"), [kind.threads for kind in kinds]
+    max_threads = max((each for each in known if each is not None), default=None)
+    if (
+        type(wanted) is not int
+        or max_threads is None
+        or None in known
+        or 1 <= wanted <= max_threads
+    ):
         return []
-    reason = f"{wanted} is more than any {who} allows" if wanted > most else f"{wanted} is too few"
-    return [FieldError("/parameters/threads", reason, f"1 to {most}")]
+    reason = (
+        f"{wanted} is more than any {who} allows"
+        if wanted > max_threads
+        else f"{wanted} is too few"
+    )
+    return [FieldError("/parameters/threads", reason, f"1 to {max_threads}")]
 
 
 def _listed(values: Collection[AttributeValue]) -> str:

@@ -173,7 +173,7 @@ def activate(
     It is checked first, and taken up by the next cycle. Its text is kept for good: 409 where its
     name and version are known with another text.
     """
-    text, chosen = _asked(body, context)
+    text, chosen = _policy_of(body, context)
     services = context.services
     now = services.clock.now()
 
@@ -231,7 +231,7 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
 
     409 where its name and version are known with another text.
     """
-    text, chosen = _asked(body, context)
+    text, chosen = _policy_of(body, context)
     services = context.services
     now = services.clock.now()
 
@@ -288,31 +288,31 @@ def _log_override(
     )
 
 
-def _asked(body: Body, context: Context) -> tuple[str, Policy]:
+def _policy_of(body: Body, context: Context) -> tuple[str, Policy]:
     """Return the policy's text that a request means, and the policy."""
-    asked = parse(PolicyIn, body.tree())
+    request = parse(PolicyIn, body.tree())
     policies = context.services.policies
-    text = asked.text
+    text = request.text
     if text is None:
         with context.services.store.read() as uow:
-            text = _named(policies, uow, str(asked.name)).text
+            text = _named(policies, uow, str(request.name)).text
     try:
-        return text, policies.check(text, asked.name or "text")
+        return text, policies.check(text, request.name or "text")
     except ConfigError as error:
         raise InvalidInput.at("/text", "; ".join(error.problems)) from error
 
 
-def _named(policies: Policies, uow: UnitOfWork, asked: str) -> NamedPolicy:
+def _named(policies: Policies, uow: UnitOfWork, reference: str) -> NamedPolicy:
     """``NAME`` or ``NAME/VERSION``: a server reads no file that a request names."""
-    name, slash, version = asked.rpartition("/")
+    name, slash, version = reference.rpartition("/")
     try:
         if slash and version.isdecimal() and len(version) < 10:
             return policies.named(uow, name, int(version))
-        return policies.named(uow, asked, None)
+        return policies.named(uow, reference, None)
     except NotFound as error:
         known = ", ".join(dict.fromkeys(each.name for each in policies.known(uow).values()))
         raise InvalidInput.at(
-            "/name", f"{asked!r} is no policy that is known: {known}; send another one's text"
+            "/name", f"{reference!r} is no policy that is known: {known}; send another one's text"
         ) from error
 
 

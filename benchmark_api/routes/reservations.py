@@ -45,24 +45,24 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Answe
     What runs there goes on to its end. Operators lease for anybody; others for themselves, within
     their account's ``max_lease_s``.
     """
-    asked = parse(LeaseIn, body.tree())
+    request = parse(LeaseIn, body.tree())
     services = context.services
     now = services.clock.now()
     _known(context, target_uid)
-    since = max(asked.since or now, now)
-    if asked.until <= since:
+    since = max(request.since or now, now)
+    if request.until <= since:
         raise InvalidInput.at("/until", "is not after its beginning", "a later time")
-    if asked.until > now + _MAX_LEASE:
+    if request.until > now + _MAX_LEASE:
         raise InvalidInput.at("/until", "is too far away", f"at most {_MAX_LEASE.days} days")
-    user_id = asked.user_id if caller.is_operator else caller.user_id
-    if asked.user_id not in (None, user_id):
+    user_id = request.user_id if caller.is_operator else caller.user_id
+    if request.user_id not in (None, user_id):
         raise Forbidden("boards are leased to others by operators only")
     made = Lease(
         lease_id=f"lease-{secrets.token_hex(8)}",
         target_uid=target_uid,
         since=since,
-        until=asked.until,
-        reason=asked.reason,
+        until=request.until,
+        reason=request.reason,
         user_id=user_id,
         by_user_id=caller.user_id,
     )

@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from fastapi import Header, Query
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.content import UnseenContent, size_problem
+from edgeyard.benchmark_api.content import UnseenContent
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import (
     CheckedRequest,
     FileFinder,
+    LocalFile,
+    LocalFiles,
     StoreChecks,
     check,
-    refuse_size,
+    memory_warnings,
+    model_bytes_of,
+    read_local_files,
+    refuse_sizes,
 )
 from edgeyard.benchmark_api.routes.context import (
     Body,
@@ -35,6 +41,7 @@ from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, see_received
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.description import unused_fields
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
@@ -52,6 +59,8 @@ from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload_of
 from edgeyard.scheduler.ports import FileStore, UnitOfWork
+
+SizeBytes = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
@@ -71,20 +80,22 @@ def submit(
     caller: Submitter,
     context: Ctx,
     dry_run: Flag = False,
+    local_file: LocalFiles = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Answer[shapes.SubmissionAnswer] | Answer[shapes.DryRun]:
     """Submit a benchmark, or ask what would happen to it (``dry_run``)."""
     services = context.services
+    local = read_local_files(local_file, dry_run=dry_run)
     idempotency = IdempotencyGuard(
         shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, "/v1/benchmarks"
     )
     if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = check(body.document(), caller, services, context.offers.now(), now)
+    request = check(body.document(), caller, services, context.offers.now(), now)
     if dry_run:
-        return Answer(would_happen(asked, caller, services))
-    return _stored(asked, caller, context, idempotency, now)
+        return Answer(would_happen(request, caller, services, local=local))
+    return _stored(request, caller, context, idempotency, now)
 
 
 @router.post("/check", openapi_extra=accepts_document("JobDescriptionIn"))
@@ -92,19 +103,19 @@ def check_description(
     body: Body,
     caller: Submitter,
     context: Ctx,
-    model_bytes: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+    model_bytes: SizeBytes = None,
+    dataset_bytes: SizeBytes = None,
 ) -> Answer[shapes.CheckedDescription]:
     """Check a description before its files are uploaded: all that needs no file.
 
-    ``model_bytes`` is the size of the model that would be uploaded.
+    ``model_bytes`` is the size of the model that would be uploaded, ``dataset_bytes`` that of the
+    largest dataset.
     """
     services = context.services
-    asked = check(body.document(), caller, services, context.offers.now(), services.clock.now())
-    if model_bytes is not None:
-        refuse_size(services.settings, FileRole.MODEL, model_bytes, "/model")
-        if (problem := size_problem(model_bytes, asked.max_ram_bytes)) is not None:
-            raise InvalidInput([problem])
-    return Answer(shapes.CheckedDescription(warnings=list(asked.warnings)))
+    request = check(body.document(), caller, services, context.offers.now(), services.clock.now())
+    refuse_sizes(services.settings, request, model_bytes=model_bytes, dataset_bytes=dataset_bytes)
+    warnings = [*request.warnings, *memory_warnings(request, model_bytes)]
+    return Answer(shapes.CheckedDescription(warnings=warnings))
 
 
 @router.post("/{benchmark_id}/retry", status_code=202)
@@ -134,21 +145,48 @@ def clone(
     caller: Submitter,
     context: Ctx,
     dry_run: Flag = False,
+    local_file: LocalFiles = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Answer[shapes.SubmissionAnswer] | Answer[shapes.DryRun]:
     """Submit a benchmark again with changes: the body holds the fields that differ.
 
     With ``dry_run`` nothing is submitted, and the answer is what would happen.
     """
+    local = read_local_files(local_file, dry_run=dry_run)
     if dry_run:
         services = context.services
         now = services.clock.now()
-        asked, kept = _repeated(benchmark_id, body.document(), caller, context, now, retry=False)
-        return Answer(would_happen(asked, caller, services, kept))
+        request, kept = _repeated(benchmark_id, body.document(), caller, context, now, retry=False)
+        return Answer(would_happen(request, caller, services, kept, local))
     idempotency = IdempotencyGuard(
         shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
     )
     return _again(benchmark_id, body.document(), caller, context, idempotency, retry_of=None)
+
+
+@router.post("/{benchmark_id}/clone/check", openapi_extra=accepts_document(None))
+def check_clone(
+    benchmark_id: str,
+    body: Body,
+    caller: Submitter,
+    context: Ctx,
+    model_bytes: SizeBytes = None,
+    dataset_bytes: SizeBytes = None,
+) -> Answer[shapes.CheckedClone]:
+    """Check the changes of a clone before their files are uploaded: all that needs no file.
+
+    ``model_bytes`` is the size of the model that would be uploaded, ``dataset_bytes`` that of the
+    largest dataset.
+    """
+    services = context.services
+    now = services.clock.now()
+    with services.store.read() as uow:
+        before = visible(uow, benchmark_id, caller)
+    tree, warnings = _merged(before, body.document(), caller.user, now)
+    request = check(tree, caller, services, context.offers.now(), now)
+    refuse_sizes(services.settings, request, model_bytes=model_bytes, dataset_bytes=dataset_bytes)
+    warnings = (*request.warnings, *warnings, *memory_warnings(request, model_bytes))
+    return Answer(shapes.CheckedClone(warnings=list(warnings), description=tree))
 
 
 class IdempotencyGuard(Generic[T]):
@@ -220,8 +258,9 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
     "model_url": ("model",),
     "dataset": ("dataset_urls",),
     "dataset_urls": ("dataset",),
-    "target": ("target_uid",),
+    "target": ("target_uid", "if_unavailable"),
     "target_uid": ("target",),
+    "preemptible": ("preemptible_measuring",),
     "precision": ("nb_inference",),
     "nb_inference": ("precision",),
 }
@@ -247,8 +286,10 @@ def _again(
     if (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked, kept = _repeated(benchmark_id, changes, caller, context, now, retry=retry_of is not None)
-    return _stored(asked, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
+    request, kept = _repeated(
+        benchmark_id, changes, caller, context, now, retry=retry_of is not None
+    )
+    return _stored(request, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
 
 
 def _repeated(
@@ -263,7 +304,7 @@ def _repeated(
     """Return an earlier benchmark with changes, checked, and the files that it keeps.
 
     Raises:
-        Conflict: It is a retry, and the benchmark has not ended.
+        Conflict: It is a retry, and the benchmark has not ended or a file of it was deleted.
         InvalidInput: As `check`.
     """
     services = context.services
@@ -272,20 +313,26 @@ def _repeated(
     if retry and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
-    asked = check(tree, caller, services, context.offers.now(), now)
+    request = check(tree, caller, services, context.offers.now(), now)
     kept = [
-        _still_there(services.files, file)
+        _still_there(services.files, file, of_retry=benchmark_id if retry else None)
         for file in before.files
-        if not _touches(file.role, changes)
+        if not _touches(file.role, changes) and _reads(request.description, file.role)
     ]
-    return replace(asked, warnings=(*asked.warnings, *warnings)), kept
+    return replace(request, warnings=(*request.warnings, *warnings)), kept
 
 
-def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
+def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None) -> BenchmarkFile:
     """The file of an earlier benchmark; what was pruned meanwhile is fetched again from its URL.
 
+    Args:
+        files: Where it is stored.
+        file: The file.
+        of_retry: The benchmark, if it is retried: a retry can't name another file.
+
     Raises:
-        InvalidInput: It was pruned, and came from its user.
+        Conflict: It was deleted or pruned, and it is a retry.
+        InvalidInput: It was deleted or pruned, and it is a clone.
     """
     if file.sha256 is None:
         return file
@@ -293,15 +340,19 @@ def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
         return file
     if file.url is not None:
         return replace(file, sha256=None, size_bytes=None)
-    raise InvalidInput.at(
-        "/model" if file.role is FileRole.MODEL else "/dataset",
-        f"{file.name} is no longer stored: nobody used it for so long that it was pruned",
-        "upload it again and submit with its name",
+    gone = "is no longer stored: it was deleted, or pruned because nobody used it"
+    if of_retry is None:
+        accepted = "upload it again and submit with its name"
+        raise InvalidInput.at(f"/{file.role.value}", f"{file.name} {gone}", accepted)
+    flag = f"--{file.role.value.replace('_', '-')}"
+    raise Conflict(
+        f"{file.name}, the {file.role.value} of {of_retry}, {gone}; name another file: "
+        f"edgeyard submit --clone {of_retry} {flag} FILE"
     )
 
 
 def _stored(
-    asked: CheckedRequest,
+    request: CheckedRequest,
     caller: Caller,
     context: Context,
     idempotency: IdempotencyGuard[shapes.SubmissionAnswer],
@@ -311,13 +362,13 @@ def _stored(
     retry_of: str | None = None,
 ) -> Answer[shapes.SubmissionAnswer]:
     done = enqueue(
-        asked, caller, context, now, idempotency=idempotency, kept=kept, retry_of=retry_of
+        request, caller, context, now, idempotency=idempotency, kept=kept, retry_of=retry_of
     )
     return done if isinstance(done, Answer) else accepted_answer(done)
 
 
 def enqueue(
-    asked: CheckedRequest,
+    request: CheckedRequest,
     caller: Caller,
     context: Context,
     now: datetime,
@@ -330,7 +381,7 @@ def enqueue(
     """Put it into the queue, or its cron among the schedules.
 
     Args:
-        asked: What was checked.
+        request: What was checked.
         caller: Whose it is.
         context: Of the app.
         now: The time of submission.
@@ -353,12 +404,12 @@ def enqueue(
         if earlier is not None:
             return earlier
         with services.content.from_memory() if unread else nullcontext():
-            return checks.files_of(asked, caller, kept)
+            return checks.files_of(request, caller, kept)
 
     allowed = quotas_of(caller.user, services.settings.quotas)
     seen = see_received(services, received)
     # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
-    forecast = _forecast(asked, caller, services, kept)
+    forecast = _forecast(request, caller, services, kept)
 
     def change(
         uow: UnitOfWork,
@@ -367,6 +418,7 @@ def enqueue(
         if isinstance(found, Answer):
             return found
         description, files = found
+        warnings = (*request.warnings, *memory_warnings(request, model_bytes_of(files)))
         seen.check(uow)
         if description.cron is not None:
             schedule = add_schedule(uow, description, caller.user_id, files, now)
@@ -379,7 +431,7 @@ def enqueue(
                 forecast=None,
                 next_fire=schedule.next_fire,
                 links={"self": url(services, "v1", "schedules", schedule.schedule_id)},
-                warnings=list(asked.warnings),
+                warnings=list(warnings),
             )
         else:
             made = lifecycle.submit(
@@ -388,13 +440,13 @@ def enqueue(
                 caller.user_id,
                 files,
                 now,
-                benchmark_id=asked.benchmark_id,
+                benchmark_id=request.benchmark_id,
                 retry_of=retry_of,
             )
             if received:
                 quotas.check_stored(uow, caller.user_id, allowed)
             quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
-            answer = accepted(services, made, asked.warnings, forecast)
+            answer = accepted(services, made, warnings, forecast)
         idempotency.remember(uow, answer)
         return answer
 
@@ -402,17 +454,17 @@ def enqueue(
     try:
         done = context.group.run(find, change, caller.user_id)
     except UnseenContent:
-        _look_into(asked, caller, services, kept)
+        _look_into(request, caller, services, kept)
         unread = False  # what was changed meanwhile is read after all
         done = context.group.run(find, change, caller.user_id)
     if not isinstance(done, Answer):
-        context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
+        context.metrics.submitted.labels(request.description.benchmark_type.value).inc()
         services.engine.wake()
     return done
 
 
 def _look_into(
-    asked: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
+    request: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
 ) -> None:
     """Look into the files of a submission, while no unit of work is open; it is remembered.
 
@@ -420,8 +472,15 @@ def _look_into(
         InvalidInput: As `StoreChecks.files_of`.
     """
     with services.store.read() as uow:
-        description, files = FileFinder(uow, caller, services).files_of(asked, kept)
-    services.content.check(description, files, asked.max_ram_bytes)
+        description, files = FileFinder(uow, caller, services).files_of(request, kept)
+    services.content.check(description, files, request.max_ram_bytes)
+
+
+def _reads(description: JobDescription, role: FileRole) -> bool:
+    """Whether a description has a file of this role; another type than before may not."""
+    if role is FileRole.DATASET:
+        return description.dataset is not None or bool(description.dataset_urls)
+    return role is not FileRole.ODT_CONFIG or description.odt_config is not None
 
 
 def _touches(role: FileRole, changes: Mapping[str, object]) -> bool:
@@ -446,33 +505,64 @@ def _merged(
             warnings.append(f"{name} has passed and was left out")
     if before.description.user_priority > user.max_priority:
         dropped.add("user_priority")
+    merged = {**tree, **changes}
+    outputs = merged.get("keep_outputs") is True
+    unused = unused_fields(merged.get("benchmark_type"), keep_outputs=outputs)
+    dropped |= unused - changes.keys()
     kept = {name: value for name, value in tree.items() if name not in dropped}
     merged = {**kept, **changes}
     return {name: value for name, value in merged.items() if value is not None}, tuple(warnings)
 
 
 def _forecast(
-    asked: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
+    request: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
 ) -> shapes.Forecast | None:
     """Predict when a submission is expected to start and end."""
 
     def find() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
         with services.store.read() as uow:
-            return FileFinder(uow, caller, services).files_of(asked, kept)
+            return FileFinder(uow, caller, services).files_of(request, kept)
 
-    candidate = Candidate((asked.description, tuple(kept)), find)
+    candidate = Candidate((request.description, tuple(kept)), find)
     return views.forecast(services, services.engine.forecast_submission(candidate, caller.user_id))
 
 
 def would_happen(
-    asked: CheckedRequest,
+    request: CheckedRequest,
     caller: Caller,
     services: Services,
     kept: Sequence[BenchmarkFile] = (),
+    local: Mapping[str, LocalFile] = MappingProxyType({}),
+    members: int = 1,
 ) -> shapes.DryRun:
-    """Return a dry run's answer; files are looked up, nothing is stored."""
+    """Return a dry run's answer; files are looked up, nothing is stored.
+
+    Args:
+        request: What was checked.
+        caller: Whose it would be.
+        services: Of the server.
+        kept: Files of roles that need not be looked up.
+        local: Files that are not uploaded, by their names.
+        members: Benchmarks that would be submitted together.
+
+    Raises:
+        InvalidInput: As `StoreChecks.files_of`.
+        QuotaExceeded: What is not uploaded, or waits in the queue, would be too much.
+    """
+    allowed = quotas_of(caller.user, services.settings.quotas)
     with services.store.read() as uow:
-        description, files = StoreChecks(uow, services).files_of(asked, caller, kept)
+        if request.description.cron is None:
+            quotas.check_room(uow, caller.user_id, allowed, members)
+        description, files = StoreChecks(uow, services, local).files_of(request, caller, kept)
+        unseen = [file for file in files if file.sha256 is None and file.url is None]
+        if unseen:
+            quotas.check_planned(
+                uow,
+                caller.user_id,
+                allowed,
+                more_bytes=sum(file.size_bytes or 0 for file in unseen),
+                more_files=len(unseen),
+            )
     try:
         preview = services.engine.preview(description, files, caller.user_id)
     except (HclError, InvalidInput) as error:
@@ -506,14 +596,18 @@ def would_happen(
         priority_parts=dict(explanation.priority_parts),
         hcl=preview.hcl,
         forecast=views.forecast(services, preview.forecast),
+        planned=views.planned_start(explanation.planned),
         description=description_to_json(description),
         workload=msgspec.convert(
             workload_of(description, files, services.content.known(description, files)),
             shapes.Workload,
         ),
-        warnings=list(asked.warnings),
+        not_uploaded=[
+            shapes.LocalFile(name=file.name, size_bytes=file.size_bytes or 0) for file in unseen
+        ],
+        warnings=[*request.warnings, *memory_warnings(request, model_bytes_of(files))],
     )
 
 
 def _unfetched(file: BenchmarkFile) -> bool:
-    return file.sha256 is None
+    return file.sha256 is None and file.url is not None

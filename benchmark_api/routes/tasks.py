@@ -229,20 +229,29 @@ def _door(
     return UploadAuthorizer(job, token, caller, context.services.settings.trusted_network)
 
 
-def _find(context: Context, job: str) -> Attempt | None:
+def _find(context: Context, job: str, token: str | None) -> Attempt | None:
+    """The attempt that a path names: by its job's id, or by its benchmark's.
+
+    Of a benchmark's attempts it is the one of the token, otherwise the newest.
+    """
     job_id = job if job.startswith(_JOB_PREFIX) else _JOB_PREFIX + job
     with context.services.store.read() as uow:
         try:
             return uow.attempts.by_job_id(job_id)
         except NotFound:
-            return None
+            attempts = uow.attempts.of(job)
+    if token is not None:
+        for attempt in attempts:
+            if is_upload_token(attempt, token):
+                return attempt
+    return attempts[-1] if attempts else None
 
 
 def _admitted(
     context: Context, job: str, token: str | None, request: Request, filename: str | None
 ) -> Attempt | None:
     """The attempt; None where this very file of it is safe already and nothing is left to do."""
-    attempt = _find(context, job)
+    attempt = _find(context, job, token)
     known = attempt is not None and token is not None and is_upload_token(attempt, token)
     if attempt is not None and known and filename is not None:
         # The answer to the first upload may have been lost, and the attempt have ended meanwhile.
@@ -278,7 +287,7 @@ def _count(request: Request, door: UploadAuthorizer, attempt: Attempt) -> None:
 
 def _open_door(context: Context, job: str, token: str | None) -> tuple[UploadAuthorizer, Attempt]:
     """The door of a request, and the attempt that it is admitted to."""
-    found = _find(context, job)
+    found = _find(context, job, token)
     door = _door(context, job, token, found)
     return door, door.admit(found)
 
@@ -307,7 +316,7 @@ def _record(
     services = context.services
     now = services.clock.now()
     report = _report(context, received)
-    found = _find(context, job)
+    found = _find(context, job, token)
     door = _door(context, job, token, found)
     job_id = door.admit(found).job_id
 

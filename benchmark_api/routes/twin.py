@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from fastapi import Query, Request
@@ -12,7 +12,6 @@ from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator
 from edgeyard.benchmark_api.live_twin import Metrics, live_data
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
-from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import check_json_type
 from edgeyard.errors import Forbidden, InvalidInput, TooLarge
@@ -22,8 +21,19 @@ from edgeyard.scheduler.sim.ste.documents import read_twin_data, write_twin_data
 router = Router(prefix="/v1/twin", tags=["twin"])
 
 _LIMIT = "twin_limit_bytes"
-_BODY = accepts_document(None)
-_BODY["requestBody"]["content"].pop("application/yaml")
+_NODE: dict[str, Any] = {"$ref": "#/components/schemas/TwinNode"}
+_STATE: dict[str, Any] = {
+    "anyOf": [
+        {"$ref": "#/components/schemas/TwinData"},
+        {"type": "array", "items": _NODE},
+        _NODE,
+    ]
+}
+_CONTENT = {"application/json": {"schema": _STATE}}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
+_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The live state; a posted one as it was posted.", "content": _CONTENT}
+}
 
 
 @router.post("", openapi_extra=_BODY)
@@ -77,7 +87,7 @@ def health_check(caller: AnyCaller, context: Ctx) -> Answer[shapes.TwinHealth]:
     )
 
 
-@router.get("/data")
+@router.get("/data", responses=_ANSWER)
 def data(
     caller: Operator, context: Ctx, version: Annotated[int | None, Query(ge=1)] = None
 ) -> Answer[shapes.JsonObject]:
@@ -100,6 +110,7 @@ def data(
         reports=context.reports.nodes(now),
         job_ids={each.benchmark_id: each.job_id for each in attempts},
         metrics=services.twin_metrics.read(now) if services.twin_metrics else Metrics(),
+        problem=services.engine.trouble(),
     )
     return Answer(cast(shapes.JsonObject, msgspec.Raw(write_twin_data(found))))
 

@@ -17,6 +17,7 @@ from typing import Annotated
 
 from fastapi import Header, Request
 from fastapi.responses import Response
+from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -31,7 +32,7 @@ from edgeyard.benchmark_api.routes.files import name_file, upload_budget
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, pump, see_received
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
-from edgeyard.benchmark_api.schemas.fields import file_name_problem
+from edgeyard.benchmark_api.schemas.fields import file_name_problem, refusal
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
@@ -53,8 +54,16 @@ MIN_PIECE_BYTES = 2**20
 _READ_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-UploadLength = Annotated[int, Header(ge=1, le=2**62)]
-UploadOffset = Annotated[int, Header(ge=0, le=2**62)]
+
+def _digits(text: object) -> object:
+    """Refuse what is no whole number as the protocol writes it, e.g. +5, 5.0 or 5_0."""
+    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
+        raise refusal("is no whole number", "digits only")
+    return text
+
+
+UploadLength = Annotated[int, Header(ge=1, le=2**62), BeforeValidator(_digits)]
+UploadOffset = Annotated[int, Header(ge=0, le=2**62), BeforeValidator(_digits)]
 UploadMetadata = Annotated[str, Header(max_length=4096)]
 TusResumable = Annotated[str | None, Header(max_length=32)]
 
@@ -70,8 +79,8 @@ def begin(
     """Begin an upload, or go on with the one of the same content.
 
     ``Upload-Length`` is the size of the file. ``Upload-Metadata`` holds ``filename`` and, so that
-    the upload is found again, ``sha256``, each in base64. The answer's ``Location`` is the upload,
-    and ``Upload-Offset`` how much of it is there.
+    the upload is found again, ``sha256``, each in base64; the last ``filename`` counts. The
+    answer's ``Location`` is the upload, and ``Upload-Offset`` how much of it is there.
     """
     _check_version(tus_resumable)
     name, sha256 = _metadata(upload_metadata)
@@ -93,7 +102,7 @@ def begin(
     def add(uow: UnitOfWork) -> Upload:
         known = uow.uploads.same(caller.user_id, sha256, upload_length) if sha256 else None
         if known is not None:
-            return known
+            return known if known.name == name else uow.uploads.rename(known.upload_id, name)
         uow.uploads.add(upload)
         quotas.check_upload(uow, caller.user_id, allowed)
         return upload
@@ -140,6 +149,8 @@ async def send(
     given = request.headers.get("content-type", "")
     if given.split(";")[0].strip().lower() != MEDIA_TYPE:
         raise WrongMediaType(given, MEDIA_TYPE)
+    if encoding := request.headers.get("content-encoding"):
+        raise WrongMediaType(f"{MEDIA_TYPE}, {encoding}", f"{MEDIA_TYPE} without Content-Encoding")
     upload = await run_in_threadpool(partial(_find, context, caller, upload_id))
     if upload.offset_bytes != upload_offset:
         raise Conflict(f"the upload has {upload.offset_bytes} bytes: go on from there")

@@ -19,9 +19,10 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
     Failure,
+    Status,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.decision import Explanation, Placement, PlannedStart, Verdict
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
@@ -81,6 +82,11 @@ def benchmark(
     return shapes.Benchmark(
         **asdict(listed_benchmark(services, benchmark)),
         forecast=forecast(services, expected),
+        planned=planned_start(
+            services.engine.planned(benchmark.benchmark_id)
+            if benchmark.status is Status.PENDING
+            else None
+        ),
         files=[_named_file(file) for file in benchmark.files],
         attempts=[_attempt(services, each) for each in attempts],
     )
@@ -119,6 +125,7 @@ def _attempt(services: Services, attempt: Attempt) -> shapes.Attempt:
         failure=failure(attempt.failure),
         stopping=failure(attempt.stopping),
         cluster_page=services.cluster.page_of(attempt.job_id),
+        evaluation_id=attempt.evaluation_id,
     )
 
 
@@ -157,6 +164,20 @@ def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | No
     )
 
 
+def planned_start(found: PlannedStart | None) -> shapes.PlannedStart | None:
+    """Return the board and the start that are planned; None: no plan."""
+    if found is None:
+        return None
+    return shapes.PlannedStart(
+        target_uid=found.target_uid,
+        start=found.start,
+        reason=found.reason.value,
+        sentence=found.sentence,
+        gain_s=found.gain_s,
+        error_s=found.error_s,
+    )
+
+
 # --- decisions and events -----------------------------------------------------------------------
 
 
@@ -188,12 +209,14 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
                 weight=each.weight,
                 reward=each.reward,
                 absent=each.absent,
+                fallback=each.fallback,
             )
             for each in found.scorers
         ],
         choice=found.choice,
         ran_on=ran_on,
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
+        planned=planned_start(found.planned),
     )
 
 
@@ -219,6 +242,7 @@ def _placement(placement: Placement) -> shapes.Placement:
         binding=placement.binding,
         priority=placement.priority,
         allowed_uids=list(placement.allowed_uids),
+        binding_reason=placement.binding_reason,
     )
 
 
@@ -450,13 +474,16 @@ def inference_sets(report: Mapping[str, object]) -> list[shapes.InferenceSet]:
             continue
         latency = table(each, "inference_latency")
         low, high = _interval(latency, "p50_ci95")
+        verdict = table(each, "verdict")
         numbers = {
             "p50_ms": number(latency, "p50"),
             "p50_low_ms": low,
             "p50_high_ms": high,
             "p90_ms": number(latency, "p90"),
+            "p99_ms": number(latency, "p99"),
             "mean_ms": number(latency, "mean"),
-            "verdict": text(table(each, "verdict"), "verdict"),
+            "verdict": text(verdict, "verdict"),
+            "reasons": _reasons(verdict.get("reasons")),
         }
         if (one := _converted({**each, **numbers}, shapes.InferenceSet)) is not None:
             found.append(one)

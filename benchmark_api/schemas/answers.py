@@ -79,6 +79,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     failure: Failure | None
     stopping: Failure | None
     cluster_page: str | None
+    evaluation_id: str | None
 
 
 class ListedBenchmark(Struct, frozen=True, kw_only=True):
@@ -136,6 +137,22 @@ class Forecast(Struct, frozen=True, kw_only=True):
     coverage: ForecastCoverage
 
 
+class PlannedStart(Struct, frozen=True, kw_only=True):
+    """The board and the start that the newest cycle plans; each cycle plans anew.
+
+    ``reason`` is ``next_free``, ``better_board``, ``booked``, ``quiet_host`` or ``cheap_hour``,
+    ``sentence`` the same in words. ``gain_s`` is what it saves against the best start now, in
+    seconds of expected cost, and ``error_s`` its standard error; null where no board is free.
+    """
+
+    target_uid: str
+    start: datetime
+    reason: str
+    sentence: str
+    gain_s: float | None
+    error_s: float | None
+
+
 class WaitingExplanation(Struct, frozen=True, kw_only=True):
     """Why a benchmark waits: a stable code and a sentence."""
 
@@ -147,7 +164,10 @@ class WaitingExplanation(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Where a benchmark was placed, and how strictly its job is bound to that board."""
+    """Where a benchmark was placed, and how strictly its job is bound to that board.
+
+    ``binding_reason`` states why it is bound more strictly than was asked for; "" if it is not.
+    """
 
     benchmark_id: str
     target_uid: str
@@ -155,6 +175,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     binding: BindingWord
     priority: int
     allowed_uids: list[str]
+    binding_reason: str
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -179,7 +200,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class ScorerPart(Struct, frozen=True, kw_only=True):
-    """A scorer's part in a decision; ``absent`` says why it did not answer, if so."""
+    """A scorer's part in a decision.
+
+    ``absent`` states why it did not answer, ``fallback`` what it answered instead of what its kind
+    states: for example a greedy plan, because the solver found none in time.
+    """
 
     scorer: str
     objective: str
@@ -187,6 +212,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
     weight: float
     reward: float | None
     absent: str
+    fallback: str
 
 
 ChangedField = Literal[
@@ -240,7 +266,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
     where the benchmark does not wait. ``ran_on`` is the board of its newest attempt, as the cluster
     or its report says; null until it has started. ``choice`` compares the board with the best other
-    one, "" where the benchmark waits.
+    one, "" where the benchmark waits. ``planned`` is the board and the start that are planned for
+    it, null where it was placed or has no plan.
     """
 
     benchmark_id: str
@@ -259,6 +286,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     choice: str
     ran_on: str | None
     forecast: Forecast | None
+    planned: PlannedStart | None
     changes: Changes | UnsetType | None = UNSET
 
     @property
@@ -276,6 +304,7 @@ class Benchmark(ListedBenchmark, frozen=True, kw_only=True):
     """All of one benchmark."""
 
     forecast: Forecast | None
+    planned: PlannedStart | None
 
     files: list[NamedFile]
     attempts: list[Attempt]
@@ -318,10 +347,18 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class LocalFile(Struct, frozen=True, kw_only=True):
+    """A file that the client has and that was not uploaded."""
+
+    name: str
+    size_bytes: int
+
+
 class DryRun(Struct, frozen=True, kw_only=True):
     """What would happen.
 
     ``workload`` is what would be measured, as far as the description and its files show it.
+    ``not_uploaded`` are the files whose content the server has not seen.
     """
 
     would: Literal["run", "wait", "never"]
@@ -331,8 +368,10 @@ class DryRun(Struct, frozen=True, kw_only=True):
     priority_parts: dict[str, float]
     hcl: str
     forecast: Forecast | None
+    planned: PlannedStart | None
     description: JsonObject
     workload: Workload
+    not_uploaded: list[LocalFile]
     warnings: list[str]
 
 
@@ -346,6 +385,15 @@ class CheckedDescription(Struct, frozen=True, kw_only=True):
     """A description that would be accepted with the right files."""
 
     warnings: list[str]
+
+
+class CheckedClone(CheckedDescription, frozen=True, kw_only=True):
+    """A clone that would be accepted with the right files.
+
+    ``description`` is its job description: that of the original with the changes.
+    """
+
+    description: dict[str, Any]
 
 
 class CampaignMember(Struct, frozen=True, kw_only=True):
@@ -529,11 +577,13 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
     p50_low_ms: float | None
     p50_high_ms: float | None
     p90_ms: float | None
+    p99_ms: float | None
     mean_ms: float | None
     runs_per_s: float | None
     rows_per_s: float | None
     nb_inference: int
     verdict: str | None
+    reasons: list[Reason]
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
@@ -630,10 +680,12 @@ class Uploads(Struct, frozen=True, kw_only=True):
     items: list[Upload]
 
 
-class UserFiles(Struct, frozen=True, kw_only=True):
-    """Files, newest first."""
+class FilePage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of files, newest first; ``total`` when asked for."""
 
     items: list[UserFile]
+    next_cursor: str | None
+    total: int | None = None
 
 
 class Engine(Struct, frozen=True, kw_only=True):
@@ -778,10 +830,14 @@ class ExpectedBoard(Struct, frozen=True, kw_only=True):
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
-    """Expected boards and the facts of their families."""
+    """Expected boards and the facts of their families.
+
+    ``problem`` states why the inventory was not taken up when it changed last; "" if it was.
+    """
 
     families: dict[str, FamilyFacts]
     boards: list[ExpectedBoard]
+    problem: str
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -816,13 +872,15 @@ class InventoryCheck(Struct, frozen=True, kw_only=True):
 class QueueItem(Struct, frozen=True, kw_only=True):
     """Who waits, and why; what names another user's benchmark is null for submitters.
 
-    ``position`` counts from 0; null: it can't ever be placed as it is.
+    ``position`` counts from 0; null: it can't ever be placed as it is. ``priority_parts`` add up to
+    ``priority``.
     """
 
     position: int | None
     benchmark_id: str | None
     user_id: str | None
     priority: int | None
+    priority_parts: dict[str, float]
     waiting_reason: Reason | None
     submit_time: datetime
     target: str
@@ -830,6 +888,7 @@ class QueueItem(Struct, frozen=True, kw_only=True):
     benchmark_type: str
     model: str | None
     forecast: Forecast | None
+    planned: PlannedStart | None
 
 
 class Queue(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,14 @@ from dataclasses import replace
 from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from edgeyard.benchmark_api.schemas.fields import (
     AttributeName,
@@ -46,10 +53,10 @@ MAX_FREE_BYTES = 64 * 1024
 """Of ``extra``, ``parameters``, ``odt_config`` and ``input``, each, as JSON."""
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
-MAX_DATASETS = 64
 WITHOUT_PROFILER = ("tflite",)
 """Engines without a profiler of layers: LiteRT has one, but its Python package does not give what
 it measured."""
+MAX_DATASETS = 64
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
 MAX_ELEMENTS = 2**28
@@ -79,6 +86,19 @@ class ConstraintIn(BaseModel):
         description="Stated value; a size of memory may have a unit, e.g. 4 GiB; none for is_set "
         "and is_not_set.",
     )
+
+    @field_validator("attribute", mode="before")
+    @classmethod
+    def _is_bare(cls, name: object) -> object:
+        """Take the name out of the spelling that a Nomad job has, ``${device.attr.NAME}``."""
+        if not isinstance(name, str):
+            return name
+        match = re.fullmatch(r"\$\{device\.attr\.([^{}]+)\}", name)
+        if match is not None:
+            return match.group(1)
+        if name.startswith("${"):
+            raise refusal(f"{name} is no attribute of a board", "a name, or ${device.attr.NAME}")
+        return name
 
     @property
     def is_size(self) -> bool:
@@ -148,10 +168,14 @@ class JobDescriptionIn(BaseModel):
         description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training."
     )
     dataset: FileNameOrUrl | None = Field(
-        None, description="Name of an uploaded dataset, or a URL."
+        None,
+        description="Name of an uploaded dataset, or a URL; for TYPE2, TYPE3 and keep_outputs.",
     )
     dataset_urls: list[Url] = Field(
-        [], max_length=MAX_DATASETS, description="URLs that the datasets are downloaded from."
+        [],
+        max_length=MAX_DATASETS,
+        description="URLs that the dataset is downloaded from; the rows of several files follow "
+        "one another, in this order.",
     )
     odt_config: FileNameOrUrl | dict[str, object] | None = Field(
         None, description="On-device training: uploaded file, URL, or the configuration itself."
@@ -174,7 +198,11 @@ class JobDescriptionIn(BaseModel):
     deadline: Time | None = Field(None, description="Time at which the benchmark expires.")
     max_retries: int = Field(1, ge=0, le=10, description="Further attempts after a failure.")
     nb_inference: int | None = Field(
-        None, ge=1, le=1_000_000, description="Timed runs of a TYPE1 measurement; default 20."
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Timed runs of a TYPE1 measurement; default 20, the only value that other "
+        "types accept, because descriptions that are shown have it.",
     )
     precision: Precision | None = Field(
         None,
@@ -182,12 +210,14 @@ class JobDescriptionIn(BaseModel):
         "half-width of its confidence interval, e.g. 2 %.",
     )
     preemptible: bool = Field(
-        True, description="Whether a higher priority may preempt it before it measures."
+        True,
+        description="Whether a higher priority may preempt it, if its progress is below the "
+        "job_completion_threshold of that one.",
     )
     preemptible_measuring: bool = Field(
         False,
-        description="Whether a higher priority may also preempt it while it measures; "
-        "only if preemptible.",
+        description="Whether it may be preempted while it measures, also under a policy with "
+        "spare_measuring; only if preemptible.",
     )
     job_completion_threshold: int | None = Field(
         None,
@@ -197,9 +227,15 @@ class JobDescriptionIn(BaseModel):
     )
     start_time: Time | None = Field(None, description="Earliest start.")
     cron: Text | None = Field(
-        None, description="Crontab of five fields, UTC: each firing is a benchmark of its own."
+        None,
+        description="Crontab, UTC, of five fields, or of Nomad's seven (second minute hour day "
+        "month weekday year): each firing is a benchmark of its own.",
     )
-    version_tag: Text = Field("", description="Tag of the engine's image.")
+    version_tag: Annotated[Text, Field(max_length=64)] = Field(
+        "",
+        description="Version of the engine, or its beginning, e.g. 1.20: boards with another one "
+        "do not run it.",
+    )
     constraints: list[ConstraintIn] = Field(
         [], max_length=32, description="Further conditions on the board; all must hold."
     )
@@ -254,35 +290,45 @@ _ELSEWHERE = {"dry_run": "the query parameter ?dry_run=true of POST /v1/benchmar
 """What is asked for by other means than a field, and how."""
 
 
-def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
+def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     """What no single field can see."""
     found = []
-    if asked.model is None and asked.model_url is None:
+    if description.model is None and description.model_url is None:
         found.append(_NO_MODEL)
-    if asked.model is not None and is_url(asked.model) and asked.model_url is not None:
+    if (
+        description.model is not None
+        and is_url(description.model)
+        and description.model_url is not None
+    ):
         found.append(
             FieldError("/model", "is a URL, and model_url is given too", "a file name, or one URL")
         )
-    if asked.target is None and asked.target_uid is None:
+    if description.target is None and description.target_uid is None:
         found.append(_NO_TARGET)
-    elif asked.target and asked.target_uid and asked.target_uid.split("-", 1)[0] != asked.target:
+    elif (
+        description.target
+        and description.target_uid
+        and description.target_uid.split("-", 1)[0] != description.target
+    ):
         found.append(
-            FieldError("/target_uid", f"is not a board of {asked.target}", "a board of that family")
+            FieldError(
+                "/target_uid", f"is not a board of {description.target}", "a board of that family"
+            )
         )
-    has_data = asked.dataset is not None or bool(asked.dataset_urls)
-    if asked.benchmark_type != "TYPE1" and not has_data:
+    has_data = description.dataset is not None or bool(description.dataset_urls)
+    if description.benchmark_type != "TYPE1" and not has_data:
         found.append(
             FieldError(
                 "/dataset",
-                f"{asked.benchmark_type} needs a dataset",
+                f"{description.benchmark_type} needs a dataset",
                 "an uploaded file's name, or a URL",
             )
         )
-    if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
+    if description.dataset is not None and is_url(description.dataset) and description.dataset_urls:
         found.append(
             FieldError("/dataset", "is a URL, and dataset_urls is given too", "a file name")
         )
-    if asked.benchmark_type == "TYPE3" and asked.odt_config is None:
+    if description.benchmark_type == "TYPE3" and description.odt_config is None:
         found.append(
             FieldError(
                 "/odt_config",
@@ -290,61 +336,102 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
                 'an uploaded file\'s name, a URL, or an object such as {"epochs": 1}',
             )
         )
-    if asked.benchmark_type == "TYPE3" and isinstance(asked.odt_config, dict):
+    if description.benchmark_type == "TYPE3" and isinstance(description.odt_config, dict):
         try:
-            training.parse_config(asked.odt_config)
+            training.parse_config(description.odt_config)
         except RunFailed as error:
             found.append(
                 FieldError(
                     "/odt_config", error.sentence, "an object of " + ", ".join(training.KEYS)
                 )
             )
-    if asked.precision is not None and asked.nb_inference not in (None, DEFAULT_RUNS):
+    if description.precision is not None and description.nb_inference not in (None, DEFAULT_RUNS):
         found.append(
             FieldError("/precision", "can't be combined with nb_inference", "one of the two")
         )
-    if asked.precision is not None and asked.benchmark_type != "TYPE1":
+    found += _unused(description)
+    if description.precision is not None and description.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
-    if asked.input and asked.benchmark_type != "TYPE1":
+    if description.input and description.benchmark_type != "TYPE1":
         found.append(
             FieldError(
                 "/input",
-                f"describes random data, and {asked.benchmark_type} runs on its dataset",
+                f"describes random data, and {description.benchmark_type} runs on its dataset",
                 "no input, or TYPE1",
             )
         )
-    found += _about_outputs(asked, has_data)
-    if asked.profile_layers and asked.benchmark_type != "TYPE1":
+    found += _about_outputs(description, has_data)
+    if description.profile_layers and description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
-    if asked.profile_layers and asked.runtime in WITHOUT_PROFILER:
+    if description.profile_layers and description.runtime in WITHOUT_PROFILER:
         found.append(
             FieldError(
                 "/profile_layers",
-                f"engine {asked.runtime} has no profiler of layers that Python can read",
+                f"engine {description.runtime} has no profiler of layers that Python can read",
                 "the runtime ort, or no profile",
             )
         )
-    if asked.deadline and asked.start_time and asked.deadline <= asked.start_time:
+    if (
+        description.deadline
+        and description.start_time
+        and description.deadline <= description.start_time
+    ):
         found.append(FieldError("/deadline", "is not after start_time", "a later time"))
-    if asked.cron is not None and asked.benchmark_id is not None:
+    if description.cron is not None and description.benchmark_id is not None:
         found.append(
             FieldError("/benchmark_id", "each firing of a cron gets an id of its own", "no id")
         )
-    if sum(each.operator == "regexp" for each in asked.constraints) > MAX_PATTERNS:
+    if sum(each.operator == "regexp" for each in description.constraints) > MAX_PATTERNS:
         reason = "holds too many regular expressions"
         found.append(FieldError("/constraints", reason, f"at most {MAX_PATTERNS}"))
     for name in ("extra", "parameters", "odt_config"):
-        value = getattr(asked, name)
+        value = getattr(description, name)
         if isinstance(value, dict) and len(json.dumps(value)) > MAX_FREE_BYTES:
             found.append(FieldError(f"/{name}", "is too large", f"at most {MAX_FREE_BYTES} bytes"))
     return found
 
 
-def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
+def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[str]:
+    """Return the fields that runs of a type do not read."""
+    if benchmark_type == "TYPE1":
+        return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
+    of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
+    return frozenset(of_type1 | ({"odt_config"} if benchmark_type == "TYPE2" else set()))
+
+
+def _unused(description: JobDescriptionIn) -> list[FieldError]:
+    """What would be ignored, of the fields that no other rule is about."""
+    found = []
+    kind = description.benchmark_type
+    unused = unused_fields(kind, keep_outputs=description.keep_outputs)
+    if "nb_inference" in unused and description.nb_inference not in (None, DEFAULT_RUNS):
+        runs = "runs each row of its dataset once" if kind == "TYPE2" else "trains"
+        reason = f"is the number of timed runs of TYPE1, and {kind} {runs}"
+        found.append(FieldError("/nb_inference", reason, "TYPE1, or no nb_inference"))
+    if "dataset" in unused:
+        for name in ("dataset", "dataset_urls"):
+            if getattr(description, name):
+                reason = f"is not used, because {kind} runs on random data"
+                accepted = "TYPE2 or TYPE3, keep_outputs, or no dataset"
+                found.append(FieldError(f"/{name}", reason, accepted))
+                break
+    if "odt_config" in unused and description.odt_config is not None:
+        reason = f"describes the training of TYPE3, and {kind} does not train"
+        found.append(FieldError("/odt_config", reason, "TYPE3, or no odt_config"))
+    if description.preemptible_measuring and not description.preemptible:
+        reason = "has no effect on a benchmark that is not preemptible"
+        found.append(FieldError("/preemptible_measuring", reason, "false, or preemptible"))
+    if description.if_unavailable == "notify" and description.target_uid is None:
+        reason = "is about the board of target_uid, which is missing"
+        found.append(FieldError("/if_unavailable", reason, "reschedule, or a target_uid"))
+    return found
+
+
+def _about_outputs(description: JobDescriptionIn, has_data: bool) -> list[FieldError]:
     """What can't be combined with keeping the model's outputs."""
-    if not asked.keep_outputs:
+    if not description.keep_outputs:
         return []
-    if asked.benchmark_type != "TYPE1":
+    if description.benchmark_type != "TYPE1":
         return [FieldError("/keep_outputs", "is for TYPE1 only", "TYPE1, or no outputs")]
     found = []
     if not has_data:
@@ -355,7 +442,7 @@ def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
                 "an uploaded .npz with an array for each input",
             )
         )
-    if asked.input:
+    if description.input:
         found.append(
             FieldError(
                 "/input",
@@ -363,11 +450,11 @@ def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
                 "one of the two",
             )
         )
-    if asked.precision is not None:
+    if description.precision is not None:
         found.append(
             FieldError("/precision", "can't be combined with keep_outputs", "nb_inference")
         )
-    if asked.profile_layers:
+    if description.profile_layers:
         found.append(
             FieldError("/profile_layers", "can't be combined with keep_outputs", "one of the two")
         )
@@ -411,50 +498,54 @@ def _placed(errors: Iterable[FieldError], prefix: tuple[str, ...]) -> list[Field
 FIELD_NAMES = tuple(JobDescriptionIn.model_fields)
 
 
-def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:
+def to_description(description: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:
     """The job description as the core knows it."""
-    model, model_url = asked.model, asked.model_url
+    model, model_url = description.model, description.model_url
     if model is not None and is_url(model):
         model, model_url = None, model
-    dataset, dataset_urls = asked.dataset, tuple(asked.dataset_urls)
+    dataset, dataset_urls = description.dataset, tuple(description.dataset_urls)
     if dataset is not None and is_url(dataset):
         dataset_urls, dataset = (dataset,), None
     return JobDescription(
         model=model or name_from_url(model_url or "", "model"),
         model_url=model_url,
-        runtime=asked.runtime,
-        benchmark_type=BenchmarkType(asked.benchmark_type),
+        runtime=description.runtime,
+        benchmark_type=BenchmarkType(description.benchmark_type),
         dataset=dataset,
         dataset_urls=dataset_urls,
-        odt_config=asked.odt_config,
-        target=asked.target,
-        target_uid=asked.target_uid,
-        ram=asked.ram,
-        storage=asked.storage,
-        user_priority=default_priority if asked.user_priority is None else asked.user_priority,
-        user_budget=asked.user_budget,
-        user_time_s=asked.user_time,
-        deadline=asked.deadline,
-        max_retries=asked.max_retries,
-        nb_inference=DEFAULT_RUNS if asked.nb_inference is None else asked.nb_inference,
-        precision=asked.precision,
-        preemptible=asked.preemptible,
-        preemptible_measuring=asked.preemptible_measuring,
-        job_completion_threshold=asked.job_completion_threshold,
-        start_time=asked.start_time,
-        cron=asked.cron,
-        version_tag=asked.version_tag,
-        constraints=tuple(each.checked() for each in asked.constraints),
-        binding=Binding(asked.binding) if asked.binding else None,
-        if_unavailable=IfUnavailable(asked.if_unavailable),
-        tags=tuple(asked.tags),
-        name=asked.name,
-        parameters=asked.parameters,
-        keep_outputs=asked.keep_outputs,
-        profile_layers=asked.profile_layers,
-        input={name: spec.model_dump(exclude_none=True) for name, spec in asked.input.items()},
-        queue_timeout_s=asked.queue_timeout,
-        extra=asked.extra,
+        odt_config=description.odt_config,
+        target=description.target,
+        target_uid=description.target_uid,
+        ram=description.ram,
+        storage=description.storage,
+        user_priority=default_priority
+        if description.user_priority is None
+        else description.user_priority,
+        user_budget=description.user_budget,
+        user_time_s=description.user_time,
+        deadline=description.deadline,
+        max_retries=description.max_retries,
+        nb_inference=DEFAULT_RUNS if description.nb_inference is None else description.nb_inference,
+        precision=description.precision,
+        preemptible=description.preemptible,
+        preemptible_measuring=description.preemptible_measuring,
+        job_completion_threshold=description.job_completion_threshold,
+        start_time=description.start_time,
+        cron=description.cron,
+        version_tag=description.version_tag,
+        constraints=tuple(each.checked() for each in description.constraints),
+        binding=Binding(description.binding) if description.binding else None,
+        if_unavailable=IfUnavailable(description.if_unavailable),
+        tags=tuple(description.tags),
+        name=description.name,
+        parameters=description.parameters,
+        keep_outputs=description.keep_outputs,
+        profile_layers=description.profile_layers,
+        input={
+            name: spec.model_dump(exclude_none=True) for name, spec in description.input.items()
+        },
+        queue_timeout_s=description.queue_timeout,
+        extra=description.extra,
     )
 
 

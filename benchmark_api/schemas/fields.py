@@ -67,6 +67,12 @@ def _file_name(value: str) -> str:
     return value
 
 
+_DIRECTION_CONTROLS = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+"""With them ``exe.onnx`` can be shown as another name."""
+
+
 def file_name_problem(name: str) -> str | None:
     """Why a text can't be a file name here, or None if it can."""
     if not name or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
@@ -77,6 +83,8 @@ def file_name_problem(name: str) -> str | None:
         return "begins with a dot, a dash or a space, or ends with a space"
     if name in RESERVED_NAMES:
         return "is a name that Edgeyard uses itself"
+    if _DIRECTION_CONTROLS.intersection(name):
+        return "has characters that change the direction of writing"
     return plain_text_problem(name)
 
 

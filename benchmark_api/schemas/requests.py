@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     Time,
     field_errors,
     pattern,
+    refusal,
 )
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.scenarios import MAX_TAGS, TAG
@@ -120,6 +121,31 @@ class CampaignIn(BaseModel):
     )
 
 
+class CampaignCheckIn(CampaignIn):
+    """A matrix whose files are not uploaded yet."""
+
+    model_bytes: list[Annotated[int, Field(ge=0, lt=2**63)]] = Field(
+        [], description="Sizes of the models, in their order in the matrix; 0: not known."
+    )
+    dataset_bytes: int | None = Field(
+        None, ge=0, lt=2**63, description="Size of the largest dataset."
+    )
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        models = 1 if self.matrix.model is None else len(self.matrix.model)
+        if len(self.model_bytes) not in (0, models):
+            raise refusal(f"has {len(self.model_bytes)} sizes", f"{models}, one for each model")
+        return self
+
+    @property
+    def sizes(self) -> dict[object, int]:
+        """Sizes by the names of the models; the largest one where models have the same name."""
+        names: Sequence[object] = self.matrix.model or [self.description.get("model")]
+        pairs = zip(names, self.model_bytes, strict=False)
+        return {name: size for name, size in sorted(pairs, key=lambda pair: pair[1]) if size}
+
+
 class UserIn(QuotasIn):
     """A new account."""
 
@@ -150,7 +176,7 @@ class UserIn(QuotasIn):
 
 
 class PasswordIn(BaseModel):
-    """An account's e-mail address and password, in place of those it has."""
+    """An account's e-mail address and password, instead of those it has."""
 
     model_config = _STRICT
 
@@ -264,7 +290,7 @@ class CreditsIn(BaseModel):
     model_config = _STRICT
 
     credits: Credits | None = Field(
-        None, description="So many in place of those that it has; null: no bound."
+        None, description="So many instead of those that it has; null: no bound."
     )
     add: MoreCredits | None = Field(None, description="So many more; below 0: fewer.")
 

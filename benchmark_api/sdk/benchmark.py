@@ -56,9 +56,12 @@ class Benchmark:
     did not state a value, as in the short answers to a submission and to members of a campaign.
 
     Attributes:
+        name: Its name; empty where it has none.
         status: ``pending``, ``scheduled``, ``running``, ``completed``, ``failed``, ``cancelled``
             or ``expired``.
         progress: Share of the run that is done, in percent, while it runs.
+        planned: The board and the start that are planned for it while it waits, with the reason;
+            None where there is no plan or the server does not state it.
         schedule_id: Id of the schedule that was created instead of a benchmark, if the description
             has a ``cron``; ``benchmark_id`` is empty then.
         forecast: When it is expected to start and end; None where the server does not state it.
@@ -68,6 +71,7 @@ class Benchmark:
 
     benchmark_id: str
     status: str
+    name: str | None = None
     campaign_id: str | None = None
     user_id: str | None = None
     phase: str | None = None
@@ -82,6 +86,7 @@ class Benchmark:
     ended_at: datetime | None = None
     attempts: tuple[shapes.Attempt, ...] = ()
     forecast: shapes.Forecast | None = None
+    planned: shapes.PlannedStart | None = None
     schedule_id: str | None = None
     warnings: tuple[str, ...] = ()
     answer: BenchmarkAnswer = field(repr=False)
@@ -147,6 +152,7 @@ def benchmark_of(
         return Benchmark(
             benchmark_id=answer.benchmark_id,
             status=answer.status,
+            name=answer.name,
             campaign_id=answer.campaign_id,
             user_id=answer.user_id,
             phase=answer.phase,
@@ -161,6 +167,7 @@ def benchmark_of(
             ended_at=answer.ended_at,
             attempts=tuple(whole.attempts) if whole else (),
             forecast=whole.forecast if whole else None,
+            planned=whole.planned if whole else None,
             warnings=tuple(warnings),
             answer=answer,
             client=client,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 import time
 import uuid
@@ -25,6 +26,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     DescribedBoard,
     DryRun,
     Event,
+    ExpectedBoard,
     Explanation,
     ListedBenchmark,
     Me,
@@ -48,23 +50,28 @@ from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
-from edgeyard.benchmark_api.sdk.local_checks import check_locally
+from edgeyard.benchmark_api.sdk.local_checks import (
+    HASH_FROM_BYTES,
+    check_before_upload,
+    check_clone_before_upload,
+    check_locally,
+)
 from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.resuming import RESUME_FROM_BYTES, send_resumable
 from edgeyard.benchmark_api.sdk.submission import (
+    CHECK_FIELDS,
     OWN_INPUT_FIELDS,
     Filters,
     JobChanges,
     JobFields,
     UploadedFile,
+    campaign_of,
     explicit_fields,
     is_matrix,
     local_files,
     refuse_fields,
-    split_matrix,
-    with_names,
     with_uploads,
 )
 from edgeyard.benchmark_api.sdk.waiting import raise_for_end, wait_for_end
@@ -77,9 +84,6 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.gate import Check
     from edgeyard.benchmark_api.sdk.inference import Evaluation, Inference
 
-HASH_FROM_BYTES = 2**20
-"""Smaller files are sent at once: to ask first whether the server has them takes as long."""
-
 PAGE = 100
 """Benchmarks a page when listing."""
 RESULT_ROWS_A_CALL = 50
@@ -87,6 +91,8 @@ RESULT_ROWS_A_CALL = 50
 
 MIN_MEMBERS_FOR_CAMPAIGN = 4
 """From so many members on, one request for their campaign is cheaper than one for each."""
+
+_CAMPAIGN_ID = re.compile("campaign-[0-9a-f]{16}")
 
 Named = str | Benchmark
 """A benchmark, or its id."""
@@ -164,6 +170,8 @@ class Client:
             on_sent: Receives the number of bytes sent so far.
         """
         path = Path(path)
+        if path.exists() and not path.is_file():
+            raise InvalidInput.at("/file", f"{path} is no regular file", "a file")
         sha256 = self._hash_of(path)
         if sha256 and (known := self._known_content(path, sha256)) is not None:
             return known
@@ -218,29 +226,6 @@ class Client:
             return None
         return uploaded_file(read_answer(answer, UserFile))
 
-    def _check_before_upload(self, description: Mapping[str, object], base: Path) -> None:
-        """Check a description before files are uploaded for it, here and by the server.
-
-        Raises:
-            InvalidInput: As `check_locally`.
-            ValidationFailed: As for `submit`.
-        """
-        local = local_files(description, base)
-        paths = [path for found in local.values() for path in found if path]
-        if not paths:
-            return
-        check_locally(description, base)
-        if max(path.stat().st_size for path in paths) < HASH_FROM_BYTES:
-            return
-        named = with_names(description, base)
-        if is_matrix(named):
-            body = _campaign_of(named)
-            self.api.post("/v1/campaigns/check", body, key=uuid.uuid4().hex)
-            return
-        size = local["model"][0].stat().st_size if local["model"] and local["model"][0] else None
-        params = {"model_bytes": size}
-        self.api.post("/v1/benchmarks/check", named, params=params, key=uuid.uuid4().hex)
-
     @overload
     def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
         self,
@@ -293,16 +278,21 @@ class Client:
             benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
             wait: Wait for the end, as `wait` does.
-            timeout: Of the wait, seconds.
+            timeout: Of the wait, seconds; with ``wait`` only.
             progress: Of the wait.
             fields: The other fields of a job description (see `JobFields`), e.g.
-                ``nb_inference=100``.
+                ``nb_inference=100``. A ``cron`` creates a schedule, which is not waited for.
 
         Raises:
             ValidationFailed: The server names the fields that are wrong.
             InvalidInput: A local file that isn't there.
             BenchmarkEnded: With ``wait``: it ended without a result.
         """
+        if timeout is not None and not wait:
+            accepted = "wait=True, or user_time for the limit of the run"
+            raise InvalidInput.at("timeout", "has an effect with wait=True only", accepted)
+        if wait:
+            refuse_fields(fields, ("cron",), "creates a schedule, which wait=True cannot wait for")
         given = {"model": model, "runtime": runtime, "target": target}
         description: dict[str, object] = {
             **fields,
@@ -325,17 +315,17 @@ class Client:
 
         Args:
             base: Folder that relative paths are seen from; None: the current one.
-            upload: In place of `Client.upload`.
+            upload: Used instead of `Client.upload`.
         """
         folder = base or Path.cwd()
         with as_files(description) as files:
-            self._check_before_upload(files, folder)
+            check_before_upload(self.api, files, folder)
             ready = with_uploads(files, folder, upload or self.upload)
         key = uuid.uuid4().hex
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
             return [benchmark_of(read_answer(answer, SubmissionAnswer), self)]
-        answer = self.api.post("/v1/campaigns", _campaign_of(ready), key=key)
+        answer = self.api.post("/v1/campaigns", campaign_of(ready), key=key)
         campaign = read_answer(answer, AcceptedCampaign)
         return [
             benchmark_of(each, self, campaign.campaign_id, campaign.warnings)
@@ -348,36 +338,75 @@ class Client:
         *,
         base: Path | None = None,
         upload: Callable[[Path], UploadedFile] | None = None,
+        hash_file: Callable[[Path], str] | None = None,
     ) -> Sequence[DryRun]:
         """Return what would happen to a job description, one answer for each combination.
 
-        Nothing is submitted; local files are uploaded, because the model is checked too.
+        Nothing is submitted. Local files are checked here, and the server gets their sizes and
+        hashes; only a file that it has to compare with one that it has is uploaded, for example a
+        dataset for an uploaded model.
 
         Args:
             description: Fields of a job description; lists for model, target or runtime.
             base: Folder that relative paths start from; None: the current one.
             upload: Used instead of `Client.upload`.
+            hash_file: Used to compute the SHA-256 of a file.
         """
+        from edgeyard.benchmark_api.sdk import preview
+
         folder = base or Path.cwd()
         with as_files(description) as files:
-            self._check_before_upload(files, folder)
-            ready = with_uploads(files, folder, upload or self.upload)
-        key, params = uuid.uuid4().hex, {"dry_run": "true"}
-        if not is_matrix(ready):
-            return [
-                read_answer(self.api.post("/v1/benchmarks", ready, params=params, key=key), DryRun)
-            ]
-        answer = self.api.post("/v1/campaigns", _campaign_of(ready), params=params, key=key)
-        return read_answer(answer, CampaignDryRun).items
+            if any(path for paths in local_files(files, folder).values() for path in paths):
+                check_locally(files, folder)
+            ready = preview.prepare(
+                files,
+                folder,
+                url=self.settings.url,
+                upload=upload or self.upload,
+                hash_file=hash_file or preview.sha256_of,
+            )
+            key, params, body = uuid.uuid4().hex, ready.params, ready.ready
+            if is_matrix(body):
+                answer = self.api.post("/v1/campaigns", campaign_of(body), params=params, key=key)
+                answers = read_answer(answer, CampaignDryRun).items
+            else:
+                answer = self.api.post("/v1/benchmarks", body, params=params, key=key)
+                answers = [read_answer(answer, DryRun)]
+            return preview.with_local_content(answers, body, ready)
 
-    def preview_clone(self, benchmark: Named, changes: Mapping[str, object]) -> DryRun:
-        """Return what would happen to a clone with these changes; nothing is submitted."""
-        body = with_uploads(changes, Path.cwd(), self.upload)
-        path = f"{_path(benchmark)}/clone"
-        answer = self.api.post(path, body, params={"dry_run": "true"}, key=uuid.uuid4().hex)
-        return read_answer(answer, DryRun)
+    def preview_clone(
+        self,
+        benchmark: Named,
+        changes: Mapping[str, object],
+        *,
+        upload: Callable[[Path], UploadedFile] | None = None,
+        hash_file: Callable[[Path], str] | None = None,
+    ) -> DryRun:
+        """Return what would happen to a clone with these changes; nothing is submitted.
 
-    @explicit_fields(JobFields, without=OWN_INPUT_FIELDS)
+        Args:
+            benchmark: The benchmark, or its id.
+            changes: Fields of the job description that differ.
+            upload: As for `preview`.
+            hash_file: As for `preview`.
+        """
+        from edgeyard.benchmark_api.sdk import preview
+
+        here = Path.cwd()
+        whole = check_clone_before_upload(self.api, _id(benchmark), changes, here)
+        ready = preview.prepare(
+            changes,
+            here,
+            url=self.settings.url,
+            upload=upload or self.upload,
+            hash_file=hash_file or preview.sha256_of,
+            origin=whole,
+        )
+        path, key = f"{_path(benchmark)}/clone", uuid.uuid4().hex
+        answer = self.api.post(path, ready.ready, params=ready.params, key=key)
+        return preview.with_local_content([read_answer(answer, DryRun)], whole, ready)[0]
+
+    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, "cron"))
     def infer(
         self,
         model: Model,
@@ -421,6 +450,7 @@ class Client:
         from edgeyard.benchmark_api.sdk import inference
 
         refuse_fields(fields, OWN_INPUT_FIELDS, "its inputs are stated by `inputs`")
+        refuse_fields(fields, ("cron",), "creates a schedule, and this is one run")
         inference.check_single({"model": model, "target": target, "runtime": runtime})
         parameters = dict(fields.pop("parameters", {}))
         if batch_size is not None:
@@ -430,10 +460,6 @@ class Client:
             inference.inputs_file(inputs) as file,
             tempfile.TemporaryDirectory() as folder,
         ):
-            local = None
-            if compare_local:
-                path = inference.local_model(files["model"])
-                local = inference.LocalModel(path, runtime, parameters).run(file)
             description: dict[str, object] = {
                 **fields,
                 "model": files["model"],
@@ -444,7 +470,12 @@ class Client:
                 "keep_outputs": True,
                 "parameters": parameters,
             }
+            local = None
             try:
+                if compare_local:
+                    path = inference.local_model(files["model"])
+                    check_before_upload(self.api, description, Path.cwd())
+                    local = inference.LocalModel(path, runtime, parameters).run(file)
                 (submitted,) = self.submit_description(description)
             except (ValidationFailed, InvalidInput) as error:
                 raise inference.about_inputs(error) from error
@@ -461,7 +492,7 @@ class Client:
         with tempfile.TemporaryDirectory() as folder:
             return inference.inference_of(self.results(benchmark), Path(folder))
 
-    @explicit_fields(JobFields, without=OWN_INPUT_FIELDS)
+    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, "cron"))
     def evaluate(
         self,
         model: Model,
@@ -502,7 +533,7 @@ class Client:
         )
         return inference.evaluation_of(found, y, metric)
 
-    @explicit_fields(JobChanges)
+    @explicit_fields(JobChanges, without=CHECK_FIELDS)
     def check(
         self,
         baseline: str | Path,
@@ -526,7 +557,7 @@ class Client:
             max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %.
             budget_s: Time for all runs together, in seconds.
             max_pairs: Maximum number of pairs of runs, from 3 to 100.
-            report: Receives a sentence about each pair.
+            report: Receives warnings, and a sentence about each pair.
             changes: Fields of the job description in which the candidate differs (see
                 `JobChanges`); with a model file as baseline, all fields of both except the model.
 
@@ -588,14 +619,24 @@ class Client:
 
     def clone_description(self, benchmark: Named, changes: Mapping[str, object]) -> Benchmark:
         """Submit a benchmark again with the changes of a mapping, e.g. one read from a file."""
-        body = with_uploads(changes, Path.cwd(), self.upload)
+        body = self._uploaded_changes(benchmark, changes)
         return self._act(benchmark, "clone", body, shape=SubmissionAnswer)
+
+    def _uploaded_changes(
+        self, benchmark: Named, changes: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        check_clone_before_upload(self.api, _id(benchmark), changes, Path.cwd())
+        return with_uploads(changes, Path.cwd(), self.upload)
 
     # --- files ----------------------------------------------------------------------------------
 
-    def files(self) -> Iterator[UploadedFile]:
-        """Yield your uploaded files, newest first."""
-        for item in self.api.pages("/v1/files"):
+    def files(self, *, name: str | None = None) -> Iterator[UploadedFile]:
+        """Yield your uploaded files, newest first; pages are fetched as they are needed.
+
+        Args:
+            name: Only those of this name; None: all.
+        """
+        for item in self.api.pages("/v1/files", {"limit": PAGE, "name": name}):
             yield uploaded_file(read_answer(item, UserFile))
 
     def download_file(self, file: str | UploadedFile, path: File) -> Path:
@@ -622,20 +663,39 @@ class Client:
         try:
             answer = self.api.get(f"/v1/files/{part(file)}")
         except NotFoundError:
-            named = next((each for each in self.files() if each.name == file), None)
+            named = next(self.files(name=file), None)
             if named is None:
                 raise
             return named
         return uploaded_file(read_answer(answer, UserFile))
 
-    def delete_file(self, file: str | UploadedFile) -> None:
-        """Delete an uploaded file.
+    def delete_file(self, file: str | UploadedFile) -> Sequence[str]:
+        """Delete an uploaded file, and return the ids of what was deleted.
 
         Args:
-            file: The file, or its id.
+            file: The file, its id, or a name that one content alone has; all files of this name
+                are deleted then.
+
+        Raises:
+            NotFoundError: There is no such file.
+            InvalidInput: Files of several contents or users have this name.
         """
         file_id = file if isinstance(file, str) else file.file_id
-        self.api.request("DELETE", f"/v1/files/{part(file_id)}")
+        try:
+            self.api.request("DELETE", f"/v1/files/{part(file_id)}")
+        except NotFoundError:
+            pages = self.api.pages("/v1/files", {"limit": PAGE, "name": file_id})
+            named = [read_answer(item, UserFile) for item in pages]
+            if not named:
+                raise
+            ids = [each.file_id for each in named]
+            if len({(each.user_id, each.sha256) for each in named}) > 1:
+                reason = f"{len(ids)} files of different content have the name {file!r}"
+                raise InvalidInput.at("FILE_ID", reason, f"an id: {', '.join(ids[:5])}") from None
+            for each in ids:
+                self.api.request("DELETE", f"/v1/files/{part(each)}")
+            return ids
+        return [file_id]
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -650,7 +710,7 @@ class Client:
             page_size: Benchmarks of one request, 1-1000.
             filters: Which benchmarks (see `Filters`).
         """
-        for item in self.api.pages("/v1/benchmarks", {"limit": page_size, **filters}):
+        for item in self.api.pages("/v1/benchmarks", {"limit": page_size, **self._query(filters)}):
             yield benchmark_of(read_answer(item, ListedBenchmark), self)
 
     def count(self, **filters: Unpack[Filters]) -> int:
@@ -659,13 +719,53 @@ class Client:
         Args:
             filters: Which benchmarks (see `Filters`).
         """
-        page = self.api.get("/v1/benchmarks", {**filters, "limit": 1, "total": True})
+        page = self.api.get("/v1/benchmarks", {**self._query(filters), "limit": 1, "total": True})
         return read_answer(page, BenchmarkPage).total or 0
 
-    def campaign(self, campaign_id: str) -> Benchmarks:
-        """All members of a campaign."""
-        answer = self.api.get(f"/v1/campaigns/{part(campaign_id)}")
+    def _query(self, filters: Filters) -> dict[str, object]:
+        """Return filters as the server knows them: a campaign by its id."""
+        given: dict[str, object] = {**filters}
+        campaign = given.pop("campaign", None)
+        if isinstance(campaign, str):
+            given["campaign_id"] = self.campaign_id(campaign)
+        return given
+
+    def campaign(self, campaign: str) -> Benchmarks:
+        """Return all members of a campaign.
+
+        Args:
+            campaign: Its id, or a name that no other campaign has.
+
+        Raises:
+            NotFoundError: There is no such campaign.
+            InvalidInput: Several campaigns have this name.
+        """
+        try:
+            answer = self.api.get(f"/v1/campaigns/{part(campaign)}")
+        except NotFoundError:
+            answer = self.api.get(f"/v1/campaigns/{part(self.campaign_id(campaign))}")
         return [benchmark_of(each, self) for each in read_answer(answer, Campaign).benchmarks]
+
+    def campaign_id(self, campaign: str) -> str:
+        """Return the id of a campaign.
+
+        Args:
+            campaign: Its id, or a name that no other campaign has.
+
+        Raises:
+            NotFoundError: There is no such campaign.
+            InvalidInput: Several campaigns have this name.
+        """
+        if _CAMPAIGN_ID.fullmatch(campaign):
+            return campaign
+        where = f"/v1/campaigns/{part(campaign)}"
+        named = [each.campaign_id for each in self.campaigns(name=campaign)]
+        if len(named) > 1:
+            reason = f"{len(named)} campaigns have the name {campaign!r}"
+            raise InvalidInput.at("/campaign", reason, ", ".join(named[:5]))
+        if not named:
+            self.api.get(where)
+        return named[0] if named else campaign
 
     def campaigns(self, *, name: str | None = None) -> Iterator[CampaignSummary]:
         """Yield campaigns, newest first.
@@ -692,6 +792,18 @@ class Client:
         """Return a board with all its attributes."""
         answer = self.api.get(f"/v1/boards/{part(target_uid)}")
         return read_answer(answer, DescribedBoard)
+
+    def add_board(self, entry: Mapping[str, object]) -> ExpectedBoard:
+        """Add a board to the inventory, also of a new family; for operators.
+
+        Args:
+            entry: As in the boards file: ``target_uid``, ``memory``, ``engines``, ...
+        """
+        return read_answer(self.api.post("/v1/inventory/boards", dict(entry)), ExpectedBoard)
+
+    def remove_board(self, target_uid: str) -> None:
+        """Remove a board from the inventory; what runs on it ends. For operators."""
+        self.api.request("DELETE", f"/v1/inventory/boards/{part(target_uid)}")
 
     def hcl(self, benchmark: Named, attempt: int | None = None) -> str:
         """The job of an attempt (None: the newest) as dispatched, secrets masked."""
@@ -934,7 +1046,7 @@ class Client:
             timeout: Seconds; None: as long as it takes.
             progress: Show on stderr how it gets on: live on a terminal, else a line a change.
             check: Raise where one ended without a result, when all have ended.
-            view: Shows the progress in place of the default.
+            view: Shows the progress instead of the default view.
 
         Raises:
             BenchmarkFailed: And `BenchmarkExpired`, `BenchmarkCancelled`: with ``check``.
@@ -1015,11 +1127,6 @@ def uploaded_file(file: UserFile) -> UploadedFile:
     )
 
 
-def _campaign_of(description: Mapping[str, object]) -> dict[str, object]:
-    matrix, common = split_matrix(description)
-    return {"matrix": matrix, "description": common}
-
-
 def _listed(value: object) -> object:
     """Sequences as lists, which is what JSON and the matrix know."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -1028,7 +1135,11 @@ def _listed(value: object) -> object:
 
 
 def _id(benchmark: Named) -> str:
-    return benchmark if isinstance(benchmark, str) else benchmark.benchmark_id
+    benchmark_id = benchmark if isinstance(benchmark, str) else benchmark.benchmark_id
+    if not benchmark_id:
+        reason = "is empty: a cron creates a schedule, whose benchmarks `list(schedule_id=...)` has"
+        raise InvalidInput.at("benchmark_id", reason, "the id of a benchmark")
+    return benchmark_id
 
 
 def _path(benchmark: Named) -> str:

@@ -162,10 +162,10 @@ def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None
     Each is None if it is not known: the ratio for an invalid number, the interval also if a run
     states none.
     """
-    p50, least = _valid_p50(row), _valid_p50(reference)
-    if p50 is None or least is None:
+    p50, reference_p50 = _valid_p50(row), _valid_p50(reference)
+    if p50 is None or reference_p50 is None:
         return None, None, None
-    ratio = p50 / least
+    ratio = p50 / reference_p50
     own, other = _measured(row), _measured(reference)
     if row is reference or own is None or other is None:
         return ratio, None, None

@@ -121,8 +121,8 @@ def follow_logs(
 
 
 def _log_bytes(api: Api, path: str, params: Mapping[str, object], follow: bool) -> Iterator[bytes]:
-    asked = {**params, "follow": 1} if follow else params
-    with api.stream(f"{path}/logs", params=asked, timeout_s=SILENCE_S) as response:
+    query = {**params, "follow": 1} if follow else params
+    with api.stream(f"{path}/logs", params=query, timeout_s=SILENCE_S) as response:
         yield from response.iter_bytes()
 
 

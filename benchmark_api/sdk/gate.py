@@ -6,8 +6,8 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from statistics import NormalDist
@@ -24,9 +24,22 @@ from edgeyard.benchmark_api.schemas.answers import (
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
-from edgeyard.benchmark_api.sdk.errors import ClientError, NotFoundError, StateConflict, WaitTimeout
+from edgeyard.benchmark_api.sdk.errors import (
+    ClientError,
+    NotFoundError,
+    StateConflict,
+    ValidationFailed,
+    WaitTimeout,
+)
 from edgeyard.benchmark_api.sdk.http import Api, part
-from edgeyard.benchmark_api.sdk.submission import Filters, UploadedFile, with_uploads
+from edgeyard.benchmark_api.sdk.local_checks import check_before_upload, check_clone_before_upload
+from edgeyard.benchmark_api.sdk.submission import (
+    CHECK_FIELDS,
+    Filters,
+    UploadedFile,
+    refuse_fields,
+    with_uploads,
+)
 from edgeyard.errors import InvalidInput
 
 ERROR = 0.05
@@ -54,7 +67,7 @@ class CheckClient(Calls, Protocol):
         """Yield benchmarks, newest first."""
         ...
 
-    def campaign(self, campaign_id: str) -> Benchmarks:
+    def campaign(self, campaign: str) -> Benchmarks:
         """Return the members of a campaign."""
         ...
 
@@ -208,12 +221,13 @@ class Gate:
                 file as baseline, all fields of both except the model.
             budget_s: Time for all runs together.
             max_pairs: Maximum number of pairs, from `MIN_PAIRS`.
-            report: Receives a sentence about each pair.
+            report: Receives warnings, and a sentence about each pair.
             monotonic_s: For tests.
 
         Raises:
-            InvalidInput: A number is out of its range.
+            InvalidInput: A number is out of its range, or a field cannot be that of many runs.
         """
+        refuse_fields(changes, CHECK_FIELDS, "cannot be that of the several runs of a check")
         if not 0 <= max_slowdown < 10:
             raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", "0 % to 1000 %")
         if not MIN_PAIRS <= max_pairs <= MAX_PAIRS:
@@ -238,7 +252,8 @@ class Gate:
             BenchmarkEnded: A run ended without a result.
         """
         self._sides = sides = _Sides(self._runs, self._baseline, self._changes)
-        sides.refuse_other_work()
+        for warning in sides.refuse_other_work():
+            self._report(f"warning: {warning}")
         end_s = self._monotonic_s() + self._budget_s
         while len(self.pairs) < self._max_pairs:
             try:
@@ -385,6 +400,7 @@ class _Sides:
         client = runs.client
         self._origin: str | None = None
         self.target_uid: str | None = None
+        here = Path.cwd()
         file = _model_file(baseline)
         if file is None:
             origin = _benchmark(client, str(baseline))
@@ -399,25 +415,41 @@ class _Sides:
             self._baseline: Mapping[str, object] = {
                 name: changes[name] for name in ("target", "target_uid") if name in changes
             }
+            check_clone_before_upload(client.api, origin.benchmark_id, changes, here)
         else:
             if changes.get("model") is None:
                 raise InvalidInput.at("--model", "is missing", "the model to compare with")
             self.baseline = file.name
-            self._baseline = with_uploads({**changes, "model": file}, Path.cwd(), client.upload)
-        self._changes = with_uploads(changes, Path.cwd(), client.upload)
+            check_before_upload(client.api, changes, here)
+            with _about_baseline("/model"):
+                check_before_upload(client.api, {**changes, "model": file}, here)
+            self._baseline = with_uploads({**changes, "model": file}, here, client.upload)
+        self._changes = with_uploads(changes, here, client.upload)
         self.candidate = _candidate(self._changes)
 
-    def refuse_other_work(self) -> None:
+    def refuse_other_work(self) -> list[str]:
         """Refuse two versions that cannot be compared or cannot run, before a board is used.
+
+        Returns:
+            The server's warnings about both, each once.
 
         Raises:
             InvalidInput: They do different work, as far as the server knows it, or no board can
                 run one of them.
         """
-        first, second = self._preview(self._baseline), self._preview(self._changes)
-        _refuse_differences(first, second, known_late=("inputs", "batch_size", "training"))
+        with self._about_baseline():
+            first = self._preview(self._baseline)
+        second = self._preview(self._changes)
+        late = ("inputs", "batch_size", "training")
+        _refuse_differences(first.workload, second.workload, known_late=late)
+        return list(dict.fromkeys([*first.warnings, *second.warnings]))
 
-    def _preview(self, fields: Mapping[str, object]) -> Workload:
+    def _about_baseline(self) -> AbstractContextManager[None]:
+        """Name the baseline where a refusal names a file that only the baseline has."""
+        own = ("/model",) if self._origin is None else ("/model", "/dataset", "/odt_config")
+        return _about_baseline(*own)
+
+    def _preview(self, fields: Mapping[str, object]) -> DryRun:
         where, body = self._request(fields)
         answer = self._runs.client.api.post(
             where, body, params={"dry_run": "true"}, key=uuid.uuid4().hex
@@ -426,7 +458,7 @@ class _Sides:
         if found.would == "never":
             reason = found.waiting_reason.sentence if found.waiting_reason else "no board fits"
             raise InvalidInput.at("--target", f"no board can run it: {reason}", "another board")
-        return found.workload
+        return found
 
     def _request(self, fields: Mapping[str, object]) -> tuple[str, dict[str, object]]:
         """Return path and body of a submission of these fields."""
@@ -455,7 +487,8 @@ class _Sides:
         sides = [self._baseline, self._changes]
         rows: dict[int, ResultRow] = {}
         for position in (1, 0) if swapped else (0, 1):
-            ended, rows[position] = self._runs.run(*self._request(sides[position]), left_s)
+            with nullcontext() if position else self._about_baseline():
+                ended, rows[position] = self._runs.run(*self._request(sides[position]), left_s)
             self.target_uid = self.target_uid or ended.target_uid
         first, second = rows[0], rows[1]
         _refuse_differences(first.workload, second.workload)
@@ -494,11 +527,28 @@ def _refuse_differences(
         raise InvalidInput.at("--baseline", reason, "a candidate with the same inputs and type")
 
 
+@contextmanager
+def _about_baseline(*own: str) -> Iterator[None]:
+    """Name the baseline where a refusal names fields that are the baseline's own."""
+    try:
+        yield
+    except (ValidationFailed, InvalidInput) as error:
+        if not any(one.pointer in own for one in error.errors):
+            raise
+        raise InvalidInput(
+            [
+                replace(one, pointer="--baseline") if one.pointer in own else one
+                for one in error.errors
+            ]
+        ) from error
+
+
 def _model_file(baseline: str | Path) -> Path | None:
     path = Path(baseline).expanduser()
-    if path.is_file():
+    is_path = isinstance(baseline, Path) or "/" in baseline
+    if path.is_file() or (is_path and path.is_dir()):  # a tag may have the name of a folder
         return path
-    if isinstance(baseline, Path) or "/" in baseline:
+    if is_path:
         raise InvalidInput.at(
             "--baseline", f"there is no file {path}", "a model file, an id or a tag"
         )
@@ -539,8 +589,9 @@ def _only_member(client: CheckClient, name: str) -> Benchmark:
             f"the campaign {name} has {len(completed)} completed benchmarks",
             "one of " + ", ".join(each.benchmark_id for each in completed[:5]),
         )
+    folder = f", or ./{name} for the folder" if Path(name).is_dir() else ""
     raise InvalidInput.at(
         "--baseline",
         f"there is no benchmark {name!r} (any more), and no completed one has this tag or campaign",
-        "an id, a tag or a model file",
+        f"an id, a tag or a model file{folder}",
     )

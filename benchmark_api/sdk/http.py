@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, records, text
-from edgeyard.errors import FieldError
+from edgeyard.errors import FieldError, InvalidInput
 
 TRIES = 6
 """With the delays below about 12 s: a server that restarts is back by then."""
@@ -208,8 +208,15 @@ class Api:
 
 
 def part(text: str) -> str:
-    """One part of a path, quoted whole: an id can't lead elsewhere."""
-    return quote(text, safe="")
+    """Return one part of a path, quoted whole: an id can't lead elsewhere.
+
+    Raises:
+        InvalidInput: It is empty.
+    """
+    if not text:
+        raise InvalidInput.at("ID", "is empty", "an id or a name")
+    quoted = quote(text, safe="")
+    return quoted.replace(".", "%2E") if text in (".", "..") else quoted
 
 
 def problem_of(response: httpx.Response) -> ApiError:

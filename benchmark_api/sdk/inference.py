@@ -201,6 +201,9 @@ def read_inputs(path: Path) -> dict[str, Any]:
     """
     from edgeyard.devices.runner.arrays import names_in, read_arrays
 
+    if not path.is_file():
+        reason = f"{path} is no regular file" if path.exists() else f"there is no file {path}"
+        raise InvalidInput.at("/inputs", reason, "an .npz with an array for each input")
     try:
         arrays = read_arrays(path, names_in(path))
     except RunFailed as error:
@@ -356,11 +359,7 @@ def local_model(model: object) -> Path:
         InvalidInput: It is not.
     """
     path = Path(str(model)).expanduser()
-    if path.is_dir():
-        from edgeyard.benchmark_api.sdk.model_folder import packed
-
-        path = packed(path)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise InvalidInput.at(
             "/compare_local", f"{model} is no file on this machine", "a local model"
         )
@@ -376,6 +375,7 @@ class LocalModel:
         Raises:
             InvalidInput: The engine is not installed here, or can't load the model.
         """
+        from edgeyard.benchmark_api.sdk.model_folder import packed
         from edgeyard.devices.runner import engines
 
         settings = {name: value for name, value in parameters.items() if name != "threads"}
@@ -383,7 +383,8 @@ class LocalModel:
         settings.pop("execution_provider", None)  # of the board
         try:
             engine = engines.find(runtime)
-            self._session = engine.load(model, threads=1, parameters=settings)
+            file = packed(model) if model.is_dir() else model
+            self._session = engine.load(file, threads=1, parameters=settings)
         except RunFailed as error:
             raise InvalidInput.at(
                 "/compare_local",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,29 +12,86 @@ from edgeyard.errors import InvalidInput, RunFailed
 
 _ACCEPTED = "a folder of one .onnx file and its data files"
 
-Files = tuple[tuple[str, int, int], ...]
+_Files = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file."""
 
 
-def packed(folder: Path) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder:
+    """What is sent of a folder: the model and the files that it names.
+
+    Attributes:
+        path: The folder.
+        names: Names of the files, the model first.
+        size_bytes: Of these files together.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    size_bytes: int
+
+    @property
+    def archive_name(self) -> str:
+        """Name of the archive that is uploaded."""
+        return f"{Path(self.names[0]).stem}.zip"
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """Look through a folder of a model and its data files, whose weights are not read.
+
+    Raises:
+        InvalidInput: The folder holds no model, several, or lacks data files.
+    """
+    return _read(path.resolve(), path, _files_of(path))
+
+
+def packed(path: Path) -> Path:
     """Return an archive of a folder, which is kept as long as this process lives.
 
     It has the model and the files that the model names; no others, and no links, are sent.
 
     Raises:
-        InvalidInput: The folder holds no model, several, or lacks data files.
+        InvalidInput: As `read_folder`, or the archive can't be written.
     """
-    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    files = tuple(
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for path in found
-        if path.is_file() and not path.is_symlink()
+    return _pack(read_folder(path), _files_of(path))
+
+
+def upload_name(path: Path) -> str:
+    """Return the name under which a file or a folder is uploaded."""
+    return read_folder(path).archive_name if path.is_dir() else path.name
+
+
+def upload_bytes(path: Path) -> int:
+    """Return the size of what is uploaded of a file or a folder."""
+    return read_folder(path).size_bytes if path.is_dir() else path.stat().st_size
+
+
+def _files_of(folder: Path) -> _Files:
+    return tuple(
+        (path.name, path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in sorted(folder.iterdir())
     )
-    models = [name for name, _, _ in files if name.lower().endswith(".onnx")]
-    if len(models) != 1:
-        reason = f"the folder {folder} holds {len(models)} files named .onnx"
-        raise InvalidInput.at("/model", reason, _ACCEPTED)
-    return _pack(folder.resolve(), models[0], files)
+
+
+@lru_cache(maxsize=32)
+def _read(folder: Path, shown: Path, files: _Files) -> ModelFolder:
+    from edgeyard.devices.runner.model_archive import check_name, open_folder
+    from edgeyard.devices.runner.onnx_file import inspect
+
+    try:
+        whole = open_folder(folder)
+        names = (whole.name, *sorted(inspect(whole.model, whole.data).data_files))
+        for name in names:
+            check_name(name)
+    except RunFailed as error:
+        for name, _, _ in files:
+            is_model = name.lower().endswith(".onnx")
+            if (folder / name).is_symlink() and (is_model or repr(name) in error.sentence):
+                reason = f"{shown}: {name} is a link, and links are not followed"
+                raise InvalidInput.at("/model", reason, "the file itself in its place") from error
+        raise InvalidInput.at("/model", f"{shown}: {error.sentence}", _ACCEPTED) from error
+    sizes = {name: size_bytes for name, size_bytes, _ in files}
+    return ModelFolder(path=folder, names=names, size_bytes=sum(sizes[name] for name in names))
 
 
 @lru_cache(maxsize=8)
@@ -43,37 +100,13 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 @lru_cache(maxsize=32)
-def _pack(folder: Path, model: str, files: Files) -> Path:
-    from edgeyard.devices.runner.model_archive import open_archive
-    from edgeyard.devices.runner.onnx_file import inspect
-
-    path = Path(tempfile.mkdtemp(dir=_scratch().name)) / f"{Path(model).stem}.zip"
+def _pack(found: ModelFolder, files: _Files) -> Path:
+    path = Path(tempfile.mkdtemp(dir=_scratch().name)) / found.archive_name
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name in (model, *_named_files(folder, model, files)):
-                archive.write(folder / name, name)
-        whole = open_archive(path)
-        inspect(whole.model, whole.data)
-    except RunFailed as error:
-        path.unlink(missing_ok=True)
-        raise InvalidInput.at("/model", f"{folder}: {error.sentence}", _ACCEPTED) from error
+            for name in found.names:
+                archive.write(found.path / name, name)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise InvalidInput.at("/model", f"can't pack {folder}: {error.strerror}") from error
+        raise InvalidInput.at("/model", f"can't pack {found.path}: {error.strerror}") from error
     return path
-
-
-def _named_files(folder: Path, model: str, files: Files) -> list[str]:
-    """Return the names of the files that a model names.
-
-    Raises:
-        RunFailed: It is no model, or names files that are not there.
-    """
-    from edgeyard.devices.runner.onnx_file import inspect
-
-    content: dict[str, memoryview] = {}
-    for name, size_bytes, _ in files:
-        if name != model and size_bytes:
-            with (folder / name).open("rb") as file:
-                content[name] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    return sorted(inspect(folder / model, content).data_files)

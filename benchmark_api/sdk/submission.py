@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from edgeyard.errors import FieldError, InvalidInput
 
@@ -26,7 +28,7 @@ class JobFields(TypedDict, total=False):
     benchmark_id: str
     model_url: str
     dataset: str | Path | Mapping[str, ArrayLike]
-    dataset_urls: Sequence[str]
+    dataset_urls: Sequence[str | Path]
     odt_config: str | Path | Mapping[str, object]
     target_uid: str
     ram: int | str
@@ -67,14 +69,17 @@ class JobChanges(JobFields, total=False):
 
 
 class Filters(TypedDict, total=False):
-    """Which benchmarks a list holds; all have to be met; None sets none."""
+    """Which benchmarks a list holds; all have to be met; None sets none.
+
+    ``campaign`` is the id of a campaign, or a name that no other campaign has.
+    """
 
     status: str | Sequence[str] | None
     user_id: str | None
     target: str | None
     runtime: str | None
     benchmark_type: str | None
-    campaign_id: str | None
+    campaign: str | None
     target_uid: str | None
     model: str | None
     tag: str | None
@@ -87,14 +92,21 @@ class Filters(TypedDict, total=False):
 OWN_INPUT_FIELDS = ("dataset", "dataset_urls", "input", "keep_outputs", "odt_config")
 """Fields that runs on own inputs set themselves."""
 
+CHECK_FIELDS = ("benchmark_id", "cron", "start_time")
+"""Fields that the many runs of a check cannot have."""
+
 
 def refuse_fields(given: Mapping[str, object], refused: Sequence[str], reason: str) -> None:
-    """Refuse fields that a call sets itself.
+    """Refuse fields that a call sets itself, or that have no meaning there.
 
     Raises:
         InvalidInput: Naming each of them.
     """
-    found = [FieldError(f"/{name}", reason, "no such field") for name in refused if name in given]
+    found = [
+        FieldError(f"/{name}", reason, "no such field")
+        for name in refused
+        if given.get(name) is not None
+    ]
     if found:
         raise InvalidInput(found)
 
@@ -102,23 +114,43 @@ def refuse_fields(given: Mapping[str, object], refused: Sequence[str], reason: s
 def explicit_fields(fields: type, *, without: Sequence[str] = ()) -> Callable[[F], F]:
     """Show the fields of a `TypedDict` as keyword arguments, so that shells can complete them.
 
+    A keyword that is neither a field nor an argument of the function, but has a name like one of
+    its arguments, is refused with this name; the server refuses other unknown fields.
+
     Args:
         fields: The fields.
         without: Fields that the function does not take.
     """
+    kinds = inspect.get_annotations(fields)
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         named = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in inspect.get_annotations(fields).items()
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=f"{getattr(kind, '__forward_arg__', kind)} | None",
+            )
+            for name, kind in kinds.items()
             if name not in without
         ]
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        arguments = {one.name for one in own}
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            for name in given.keys() - kinds.keys() - arguments:
+                near = difflib.get_close_matches(name, [*arguments, *kinds], n=1)
+                if near and near[0] in arguments:
+                    reason = "no such argument or field"
+                    raise InvalidInput.at(f"/{name}", reason, f"did you mean {near[0]}?")
+            return function(*args, **given)
+
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[*own, *named]
         )
-        return function
+        return cast("F", call)
 
     return decorate
 
@@ -191,6 +223,12 @@ def split_matrix(
     return matrix, common
 
 
+def campaign_of(description: Mapping[str, object]) -> dict[str, object]:
+    """Return the body of a campaign: the matrix, and the fields that all its members share."""
+    matrix, common = split_matrix(description)
+    return {"matrix": matrix, "description": common}
+
+
 def combinations(description: Mapping[str, object]) -> list[JobDescription]:
     """One description for each combination of its matrix."""
     matrix, common = split_matrix(description)
@@ -201,12 +239,14 @@ def combinations(description: Mapping[str, object]) -> list[JobDescription]:
 def local_files(description: Mapping[str, object], base: Path) -> dict[str, list[Path | None]]:
     """Return the local files of each field that names files; None for what the server has to find.
 
+    A model may be a folder, which is not packed here.
+
     Raises:
-        InvalidInput: A path without a file.
+        InvalidInput: A path without a file, or a folder that is no model.
     """
     return {
         name: [_local(name, item, base) for item in _items(description.get(name))]
-        for name in ("model", "dataset", "odt_config")
+        for name in ("model", "dataset", "dataset_urls", "odt_config")
     }
 
 
@@ -218,8 +258,12 @@ def with_names(description: Mapping[str, object], base: Path) -> JobDescription:
     """
     named = {name: value for name, value in description.items() if value is not None}
     for name, paths in local_files(named, base).items():
+        if name == "dataset_urls" and any(paths):  # they have no URLs before they are uploaded
+            named["dataset"] = next(path.name for path in paths if path)
+            del named[name]
+            continue
         items = [
-            path.name if path else item
+            _upload_name(path) if path else item
             for path, item in zip(paths, _items(named.get(name)), strict=True)
         ]
         if name in named:
@@ -230,8 +274,9 @@ def with_names(description: Mapping[str, object], base: Path) -> JobDescription:
 def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
     """The description with its local files uploaded and named as the server knows them.
 
-    ``model``, ``dataset`` and ``odt_config`` are a local file (a `Path`, or text that names an
-    existing file, seen from ``base``), a URL, or else the name of a file that was uploaded before.
+    ``model``, ``dataset``, ``dataset_urls`` and ``odt_config`` are a local file (a `Path`, or text
+    that names an existing file, seen from ``base``), a URL, or else the name of a file that was
+    uploaded before.
     All are looked for before the first is uploaded.
 
     Raises:
@@ -242,7 +287,7 @@ def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) 
 
     def uploaded(path: Path) -> UploadedFile:
         if path not in sent:
-            sent[path] = upload(path)
+            sent[path] = upload(_packed(path) if path.is_dir() else path)
         return sent[path]
 
     ready = {name: value for name, value in description.items() if value is not None}
@@ -255,9 +300,24 @@ def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) 
     if path := next(iter(found["dataset"]), None):
         file = uploaded(path)
         ready |= {"dataset": file.name, "dataset_urls": [file.url]}
+    elif any(found["dataset_urls"]):
+        items = zip(_items(ready["dataset_urls"]), found["dataset_urls"], strict=True)
+        ready["dataset_urls"] = [uploaded(path).url if path else item for item, path in items]
     if path := next(iter(found["odt_config"]), None):
         ready["odt_config"] = uploaded(path).url
     return ready
+
+
+def _upload_name(path: Path) -> str:
+    from edgeyard.benchmark_api.sdk.model_folder import upload_name
+
+    return upload_name(path)
+
+
+def _packed(path: Path) -> Path:
+    from edgeyard.benchmark_api.sdk.model_folder import packed
+
+    return packed(path)
 
 
 def _items(value: object) -> list[object]:
@@ -274,13 +334,16 @@ def _local(name: str, value: object, base: Path) -> Path | None:
         raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", _accepted(value))
     path = base / Path(value).expanduser()
     if path.is_dir() and name == "model":
-        from edgeyard.benchmark_api.sdk.model_folder import packed
+        from edgeyard.benchmark_api.sdk.model_folder import read_folder
 
-        return packed(path)
+        read_folder(path)
+        return path
     if path.is_dir():
         raise InvalidInput.at(f"/{name}", f"{path} is a folder", "a file; pack a folder as .zip")
     if path.is_file():
         return path
+    if path.exists():
+        raise InvalidInput.at(f"/{name}", f"{path} is no regular file", "a file")
     if isinstance(value, Path) or "/" in value:
         raise InvalidInput.at(
             f"/{name}", f"there is no file {path}", "a file here, a URL, or the name of an upload"
@@ -311,7 +374,7 @@ def rebased(description: Mapping[str, object], folder: Path) -> JobDescription:
                 return near
         return value
 
-    names = ("model", "dataset", "odt_config")
+    names = ("model", "dataset", "dataset_urls", "odt_config")
     return {
         **description,
         **{name: found(description[name]) for name in names if name in description},

@@ -24,7 +24,8 @@ from edgeyard.benchmark_api.ste_services.common import (
 )
 from edgeyard.benchmark_api.ste_services.curves import curve_png
 from edgeyard.errors import Cancelled, Conflict, EdgeyardError, InvalidInput, NotFound, Unavailable
-from edgeyard.scheduler.sim.ste.controller import RoundReport, ScenarioSource
+from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.scheduler.sim.ste.controller import Episode, RoundReport, ScenarioSource
 from edgeyard.scheduler.sim.ste.driver import RunDriver, new_record
 from edgeyard.scheduler.sim.ste.runs import RunFolder
 
@@ -37,6 +38,9 @@ MAX_ROUNDS_SHOWN = 20
 
 MAX_RUNS_SHOWN = 4
 """Runs of which rounds are kept."""
+
+MAX_ROUND_BYTES = 8 << 20
+"""Size of the newest rounds of a run that are kept, as JSON; the first and the newest one stay."""
 
 _STOP_S = 5.0
 
@@ -132,12 +136,19 @@ class _Live:
         self.cancel = threading.Event()
         self.progress: RunProgress | None = None
         self.first: RoundReport | None = None
-        self.newest: deque[RoundReport] = deque(maxlen=MAX_ROUNDS_SHOWN)
+        self.newest: deque[tuple[RoundReport, int]] = deque()
+        self.newest_bytes = 0
 
     def on_round(self, episode: int) -> Callable[[RoundReport, float], None]:
         def noted(report: RoundReport, share: float) -> None:
             self.first = self.first or report
-            self.newest.append(report)
+            size_bytes = len(msgspec.json.encode(report, enc_hook=float))  # NumPy's floats
+            self.newest.append((report, size_bytes))
+            self.newest_bytes += size_bytes
+            while len(self.newest) > 1 and (
+                len(self.newest) > MAX_ROUNDS_SHOWN or self.newest_bytes > MAX_ROUND_BYTES
+            ):
+                self.newest_bytes -= self.newest.popleft()[1]
             self.progress = RunProgress(
                 episode=episode, round=report.round, time_s=report.time_s, share=share
             )
@@ -145,7 +156,7 @@ class _Live:
         return noted
 
     def rounds(self) -> list[RoundReport]:
-        newest = list(self.newest)
+        newest = [report for report, _ in list(self.newest)]
         return newest if self.first is None or self.first in newest else [self.first, *newest]
 
 
@@ -158,6 +169,7 @@ class RunQueue:
         scenarios: ScenarioSource,
         runs: RunFolder,
         policy: Callable[[], str],
+        on_episode: Callable[[Scenario, dict[str, Any], Episode], None] = lambda *known: None,
     ) -> None:
         """Start the thread. Runs that a stop of the service has cut off can be resumed.
 
@@ -166,7 +178,10 @@ class RunQueue:
             scenarios: The ScenarioDB.
             runs: Where runs are stored.
             policy: Returns the name of the policy that decides at present.
+            on_episode: Called with the scenario of a run, its record and each episode of it, before
+                the episode is stored as finished.
         """
+        self._on_episode = on_episode
         self._driver, self._scenarios, self._runs, self._policy = driver, scenarios, runs, policy
         self._changed = threading.Condition()
         self._waiting: deque[_Live] = deque()
@@ -287,6 +302,11 @@ class RunQueue:
     def _work(self) -> None:
         while (live := self._next()) is not None:
             record = live.record
+
+            def done(episode: Episode, record: dict[str, Any] = record) -> None:
+                scenario = self._scenarios.scenario(record["scenario_ref"])
+                self._on_episode(scenario, record, episode)
+
             try:
                 self._driver.execute(
                     record,
@@ -294,6 +314,7 @@ class RunQueue:
                     new=live.new,
                     resume=live.resume,
                     on_round=live.on_round,
+                    on_episode=done,
                     cancelled=live.cancel.is_set,
                 )
             except Cancelled:

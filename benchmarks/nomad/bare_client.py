@@ -15,16 +15,22 @@ from urllib.parse import urlsplit
 
 def main() -> int:
     """Read what to do as JSON from stdin; write when it began, seconds since the epoch."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     texts: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for text in asked["texts"]:
+    for text in request["texts"]:
         texts.put(text)
     threads = [
         threading.Thread(
             target=_client,
-            args=(asked["address"], asked["token"], asked["namespace"], asked["secrets"], texts),
+            args=(
+                request["address"],
+                request["token"],
+                request["namespace"],
+                request["secrets"],
+                texts,
+            ),
         )
-        for _ in range(asked["connections"])
+        for _ in range(request["connections"])
     ]
     began = time.time()
     for thread in threads:

@@ -20,8 +20,8 @@ def main() -> int:
         _indexes: Iterator[int] = count(1)
 
         def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            whole = asked.path == "/v1/nodes" and "resources" in parse_qs(asked.query)
+            url = urlsplit(self.path)
+            whole = url.path == "/v1/nodes" and "resources" in parse_qs(url.query)
             content = nodes if whole else b"[]"
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

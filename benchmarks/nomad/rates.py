@@ -180,7 +180,7 @@ def _registered(data_dir: Path) -> list[Attempt]:
 
 
 def _bare(cluster: LoopbackNomad, texts: list[str], *, secrets: bool = False) -> float:
-    asked = {
+    request = {
         "address": cluster.address,
         "token": cluster.token,
         "namespace": cluster.namespace,
@@ -190,7 +190,7 @@ def _bare(cluster: LoopbackNomad, texts: list[str], *, secrets: bool = False) ->
     }
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.nomad.bare_client"],
-        input=json.dumps(asked),
+        input=json.dumps(request),
         check=True,
         capture_output=True,
         text=True,

@@ -33,5 +33,6 @@ plugin "edgeyard-device-plugin" {
     state_dir      = "/run/edgeyard"
     probe_interval = "10s"
     probe_timeout  = "8s"
+    docker_socket  = "/var/run/docker.sock" # starts the images that the boards file states
   }
 }

@@ -12,7 +12,12 @@ import msgpack
 from edgeyard.devices.edgedevice.proto import hclspec_pb2
 from edgeyard.errors import ConfigError
 
-_DEFAULTS = {"state_dir": "/run/edgeyard", "probe_interval": "10s", "probe_timeout": "8s"}
+_DEFAULTS = {
+    "state_dir": "/run/edgeyard",
+    "probe_interval": "10s",
+    "probe_timeout": "8s",
+    "docker_socket": "/var/run/docker.sock",
+}
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
 
@@ -26,12 +31,14 @@ class PluginConfig:
         state_dir: Folder for the progress files; emptied by a reboot, best in ``/run``.
         probe_interval_s: Each board is looked at so often, 1 s to 1 h.
         probe_timeout_s: How long one look may take at most, 0.1 s to 1 min.
+        docker_socket: Of the container engine that starts the images of the boards file.
     """
 
     boards_file: Path
     state_dir: Path
     probe_interval_s: float
     probe_timeout_s: float
+    docker_socket: Path = Path("/var/run/docker.sock")
 
 
 def schema() -> hclspec_pb2.Spec:
@@ -69,6 +76,7 @@ def read_config(packed: bytes) -> PluginConfig:
         state_dir=_path(given, "state_dir", problems),
         probe_interval_s=_seconds(given, "probe_interval", 1.0, 3600.0, problems),
         probe_timeout_s=_seconds(given, "probe_timeout", 0.1, 60.0, problems),
+        docker_socket=_path(given, "docker_socket", problems),
     )
     known = {"boards_file", *_DEFAULTS}
     problems.extend(f"{key}: is no setting of this plugin" for key in given if key not in known)

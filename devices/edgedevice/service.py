@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from dataclasses import asdict
-from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple, cast
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple, cast
 
 import grpc
 from google.protobuf import timestamp_pb2, wrappers_pb2
@@ -16,10 +16,11 @@ from edgeyard.devices.attributes import LAST_ERROR, POWER_W, TEMPERATURE_C, attr
 from edgeyard.devices.edgedevice.config import PluginConfig, read_config, schema
 from edgeyard.devices.edgedevice.proto import base_pb2, device_pb2, values_pb2
 from edgeyard.devices.edgedevice.publishing import PublishedBoard
-from edgeyard.devices.edgedevice.watch import HostBoards, Watch
+from edgeyard.devices.edgedevice.watch import HostBoards, Reservation, Watch
 from edgeyard.devices.inventory import sandbox_of
 from edgeyard.devices.machine import machine_attributes
 from edgeyard.devices.model import AttributeValue, Board
+from edgeyard.devices.runner.bootstrap import CONTAINERS
 from edgeyard.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -110,27 +111,35 @@ class EdgeDevice:
     def reserve(
         self, request: device_pb2.ReserveRequest, context: grpc.ServicerContext
     ) -> device_pb2.ReserveResponse:
-        """What a task needs to use its board: its address and its progress file, never secrets."""
+        """Return what a task needs to use its board; a password is in a file of the host alone."""
         if len(request.device_ids) != 1:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a task uses exactly one board")
         uid = request.device_ids[0]
         try:
-            board, progress_file = self._watching(context).reserve(uid)
+            reserved = self._watching(context).reserve(uid)
         except LookupError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error.args[0])[:_MAX_TEXT_CHARS])
         except OSError as error:
-            reason = f"the progress file of {uid} can't be made: {error}"
+            reason = f"the files of the task on {uid} can't be made: {error}"
             context.abort(grpc.StatusCode.INTERNAL, reason[:_MAX_TEXT_CHARS])
-        folder = str(progress_file.parent)
+        progress_file = str(reserved.progress_file)
         logger.info("A board is reserved.", extra={"event": "board_reserved", "target_uid": uid})
         return device_pb2.ReserveResponse(
             container_res=device_pb2.ContainerReservation(
                 envs={
-                    "EDGEYARD_BOARD": json.dumps(_facts(board, str(progress_file))),
-                    "EDGEYARD_PROGRESS_FILE": str(progress_file),
+                    "EDGEYARD_BOARD": json.dumps(_facts(reserved.board, progress_file)),
+                    "EDGEYARD_PROGRESS_FILE": progress_file,
+                    CONTAINERS: str(reserved.container_file),
                 },
-                # under the same path, so that the variable holds inside a container too
-                mounts=[device_pb2.Mount(task_path=folder, host_path=folder)],
+                mounts=_mounts(reserved),
+                devices=[
+                    device_pb2.DeviceSpec(
+                        task_path=device["container_path"],
+                        host_path=device["host_path"],
+                        permissions=device["permissions"],
+                    )
+                    for device in reserved.devices
+                ],
             )
         )
 
@@ -138,8 +147,8 @@ class EdgeDevice:
         self, request: device_pb2.StatsRequest, context: grpc.ServicerContext
     ) -> Iterator[device_pb2.StatsResponse]:
         """Progress, heat and power of each board, exactly and as often as Nomad asks."""
-        asked = request.collection_interval
-        interval_s = min(_MAX_STATS_S, max(1.0, asked.seconds + asked.nanos / 1e9))
+        interval = request.collection_interval
+        interval_s = min(_MAX_STATS_S, max(1.0, interval.seconds + interval.nanos / 1e9))
         while context.is_active() and not self._closed.is_set():
             boards = self._watching(context).now()
             at = timestamp_pb2.Timestamp(seconds=int(time.time()))
@@ -161,6 +170,20 @@ class EdgeDevice:
             elif self._watch is None:
                 self._watch = self._make_watch(config)
             return cast(Watch, self._watch)  # abort raises
+
+
+def _mounts(reserved: Reservation) -> List[device_pb2.Mount]:
+    """Return what containers see of the host, under the same paths as there."""
+    mounts = [
+        (reserved.progress_file.parent, False),
+        (reserved.container_file.parent, True),
+    ]
+    if reserved.docker_socket is not None:
+        mounts.append((reserved.docker_socket, False))
+    return [
+        device_pb2.Mount(task_path=str(path), host_path=str(path), read_only=read_only)
+        for path, read_only in mounts
+    ]
 
 
 def _facts(board: Board, progress_file: str) -> Dict[str, object]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import stat
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, Mapping, Optional, Tuple
+from typing import Callable, Dict, Iterable, Mapping, Optional, Tuple
 
+from edgeyard.devices.containers import Container, ContainerFiles, containers_from_file
 from edgeyard.devices.edgedevice.config import PluginConfig
 from edgeyard.devices.edgedevice.publishing import PublishedBoard, Publisher
 from edgeyard.devices.edgedevice.task_file import TaskFiles
@@ -57,6 +60,23 @@ class HostBoards:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class Reservation:
+    """What the next task of a board gets.
+
+    Attributes:
+        container_file: The board's containers by engine, for the bootstrap alone.
+        devices: Device files of all of the board's engines.
+        docker_socket: None: no engine of the board has an image of its own.
+    """
+
+    board: Board
+    progress_file: Path
+    container_file: Path
+    devices: Tuple[Mapping[str, str], ...] = ()
+    docker_socket: Optional[Path] = None
+
+
 class Watch:
     """One thread that looks, and a pool that asks the boards.
 
@@ -69,6 +89,8 @@ class Watch:
     def __init__(self, config: PluginConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self._files = TaskFiles(config.state_dir / "boards")
+        self._container_files = ContainerFiles(config.state_dir / "containers")
+        self._containers: Mapping[str, Mapping[str, Container]] = {}
         self._prober = Prober(timeout_s=config.probe_timeout_s)
         self._pool = ThreadPoolExecutor(_MAX_PROBES, thread_name_prefix="probe")
         self._publisher = Publisher()
@@ -111,12 +133,12 @@ class Watch:
         with self._changed:
             return dict(self._current)
 
-    def reserve(self, target_uid: str) -> Tuple[Board, Path]:
-        """Make a board ready for its next task: the board, and its new progress file.
+    def reserve(self, target_uid: str) -> Reservation:
+        """Make a board ready for its next task.
 
         Raises:
             LookupError: There is no such board here, or it is not healthy; it says why.
-            OSError: The progress file's folder can't be made.
+            OSError: The files of the task can't be made.
         """
         self.wait(0, _FIRST_LOOK_S + _TICK_S)
         with self._changed:
@@ -125,7 +147,15 @@ class Watch:
             raise LookupError(f"{target_uid} is no board of this host")
         if not shown.board.healthy:
             raise LookupError(f"{target_uid} is unhealthy: {shown.board.health_reason}")
-        return shown.board, self._files.prepare(target_uid)
+        containers = self._containers.get(target_uid, {})
+        socket = self._config.docker_socket
+        return Reservation(
+            board=shown.board,
+            progress_file=self._files.prepare(target_uid),
+            container_file=self._container_files.write(target_uid, containers, socket),
+            devices=_device_files(containers.values()),
+            docker_socket=socket if any(each.image for each in containers.values()) else None,
+        )
 
     def _newer(self, seen: int) -> Optional[HostBoards]:
         report = self._reported
@@ -172,6 +202,7 @@ class Watch:
         self._mark = mark
         try:
             boards = Inventory.from_file(path).boards
+            containers = containers_from_file(path)
         except ConfigError as error:
             self._problem = str(error)
             logger.error(
@@ -183,6 +214,7 @@ class Watch:
         self._problem = ""
         before = {board.target_uid: board for board in self._boards}
         self._boards = boards
+        self._containers = containers
         # another address or device: what was found there says nothing of this one
         same = {each.target_uid for each in boards if before.get(each.target_uid) == each}
         self._found = {uid: found for uid, found in self._found.items() if uid in same}
@@ -273,6 +305,18 @@ def _finding(probe: "Future[Finding]") -> Finding:
         return probe.result()
     logger.error("A probe failed.", exc_info=error)
     return Finding(False, f"the probe itself failed: {type(error).__name__}: {error}"[:200])
+
+
+def _device_files(containers: Iterable[Container]) -> Tuple[Mapping[str, str], ...]:
+    """Return the device files of all engines, each once; other files are no devices."""
+    found: Dict[str, Mapping[str, str]] = {}
+    for container in containers:
+        for device in container.devices:
+            with contextlib.suppress(OSError):
+                mode = os.stat(device["host_path"]).st_mode
+                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                    found.setdefault(device["container_path"], device)
+    return tuple(found.values())
 
 
 def _mark(path: Path) -> _FileMark:

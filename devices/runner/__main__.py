@@ -89,8 +89,12 @@ def main() -> None:
     sys.exit(run(os.environ))
 
 
-def run(environ: Mapping[str, str]) -> int:
-    """One run, from the description to the safe result; the exit status."""
+def run(environ: Mapping[str, str], failure: Optional[RunFailed] = None) -> int:
+    """One run, from the description to the safe result; the exit status.
+
+    Args:
+        failure: Why the run can't begin, which is reported instead of a result.
+    """
     # our parent now: one that ended before this check is recognised by EDGEYARD_BOARD's parent_pid
     parent_pid: Optional[int] = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -104,11 +108,11 @@ def run(environ: Mapping[str, str]) -> int:
         return EXIT_FAILED
     log = _open_log(folder / _LIVE_LOG)
     token = take_token(environ)
-    board, failure = BoardFacts(), None
+    board = BoardFacts()
     try:
         spec = read_spec(environ, token)
     except RunFailed as error:
-        failure, spec = error, _minimal_spec(environ, token)
+        failure, spec = failure or error, _minimal_spec(environ, token)
     try:
         board = read_board(environ)
         parent_pid = board.parent_pid or parent_pid

@@ -218,7 +218,7 @@ def _reader(
             "user_input",
             f"the dataset has class {highest}, the model has {classes} classes from 0 on",
         )
-    most = min(max(dataset.preprocessing.top_k), classes) if classes else 1
+    max_k = min(max(dataset.preprocessing.top_k), classes) if classes else 1
 
     def read(values: Sequence[object]) -> NDArray[np.int64]:
         value = np.asarray(values[index])
@@ -226,7 +226,7 @@ def _reader(
             return value.reshape(-1, 1).astype(np.int64)
         scores = value.reshape(len(value), classes)
         # stable: of equal scores the lower class counts first, on every machine
-        return np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :most]
+        return np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :max_k]
 
     return read
 

@@ -18,6 +18,8 @@ from edgeyard.errors import RunFailed
 
 MAX_ARRAYS_BYTES = 8 * 1024**3
 MAX_HEADER = 10_000
+_MAX_RATIO = 1100
+"""Of the sizes before and after compression; no more is possible with Deflate (1032)."""
 
 
 def array_names(archive: zipfile.ZipFile) -> Sequence[str]:
@@ -40,6 +42,9 @@ def names_in(path: Path) -> Sequence[str]:
         raise _wrong(path, f"is not a readable .npz: {error}") from error
     if not found:
         raise _wrong(path, "is not an .npz: it holds no array")
+    for position, name in enumerate(found):
+        if name in found[:position]:
+            raise _wrong(path, f"holds {name!r} twice")
     return found
 
 
@@ -106,12 +111,38 @@ def read_arrays(
         raise _wrong(path, f"is not a readable .npz: {error}") from error
 
 
+def read_all_arrays(
+    paths: Sequence[Path], names: Sequence[str], *, optional: Sequence[str] = ()
+) -> Dict[str, NDArray[np.generic]]:
+    """Return the named arrays of several files, their rows one after another.
+
+    Raises:
+        RunFailed: ``user_input``: as `read_arrays`; or arrays do not fit together.
+    """
+    found = read_arrays(paths[0], names, optional=optional)
+    limit_bytes = MAX_ARRAYS_BYTES - sum(each.nbytes for each in found.values())
+    for path in paths[1:]:
+        more = read_arrays(path, names, optional=optional, limit_bytes=limit_bytes)
+        limit_bytes -= sum(each.nbytes for each in more.values())
+        for name, rows in more.items():
+            first = found.setdefault(name, rows[:0])
+            if rows.dtype != first.dtype or rows.shape[1:] != first.shape[1:]:
+                raise _wrong(
+                    path,
+                    f"has {name!r} with rows of {list(rows.shape[1:])} {rows.dtype}, and "
+                    f"{paths[0].name!r} of {list(first.shape[1:])} {first.dtype}",
+                )
+            found[name] = np.concatenate([first, rows])
+    return found
+
+
 def converted(
     values: NDArray[np.generic], dtype: np.dtype[np.generic], what: str
 ) -> NDArray[np.generic]:
     """Return the same values in another type, or an error where that type cannot hold them.
 
-    Whole numbers and booleans become floats or other whole numbers; floats become other floats.
+    Whole numbers and booleans become floats or other whole numbers, without rounding; floats become
+    other floats, rounded to the next one.
 
     Args:
         what: What takes the values, for the error: "input 'x'".
@@ -135,6 +166,14 @@ def converted(
                 f"{what} takes {dtype}, which cannot hold {values[lost][0]}; "
                 f"accepted are values from {-limit:g} to {limit:g}",
             )
+        inexact = values[~_is_exact(values, dtype)] if given.kind in "iu" else values[:0]
+        if inexact.size:
+            limit = 2 ** (np.finfo(dtype).nmant + 1)  # type: ignore[type-var]
+            raise RunFailed(
+                "user_input",
+                f"{what} takes {dtype}, which cannot hold {inexact[0]} exactly; accepted are whole "
+                f"numbers from {-limit} to {limit}, or an array of {dtype}, which is rounded",
+            )
         return result
     low, high = (0, 1) if dtype.kind == "b" else _bounds(dtype)
     if given.kind == "f":
@@ -155,6 +194,17 @@ def converted(
                     f"numbers from {low} to {high}",
                 )
     return values.astype(dtype)
+
+
+def _is_exact(values: NDArray[np.generic], dtype: np.dtype[np.generic]) -> NDArray[np.bool_]:
+    """Return which whole numbers a type of floats holds: those of few enough significant bits."""
+    bits = values.astype(np.uint64)
+    size = np.where(values < 0, np.uint64(0) - bits, bits)  # type: ignore[operator]
+    lowest_bit = np.maximum(size & (np.uint64(0) - size), np.uint64(1))
+    significant = size // lowest_bit
+    limit = 2 ** (int(np.finfo(dtype).nmant) + 1)  # type: ignore[type-var]
+    exact: NDArray[np.bool_] = significant < np.uint64(limit)
+    return exact
 
 
 def _bounds(dtype: np.dtype[np.generic]) -> Tuple[int, int]:
@@ -184,6 +234,10 @@ def _header(
 ) -> Tuple[Tuple[int, ...], bool, np.dtype[np.generic]]:
     """Shape, whether columns come first, and type of the array that begins here."""
     member = info.filename
+    ratio = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _MAX_RATIO}.get(info.compress_type)
+    too_large = ratio is not None and info.file_size > info.compress_size * ratio
+    if too_large or info.compress_size > path.stat().st_size:
+        raise _wrong(path, f"{member} is shorter than the archive's directory says")
     try:
         version = np.lib.format.read_magic(file)
         read_header = (

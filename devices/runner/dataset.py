@@ -92,6 +92,61 @@ def open_dataset(
     return _images(archive, path, inputs, wishes)
 
 
+def open_datasets(
+    paths: Sequence[Path],
+    inputs: Sequence[TensorSpec],
+    wishes: object,
+    *,
+    raw: bool = False,
+    classes: bool = True,
+) -> Dataset:
+    """Return the rows of several files as one dataset, in the order of the files.
+
+    Arguments and errors are those of `open_dataset`.
+
+    Raises:
+        RunFailed: ``user_input``: also if only some of the files have labels, or if their folders
+            or targets do not fit together.
+    """
+    parts = [open_dataset(path, inputs, wishes, raw=raw, classes=classes) for path in paths]
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for path, part in zip(paths[1:], parts[1:], strict=True):
+        if (part.labels is None) != (first.labels is None):
+            raise _wrong(path, f"and {paths[0].name!r} do not both have labels")
+        if part.class_names != first.class_names or part.folders != first.folders:
+            raise _wrong(path, f"and {paths[0].name!r} do not have the same folders of classes")
+        if _row_shape(part.truth) != _row_shape(first.truth):
+            raise _wrong(path, f"and {paths[0].name!r} have 'y' with rows of different shapes")
+    starts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+
+    def batch(begin: int, end: int) -> Feeds:
+        pieces = [
+            part.batch(max(begin, start) - start, min(end, stop) - start)
+            for part, start, stop in zip(parts, starts[:-1], starts[1:], strict=True)
+            if begin < stop and end > start
+        ]
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    return replace(
+        first,
+        rows=starts[-1],
+        labels=_joined([part.labels for part in parts]),
+        truth=_joined([part.truth for part in parts]),
+        batch=batch,
+    )
+
+
+def _row_shape(truth: Optional[NDArray[Any]]) -> Optional[Tuple[int, ...]]:
+    return None if truth is None else truth.shape[1:]
+
+
+def _joined(columns: Sequence[Optional[NDArray[Any]]]) -> Optional[NDArray[Any]]:
+    present = [column for column in columns if column is not None]
+    return np.concatenate(present) if present else None
+
+
 def _no_dataset(path: Path, error: Exception) -> str:
     """Say why a file that is no archive is no dataset."""
     with path.open("rb") as file:

@@ -67,7 +67,7 @@ class Session(Protocol):
     def facts(self) -> Mapping[str, object]:
         """What the report states about the engine: version, execution provider, threads...
 
-        ``load_ms``, where given, is taken for the time of loading, in place of that of `load`.
+        ``load_ms``, where given, is taken for the time of loading, instead of that of `load`.
         """
         ...
 

@@ -293,17 +293,17 @@ def _series(
     recent_ns: float,
     loops: int,
 ) -> NDArray[np.float64]:
-    most = until.runs if until.precision is None else _MAX_RUNS
+    max_runs = until.runs if until.precision is None else _MAX_RUNS
     chunks: List[NDArray[np.float64]] = []
     done, look_at = 0, _MIN_RUNS_FOR_PRECISION
     spent_ns = 0.0
     min_ns = min(until.min_s, until.max_s) * 1e9
-    least = until.min_runs
-    if least is None:
-        least = until.runs if until.precision is None else 1
-    while done < most or (spent_ns < min_ns and done < _MAX_RUNS):
+    min_runs = until.min_runs
+    if min_runs is None:
+        min_runs = until.runs if until.precision is None else 1
+    while done < max_runs or (spent_ns < min_ns and done < _MAX_RUNS):
         number_ns = max(recent_ns, 1.0) * loops
-        wanted = most - done if done < most else math.ceil((min_ns - spent_ns) / number_ns)
+        wanted = max_runs - done if done < max_runs else math.ceil((min_ns - spent_ns) / number_ns)
         count = max(1, min(wanted, int(_CHUNK_S * 1e9 / number_ns)))
         if until.precision is not None:
             count = min(count, max(1, look_at - done))
@@ -313,7 +313,7 @@ def _series(
         spent_ns += sum(taken) * loops
         recent_ns = spent_ns / done / loops
         watch.look()
-        share = min(done / most, spent_ns / min_ns if min_ns > 0 else 1.0)
+        share = min(done / max_runs, spent_ns / min_ns if min_ns > 0 else 1.0)
         if until.precision is not None:
             share = spent_ns / 1e9 / max(until.max_s, 1e-9)
             if done >= look_at:
@@ -324,7 +324,7 @@ def _series(
                     if enough and interval.half_width <= until.precision:
                         break
                     share = max(share, (until.precision / interval.half_width) ** 2)
-        if spent_ns >= until.max_s * 1e9 and done >= least:
+        if spent_ns >= until.max_s * 1e9 and done >= min_runs:
             break
         progress(
             WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share), "measuring"

@@ -37,11 +37,13 @@ class ModelArchive:
     Attributes:
         model: Content of the ``.onnx`` file, which begins at ``offset`` of the archive.
         data: Content of the other files, by name.
+        name: Name of the ``.onnx`` file.
     """
 
     model: memoryview
     offset: int
     data: Mapping[str, memoryview]
+    name: str
 
 
 def is_archive(path: Path) -> bool:
@@ -83,7 +85,43 @@ def open_archive(path: Path) -> ModelArchive:
     if len(models) != 1:
         raise _wrong(f"holds {len(models)} files named .onnx; it has to hold one")
     model = parts.pop(models[0])
-    return ModelArchive(model=model, offset=places[models[0]], data=parts)
+    return ModelArchive(model=model, offset=places[models[0]], data=parts, name=models[0])
+
+
+def open_folder(folder: Path) -> ModelArchive:
+    """Map the files of a folder as those of its archive; links and hidden files are left out.
+
+    Raises:
+        RunFailed: ``user_model``: it holds no model, or several; ``board_fault``: it can't be read.
+    """
+    parts: Dict[str, memoryview] = {}
+    try:
+        for path in sorted(folder.iterdir()):
+            plain = path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+            if plain and path.stat().st_size:
+                with path.open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                parts[path.name] = memoryview(mapped)
+    except OSError as error:
+        raise RunFailed("board_fault", f"the model can't be read: {error}") from error
+    models = [name for name in parts if name.lower().endswith(".onnx")]
+    if len(models) != 1:
+        reason = f"the folder holds {len(models)} files named .onnx; it has to hold one"
+        raise RunFailed("user_model", reason)
+    return ModelArchive(model=parts.pop(models[0]), offset=0, data=parts, name=models[0])
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that a file of an archive may not have.
+
+    Raises:
+        RunFailed: ``user_model``.
+    """
+    if len(name) > MAX_NAME or not _NAME.match(name):
+        raise _wrong(
+            f"holds {name[:100]!r}: its files have plain names that begin with a letter, "
+            "and no folder"
+        )
 
 
 def _members(path: Path) -> "list[zipfile.ZipInfo]":
@@ -101,10 +139,7 @@ def _members(path: Path) -> "list[zipfile.ZipInfo]":
         name = info.filename
         shown = repr(name[:100])
         mode = info.external_attr >> 16
-        if len(name) > MAX_NAME or not _NAME.match(name):
-            raise _wrong(
-                f"holds {shown}: its files have plain names that begin with a letter, and no folder"
-            )
+        check_name(name)
         if name in seen:
             raise _wrong(f"holds {shown} twice")
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):

@@ -328,9 +328,9 @@ class _ModelScan:
         """The fields of one message, counted with those of all others."""
         for entry in fields_of(view):
             self.fields += 1
-            most = MAX_FIELDS if self.max_fields is None else self.max_fields
-            if self.fields > most:
-                raise RunFailed("user_model", f"the model has more than {most} fields")
+            max_fields = MAX_FIELDS if self.max_fields is None else self.max_fields
+            if self.fields > max_fields:
+                raise RunFailed("user_model", f"the model has more than {max_fields} fields")
             yield entry
 
     def visit(self, kind: str, view: memoryview, depth: int) -> None:

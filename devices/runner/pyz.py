@@ -38,7 +38,7 @@ def build(out: Path) -> Path:
         os.fchmod(file.fileno(), 0o755)
         file.write(_SHEBANG)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in _members():
+            for name, content in members():
                 info = zipfile.ZipInfo(name, _EPOCH)
                 info.external_attr = 0o644 << 16
                 info.compress_type = zipfile.ZIP_DEFLATED
@@ -46,7 +46,8 @@ def build(out: Path) -> Path:
     return out
 
 
-def _members() -> Iterator[Tuple[str, str]]:
+def members() -> Iterator[Tuple[str, str]]:
+    """Yield the modules of the runner: names in the archive, and content."""
     package = Path(edgeyard.__file__).parent
     yield "__main__.py", _START
     for name in ("__init__.py", "atomic_files.py", "errors.py", *_DEVICES):

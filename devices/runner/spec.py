@@ -175,7 +175,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
             BENCHMARK_TYPES,
         ),
         model=read.file("model", environ.get("MODEL_FILENAME", "")),
-        benchmark_id=read.text("benchmark_id", job_id),
+        benchmark_id=read.text("benchmark_id", job),
         attempt=int(read.number("attempt", 1, 1, 1_000_000)),
         job_id=job_id,
         target=environ.get("TARGET", ""),

@@ -224,7 +224,7 @@ class _Task:
 
         spec = self.spec
         report: Report = {}
-        dataset = self._dataset()
+        dataset = self._one_dataset()
         session = self._load(engine, report)
         sets = open_inputs(
             dataset,
@@ -260,11 +260,11 @@ class _Task:
         import numpy as np
 
         from edgeyard.devices.runner.accuracy import batch_size_of, evaluate
-        from edgeyard.devices.runner.dataset import open_dataset
+        from edgeyard.devices.runner.dataset import open_datasets
         from edgeyard.devices.runner.metrics import metric_of
 
         report: Report = {}
-        dataset_file = self._dataset()
+        dataset_files = self._datasets()
         session = self._load(engine, report)
         raw = self.spec.parameters.get("raw", False)
         if not isinstance(raw, bool):
@@ -272,8 +272,8 @@ class _Task:
         metric = metric_of(self.spec.parameters.get("metric"))
         if raw and metric is not None:
             raise RunFailed("user_input", "parameters/raw: can't be combined with a metric")
-        dataset = open_dataset(
-            dataset_file,
+        dataset = open_datasets(
+            dataset_files,
             session.inputs,
             self.spec.parameters.get("preprocessing"),
             raw=raw,
@@ -311,7 +311,7 @@ class _Task:
         import numpy as np
 
         from edgeyard.devices.runner import training
-        from edgeyard.devices.runner.arrays import read_arrays
+        from edgeyard.devices.runner.arrays import read_all_arrays
         from edgeyard.devices.runner.measure import Measurement
         from edgeyard.devices.runner.training_loop import with_test_rows
         from edgeyard.devices.runner.trust import judge
@@ -320,7 +320,7 @@ class _Task:
         report: Report = {}
         file = spec.task_dir / spec.odt_config_filename if spec.odt_config_filename else None
         config = training.read_config(spec.odt_config, file)
-        arrays = read_arrays(self._dataset(), ["x", "y"], optional=["x_test", "y_test"])
+        arrays = read_all_arrays(self._datasets(), ["x", "y"], optional=["x_test", "y_test"])
         x, y, config = with_test_rows(arrays, config)
         watch = self._watch()
         watch.start()
@@ -380,14 +380,20 @@ class _Task:
     def _max_warmup_s(self) -> float:
         return self.spec.user_time_s * _WARMUP_SHARE
 
-    def _dataset(self) -> Path:
-        datasets: List[Path] = [self.spec.path(one) for one in self.spec.datasets]
-        if len(datasets) != 1:
+    def _datasets(self) -> List[Path]:
+        """Return the files of the dataset; their rows follow one another."""
+        files = [self.spec.path(one) for one in self.spec.datasets]
+        if not files:
+            raise RunFailed("user_input", f"{self.spec.benchmark_type} needs a dataset file")
+        return files
+
+    def _one_dataset(self) -> Path:
+        files = self._datasets()
+        if len(files) != 1:
             raise RunFailed(
-                "user_input",
-                f"{self.spec.benchmark_type} needs one dataset file; there are {len(datasets)}",
+                "user_input", f"own inputs are one dataset file; there are {len(files)}"
             )
-        return datasets[0]
+        return files[0]
 
 
 def _fail(channel: Channel, category: str, sentence: str) -> None:

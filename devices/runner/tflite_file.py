@@ -69,12 +69,12 @@ def tflite_inputs(model: Path, signature: str = "") -> Tuple[TensorSpec, ...]:
                 return ()
 
 
-def _inputs(view: _View, asked: str) -> Tuple[TensorSpec, ...]:
+def _inputs(view: _View, signature: str) -> Tuple[TensorSpec, ...]:
     root = _Table(view, _unsigned(view, 0))
     signatures = {one.text(_SIGNATURE_KEY): one for one in root.tables(_MODEL_SIGNATURES)}
-    if asked and asked not in signatures:
+    if signature and signature not in signatures:
         return ()
-    chosen = asked or next((name for name in DEFAULT_SIGNATURES if name in signatures), "")
+    chosen = signature or next((name for name in DEFAULT_SIGNATURES if name in signatures), "")
     if not chosen and len(signatures) == 1:
         (chosen,) = signatures
     graphs = root.tables(_MODEL_SUBGRAPHS)

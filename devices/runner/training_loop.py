@@ -50,7 +50,7 @@ def checked_rows(x: NDArray[np.generic], y: NDArray[np.generic]) -> int:
     """
     for name, array in (("x", x), ("y", y)):
         if array.dtype.kind not in "biuf":
-            raise RunFailed("user_input", f"{name} holds {array.dtype} in place of numbers")
+            raise RunFailed("user_input", f"{name} holds {array.dtype} instead of numbers")
         if array.ndim == 0:
             raise RunFailed("user_input", f"{name} is a single number, not one row an example")
         if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -32,15 +32,13 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Combination, Costs, Proposal, ScoreUnit
+from edgeyard.scheduler.prediction.estimates import UNKNOWN_RUN_S
 
 TIE_SHARE = 0.01
 """Boards whose costs differ by less than this share are equally good."""
 
 RETRY_S = 10.0
 """What another attempt costs besides its run: the first backoff."""
-
-UNKNOWN_RUN_S = 60.0
-"""Run time of which a failure's cost is made where no run time is known."""
 
 Floats = NDArray[np.float32]
 
@@ -77,11 +75,11 @@ class ExpectedCost:
 def _costs(proposals: Sequence[Proposal], pairs: Pairs) -> Costs | None:
     seconds = _mean(proposals, ScoreUnit.SECONDS)
     failure = _mean(proposals, ScoreUnit.FAILURE)
-    worth = {
+    priced = {
         unit: [each for each in proposals if each.unit is unit]
         for unit in (ScoreUnit.CREDITS, ScoreUnit.JOULES)
     }
-    if seconds is None and failure is None and not any(worth.values()):
+    if seconds is None and failure is None and not any(priced.values()):
         return None
     size, silent = len(pairs), np.ones(len(pairs), dtype=np.bool_)
     parts: dict[str, Floats] = {}
@@ -90,21 +88,28 @@ def _costs(proposals: Sequence[Proposal], pairs: Pairs) -> Costs | None:
     if seconds is not None:
         run_s, error_s = seconds
         parts["run"] = run_s
-        silent &= np.isnan(run_s)
-        typical = _class_mean(run_s, pairs)
         unknown = np.isnan(run_s)
-        total += np.where(unknown, np.nan_to_num(typical), run_s)
-        variance += np.where(unknown, np.nan_to_num(typical) ** 2, error_s**2)
+        silent &= unknown
+        typical = _class_mean(run_s, pairs)
+        if unknown.any():
+            total += np.where(unknown, np.nan_to_num(typical), run_s)
+            variance += np.where(unknown, np.nan_to_num(typical) ** 2, error_s**2)
+        else:
+            total += run_s
+            variance += error_s**2
     if failure is not None:
         chance, error = failure
-        silent &= np.isnan(chance)
-        another_s = np.nan_to_num(typical, nan=UNKNOWN_RUN_S) + np.float32(RETRY_S)
         unknown = np.isnan(chance)
-        filled = np.where(unknown, np.nan_to_num(_class_mean(chance, pairs)), chance)
-        parts["failures"] = filled * another_s
+        silent &= unknown
+        known_s = np.where(np.isnan(typical), np.float32(UNKNOWN_RUN_S), typical)
+        another_s = known_s + np.float32(RETRY_S)
+        if unknown.any():
+            chance = np.where(unknown, np.nan_to_num(_class_mean(chance, pairs)), chance)
+            error = np.where(unknown, chance, error)
+        parts["failures"] = chance * another_s
         total += parts["failures"]
-        variance += (another_s * np.where(unknown, filled, error)) ** 2
-    for unit, those in worth.items():
+        variance += (another_s * error) ** 2
+    for unit, those in priced.items():
         if not those:
             continue
         amounts = np.zeros(size, np.float32)
@@ -127,10 +132,10 @@ def _scores(costs: Costs, preferred: Floats, pairs: Pairs) -> Floats:
     error_of_best = np.where(total <= best, error, np.float32(np.nan))
     error_of_best = by_class(pairs, error_of_best, np.fmin, np.nan)[pairs.rows]
     scale = np.maximum(best, np.float32(1e-9))
-    least = np.float32(TIE_SHARE) * scale
-    tolerance = np.maximum(np.hypot(error, error_of_best), least)
+    tie_s = np.float32(TIE_SHARE) * scale
+    tolerance = np.maximum(np.hypot(error, error_of_best), tie_s)
     over = np.maximum(total - best - tolerance, np.float32(0.0))
-    scores: Floats = scale / (scale + over + least * (np.float32(1.0) - preferred))
+    scores: Floats = scale / (scale + over + tie_s * (np.float32(1.0) - preferred))
     return scores
 
 

@@ -81,4 +81,4 @@ class _Credits(Ledger):
 
 
 def _cost(batch: Batch, row: int, seconds: float) -> float:
-    return batch.knowledge.rates.get(batch.families[row], 1.0) * float(seconds)
+    return batch.knowledge.rate(batch.families[row], batch.now) * float(seconds)

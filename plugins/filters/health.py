@@ -21,7 +21,7 @@ class HealthFilter(Filter):
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         snapshot = batch.snapshot
-        codes = np.where(snapshot.online, np.where(snapshot.healthy, 0, 2), 1)
+        codes = np.where(snapshot.healthy, np.where(snapshot.online, 0, 1), 2)
         return codes.astype(np.uint8)[None, :]
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:

@@ -39,7 +39,7 @@ class _SizeAndAge:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"{self.name} is {self._value(queue)[job]:.6g}, the least comes first"
 
     def _value(self, queue: Queue) -> Floats:

@@ -15,7 +15,7 @@ class EarliestDeadline:
 
     Who states no deadline has one at the end of the guard time (``guard_s`` after submission), and
     nobody has a later one: no deadline is no reason to wait for ever. Past the guard time the
-    older comes first. So nobody is overtaken after ``guard_s``; until then only by what is due
+    older comes first. None is overtaken after ``guard_s``; until then only by what is due
     before.
     """
 
@@ -28,10 +28,10 @@ class EarliestDeadline:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         left_s = f"{_left_s(queue)[job]:.0f} s"
         if np.isnan(queue.slacks_s[job]):
-            return f"no deadline: {left_s} until nobody younger comes first"
+            return f"no deadline: {left_s} until no younger benchmark comes first"
         return f"{left_s} left to its deadline"
 
 

@@ -26,8 +26,8 @@ class FairShare:
     all compete for, so board-seconds are each user's dominant resource.
 
     While two users both have benchmarks waiting for the same boards, what each gets by its share
-    differs from the other by no more than one run of each; a single benchmark is overtaken by
-    nobody younger past the guard time (``guard_s``).
+    differs from the other by no more than one run of each; a single benchmark is not overtaken
+    by younger ones past the guard time (``guard_s``).
     """
 
     name = "fair_share"
@@ -39,7 +39,7 @@ class FairShare:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         share = f", a share of {queue.shares[job]:g}" if queue.shares[job] != 1.0 else ""
         return f"its user used {queue.usage_board_s[job]:.0f} board-seconds lately{share}"
 

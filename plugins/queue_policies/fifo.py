@@ -13,7 +13,7 @@ from edgeyard.scheduler.framework.batch import Queue, ranks_of
 class Fifo:
     """The oldest first, whatever its priority.
 
-    Nobody is ever overtaken: with ``k`` benchmarks ahead that want the same boards, it starts
+    No benchmark is ever overtaken: with ``k`` benchmarks ahead that want the same boards, it starts
     after ``k`` runs on one board.
     """
 

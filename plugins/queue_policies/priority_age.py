@@ -33,7 +33,7 @@ class PriorityAge:
         """See `QueuePolicy.reason`."""
         campaign = ", its campaign has started" if queue.partly_running[job] else ""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"priority {queue.priorities[job]}, waiting for {queue.ages_s[job]:.0f} s{campaign}"
 
 

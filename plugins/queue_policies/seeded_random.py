@@ -17,7 +17,7 @@ _BITS = np.uint64(11)
 class SeededRandomOrder:
     """A draw for each benchmark that depends on its id and the seed alone: it never changes.
 
-    Past the guard time (``guard_s``) the older comes first and nobody is overtaken.
+    Past the guard time (``guard_s``) the older comes first and no benchmark is overtaken.
     """
 
     name = "random"
@@ -34,7 +34,7 @@ class SeededRandomOrder:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return "in a random place, which depends on its id"
 
     def _draws(self, queue: Queue) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ class ShortestFirst:
     """The least predicted run time first: the mean wait is least that way, if predictions hold.
 
     What nothing is known of, nor a bound stated, counts as the median of the others. Long ones
-    don't starve: past the guard time (``guard_s``) the older comes first and nobody is overtaken.
+    don't starve: past the guard time (``guard_s``) the older comes first and none is overtaken.
     """
 
     name = "shortest_first"
@@ -27,7 +27,7 @@ class ShortestFirst:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         if np.isnan(queue.run_times_s[job]):
             return "its run time is not known: in the middle of the others"
         return f"expected to run for about {queue.run_times_s[job]:.2g} s"

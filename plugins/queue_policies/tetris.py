@@ -22,7 +22,7 @@ class TetrisOrder:
     """The greatest alignment with what is free first; in the lab all are aligned alike.
 
     Each benchmark of the lab takes one board, so that only the expected run time is left there.
-    Past the guard time (``guard_s``) the older comes first and nobody is overtaken.
+    Past the guard time (``guard_s``) the older comes first and no benchmark is overtaken.
     """
 
     name = "tetris"
@@ -34,7 +34,7 @@ class TetrisOrder:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"alignment less run time is {self._value(queue)[job]:.3g}, the most comes first"
 
     def _value(self, queue: Queue) -> Floats:

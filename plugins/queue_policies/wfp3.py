@@ -28,7 +28,7 @@ class Wfp3:
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"wfp3 is {_value(queue)[job]:.6g}, the greatest comes first"
 
 

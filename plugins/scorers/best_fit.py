@@ -29,13 +29,13 @@ class BestFit:
             return rounded_scores(1.0 - batch.resources.left(pairs))
         snapshot = batch.snapshot
         score = np.zeros(len(pairs), dtype=np.float32)
-        for has, asked in (
+        for has, required in (
             (snapshot.ram_bytes, batch.ram_bytes),
             (snapshot.storage_bytes, batch.storage_bytes),
         ):
             max_bytes = max(int(has.max(initial=0)), 1)
             column = (has / max_bytes).astype(np.float32)
-            row = (asked / max_bytes).astype(np.float32)
+            row = (required / max_bytes).astype(np.float32)
             score += 0.5 * (1.0 - (column[pairs.boards] - row[pairs.rows]))
         return np.clip(score, 0.0, 1.0)
 

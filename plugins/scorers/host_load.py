@@ -25,6 +25,8 @@ class HostLoad:
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`; the same for all classes."""
         loads = batch.knowledge.host_loads
+        if not loads:
+            return np.full(len(pairs), np.nan, dtype=np.float32)
         column = np.array(
             [
                 np.nan if (load := loads.get(host)) is None else 1.0 - max(load.cpu, load.memory)

@@ -64,8 +64,8 @@ _UNITS = {
 }
 
 
-def learned(folder: Path | None = None) -> Mapping[str, Callable[[], LearnedScorer]]:
-    """Factories by name, for the manifests of a folder, else for those that Edgeyard brings.
+def learned(folder: Path) -> Mapping[str, Callable[[], LearnedScorer]]:
+    """Return factories by name, for the manifests of a folder.
 
     A factory reads, checks and loads its model when it is called.
 
@@ -73,15 +73,6 @@ def learned(folder: Path | None = None) -> Mapping[str, Callable[[], LearnedScor
         ConfigError: A manifest is wrong.
     """
     return {name: partial(load_learned, path) for name, path in manifests(folder).items()}
-
-
-def shipped(name: str) -> LearnedScorer:
-    """One of the scorers that Edgeyard brings.
-
-    Raises:
-        ConfigError: It can't be used, and why.
-    """
-    return load_learned(manifests()[name])
 
 
 def load_learned(manifest: Path) -> LearnedScorer:

@@ -35,7 +35,7 @@ class SeededRandom:
 
 def _digest(batch: Batch, row: int) -> int:
     """Of what a class asks for: the same in whatever order benchmarks are handed in."""
-    asked = (
+    required = (
         batch.families[row],
         batch.target_uids[row],
         batch.ram_bytes[row],
@@ -43,7 +43,7 @@ def _digest(batch: Batch, row: int) -> int:
         batch.constraints[row],
         batch.kinds[row],
     )
-    return int.from_bytes(hashlib.blake2b(repr(asked).encode(), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(repr(required).encode(), digest_size=8).digest())
 
 
 if TYPE_CHECKING:

@@ -33,21 +33,21 @@ class Tetris:
             return rounded_scores(batch.resources.alignment(pairs))
         snapshot = batch.snapshot
         packed = np.zeros(len(pairs), dtype=np.float64)
-        for has, asked in (
+        for has, required in (
             (snapshot.ram_bytes, batch.ram_bytes),
             (snapshot.storage_bytes, batch.storage_bytes),
         ):
-            packed += asked[pairs.rows] / np.maximum(has, 1)[pairs.boards]
+            packed += required[pairs.rows] / np.maximum(has, 1)[pairs.boards]
         expected_s = run_times(batch, pairs.rows, pairs.boards)
         known = ~np.isnan(expected_s)
         if known.any():
             mean_s = expected_s[known].mean()
             expected_s = np.where(known, expected_s, mean_s)
             packed -= packed.mean() / mean_s * expected_s
-        least = by_class(pairs, packed, np.fmin, 0.0)
-        span = by_class(pairs, packed, np.fmax, 0.0) - least
+        lowest = by_class(pairs, packed, np.fmin, 0.0)
+        span = by_class(pairs, packed, np.fmax, 0.0) - lowest
         span[span <= 0.0] = 1.0
-        return ((packed - least[pairs.rows]) / span[pairs.rows]).astype(np.float32)
+        return ((packed - lowest[pairs.rows]) / span[pairs.rows]).astype(np.float32)
 
 
 if TYPE_CHECKING:

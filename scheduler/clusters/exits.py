@@ -13,7 +13,8 @@ EXIT_REPORTED = 3
 EXIT_NOT_UPLOADED = 4
 """The runner's: there is a result, and the server did not take it in time."""
 
-_CANNOT_RUN = frozenset({126, 127})  # as shells report it
+_CANNOT_RUN = frozenset({1, 126, 127})
+"""As shells report it, and 1: Python without its modules, or an image of another architecture."""
 
 _SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
 
@@ -40,7 +41,7 @@ def failure_of(
         sentence = "the task has a result, but could not upload it"
     elif status in _CANNOT_RUN and not signal_number:
         category = FailureCategory.BOARD_FAULT
-        sentence = f"its host could not run the runner (exit status {status})"
+        sentence = f"its host could not run the runner (exit status {status}); its log may say why"
     elif number == signal.SIGKILL and out_of_memory:
         category = FailureCategory.OUT_OF_MEMORY
         sentence = "the task was killed by the kernel: the machine ran out of memory"

@@ -30,9 +30,9 @@ class ObservedCluster(ClusterDecorator[ClusterWithNodes], NodeSource):
         with self._watched("check"):
             super().check(hcl)
 
-    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> str | None:
         with self._watched("dispatch"):
-            super().dispatch(job_id, hcl, secrets)
+            return super().dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
         with self._watched("stop"):

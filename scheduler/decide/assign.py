@@ -13,25 +13,28 @@ begins (`edgeyard.scheduler.prediction.timeline`). Those whose reservation is du
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used, but one that has
-just failed it. Only a policy with a mapping heuristic (`edgeyard.scheduler.decide.mapping`) may
-hold a benchmark back for a busy board.
+just failed it. Only a policy with a planner may hold a benchmark back although a board is free: by
+expected cost (`edgeyard.scheduler.decide.planning`), or by a mapping heuristic
+(`edgeyard.scheduler.decide.mapping`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.explore import Explorer
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.decide.mapping import Hold, Mapper, hold_reason
+from edgeyard.scheduler.decide.planning import BoardPlan, CostPlanner, plan_hold_reason
 from edgeyard.scheduler.decide.reservations import (
     own_reservation_reason,
     reserved_board_reason,
 )
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
@@ -47,12 +50,17 @@ class Assignment:
     """Boards given out in one cycle.
 
     Attributes:
-        board_of_job: Shape (jobs,): row of the board, `NOBODY` for none.
-        job_of_board: Shape (boards,): row of the benchmark that got it, `NOBODY` for none.
+        board_of_job: Shape (jobs,): row of the board, `NO_ROW` for none.
+        job_of_board: Shape (boards,): row of the benchmark that got it, `NO_ROW` for none.
         blocked_by: Shape (boards,): row of the first board given out that it must not run next to,
-            `NOBODY` for none.
+            `NO_ROW` for none.
         withheld: By row of the benchmark, why it got none although a board was free: its user may
             have no more, or the board is reserved.
+        holds: By row of the benchmark, for what a mapping heuristic holds it back although a board
+            is free.
+        planned: The same of the plan by expected cost.
+        explored: By row of the benchmark that got a board at random: how many boards were free for
+            it, and whether it is the one that it would have got otherwise.
     """
 
     board_of_job: NDArray[np.intp]
@@ -60,6 +68,13 @@ class Assignment:
     blocked_by: NDArray[np.intp]
     withheld: Mapping[int, WaitReason] = field(default_factory=dict)
     holds: Mapping[int, Hold] = field(default_factory=dict)
+    explored: Mapping[int, tuple[int, bool]] = field(default_factory=dict)
+    planned: Mapping[int, BoardPlan] = field(default_factory=dict)
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Rows of the benchmarks that are held back although a board is free."""
+        return [*self.holds, *self.planned]
 
 
 def assign(
@@ -71,9 +86,11 @@ def assign(
     scores: NDArray[np.float32],
     ledgers: Ledgers,
     timeline: Timeline,
+    planner: CostPlanner,
     max_joint_jobs: int = 0,
     mapper: Mapper | None = None,
     guarded: NDArray[np.bool_] | None = None,
+    explorer: Explorer | None = None,
 ) -> Assignment:
     """Give boards out.
 
@@ -86,14 +103,17 @@ def assign(
         scores: Shape (pairs,).
         ledgers: What users may still have; they are asked and updated in the order of the queue.
         timeline: Which boards are reserved for whom, and who might not be over in time.
+        planner: Learns of each benchmark what it gets, and may hold it back if it has neither
+            waited for the policy's ``guard_s`` nor a reservation that is due.
         max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
         mapper: Chooses the boards of all that neither have waited for the policy's ``guard_s`` nor
             have a reservation that is due; None: the policy has no mapping.
-        guarded: Shape (jobs,): have waited for so long; needed with ``mapper``.
+        guarded: Shape (jobs,): have waited for so long; None: nobody.
+        explorer: Draws benchmarks that get a board at random; None: all get the best one.
     """
     boards = batch.shape[1]
-    board_of_job = [NOBODY] * len(pending)
-    blocked_by = np.full(boards, NOBODY, dtype=np.intp)
+    board_of_job = [NO_ROW] * len(pending)
+    blocked_by = np.full(boards, NO_ROW, dtype=np.intp)
     conflicts = batch.snapshot.conflicts
     rows = batch.class_of_job
     queue = order[ready[order]]
@@ -109,44 +129,49 @@ def assign(
     choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
     reserved_for = timeline.due_boards
     tried = {
-        job: _rows_of(batch, each.tried_uids) for job, each in enumerate(pending) if each.tried_uids
+        job: batch.rows_of_uids(each.tried_uids)
+        for job, each in enumerate(pending)
+        if each.tried_uids
     }
-    resting = _resting(batch, pending)
+    avoided_of_job = _avoided_boards(batch, pending)
     bounded = bool(ledgers)
     withheld: dict[int, WaitReason] = {}
     planned: dict[int, int] = {}
+    explored: dict[int, tuple[int, bool]] = {}
     if conflicts is None and 1 < len(queue) <= max_joint_jobs:
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
 
     def give(job: int, board: int) -> None:
         board_of_job[job] = board
+        planner.place(job, board)
         choices.take(board)
         if conflicts is not None:
             others = np.flatnonzero(conflicts[board] | conflicts[:, board])
             others = others[others != board]
             choices.free[others] = False
-            blocked_by[others] = np.where(blocked_by[others] == NOBODY, board, blocked_by[others])
+            blocked_by[others] = np.where(blocked_by[others] == NO_ROW, board, blocked_by[others])
 
-    def withhold(job: int, row: int, rests: Sequence[int]) -> None:
+    def withhold(job: int, row: int, avoided: Sequence[int]) -> None:
         """State why one gets nothing although a board is free."""
-        if rests and (rested := choices.best(row)) != NOBODY:
-            withheld[job] = _retried_later(batch, pending[job], rested)
+        if avoided and (failed := choices.best(row)) != NO_ROW:
+            withheld[job] = _retried_later(batch, pending[job], failed)
         elif timeline.next_starts:
             own_later = own_reservation_reason(timeline, job)
-            reserved = NOBODY if own_later else _reserved_board(row, pairs, timeline, choices)
+            reserved = NO_ROW if own_later else _reserved_board(row, pairs, timeline, choices)
             if own_later is not None:
                 withheld[job] = own_later
-            elif reserved != NOBODY:
+            elif reserved != NO_ROW:
                 withheld[job] = reserved_board_reason(timeline, reserved)
 
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
-        own = reserved_for.get(job, NOBODY)
-        rests = resting.get(job, ())
-        may_own = own != NOBODY and choices.free[own] and own not in rests
+        own = reserved_for.get(job, NO_ROW)
+        avoided = avoided_of_job.get(job, ())
+        may_own = own != NO_ROW and choices.free[own] and own not in avoided
         at_own = pairs.at(row, own) if may_own else None
-        board = choices.best(row, tried.get(job, ()), rests)
-        if at_own is None and board == NOBODY:
-            withhold(job, row, rests)
+        board = choices.best(row, tried.get(job, ()), avoided)
+        if at_own is None and board == NO_ROW:
+            planner.pass_over(job)
+            withhold(job, row, avoided)
             continue
         if bounded and (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
@@ -154,15 +179,32 @@ def assign(
         if planned and job in planned and choices.free[planned[job]]:
             board = planned[job]
         if at_own is not None:
-            at_other = None if board == NOBODY else pairs.at(row, board)
+            at_other = None if board == NO_ROW else pairs.at(row, board)
             if at_other is None or scores[at_own] >= scores[at_other]:
                 board = own
+        elif (
+            explorer is not None
+            and explorer.is_drawn(job)
+            and not avoided
+            and job not in tried
+            and job not in planned
+        ):
+            those = open_pairs.boards[open_pairs.of(row)]
+            those = those[choices.free[those]]
+            drawn = explorer.board(job, those)
+            if len(those) > 1:
+                explored[job] = len(those), drawn == board
+                board = drawn
+        elif planner.may_hold and own == NO_ROW and (guarded is None or not guarded[job]):
+            board = planner.choose(job, board, choices.free, (*tried.get(job, ()), *avoided))
+            if board == NO_ROW:
+                continue
         if bounded:
             ledgers.place(job)
         give(job, board)
     holds: Mapping[int, Hold] = {}
     if mapper is not None and len(mapped_queue):
-        so_far = {job: board_of_job[job] for job in queue.tolist() if board_of_job[job] != NOBODY}
+        so_far = {job: board_of_job[job] for job in queue.tolist() if board_of_job[job] != NO_ROW}
         mapped = mapper.map(
             mapped_queue, open_pairs, open_scores, choices.free.copy(), so_far, ledgers
         )
@@ -171,20 +213,25 @@ def assign(
         holds = mapped.holds
         withheld.update(mapped.refused)
         for job, row in zip(mapped_queue.tolist(), rows[mapped_queue].tolist(), strict=True):
-            if board_of_job[job] == NOBODY and job not in withheld and job not in holds:
-                rests = resting.get(job, ())
-                if choices.best(row, tried.get(job, ()), rests) == NOBODY:
-                    withhold(job, row, rests)
+            if board_of_job[job] == NO_ROW and job not in withheld and job not in holds:
+                avoided = avoided_of_job.get(job, ())
+                if choices.best(row, tried.get(job, ()), avoided) == NO_ROW:
+                    planner.pass_over(job)
+                    withhold(job, row, avoided)
     given = np.array(board_of_job, dtype=np.intp)
-    job_of_board = np.full(boards, NOBODY, dtype=np.intp)
-    placed = np.flatnonzero(given != NOBODY)
+    job_of_board = np.full(boards, NO_ROW, dtype=np.intp)
+    placed = np.flatnonzero(given != NO_ROW)
     job_of_board[given[placed]] = placed
     return Assignment(
         board_of_job=given,
         job_of_board=job_of_board,
         blocked_by=blocked_by,
-        withheld=_Withheld(batch, withheld, holds) if holds else withheld,
+        withheld=_Withheld(batch, withheld, {**holds, **planner.holds})
+        if holds or planner.holds
+        else withheld,
         holds=holds,
+        explored=explored,
+        planned=planner.holds,
     )
 
 
@@ -192,13 +239,20 @@ class _Withheld(Mapping[int, WaitReason]):
     """Why benchmarks get nothing; the sentence of one that is held back is made when read."""
 
     def __init__(
-        self, batch: Batch, others: Mapping[int, WaitReason], holds: Mapping[int, Hold]
+        self,
+        batch: Batch,
+        others: Mapping[int, WaitReason],
+        holds: Mapping[int, Hold | BoardPlan],
     ) -> None:
         self._batch, self._others, self._holds = batch, others, holds
 
     def __getitem__(self, job: int) -> WaitReason:
         hold = self._holds.get(job)
-        return self._others[job] if hold is None else hold_reason(self._batch, hold)
+        if hold is None:
+            return self._others[job]
+        if isinstance(hold, BoardPlan):
+            return plan_hold_reason(self._batch, hold)
+        return hold_reason(self._batch, hold)
 
     def __contains__(self, job: object) -> bool:
         return job in self._holds or job in self._others
@@ -210,17 +264,14 @@ class _Withheld(Mapping[int, WaitReason]):
         return len({**self._others, **self._holds})
 
 
-def _rows_of(batch: Batch, uids: Iterable[str]) -> list[int]:
-    """Return the rows of those boards that are known."""
-    return [batch.row_of_uid[uid] for uid in uids if uid in batch.row_of_uid]
-
-
-def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, Sequence[int]]:
+def _avoided_boards(
+    batch: Batch, pending: Sequence[PendingBenchmark]
+) -> Mapping[int, Sequence[int]]:
     """Return by row of the benchmark the rows of the boards that have just failed it."""
     found = {
-        job: _rows_of(batch, each.resting_uids(batch.now))
+        job: batch.rows_of_uids(each.avoided_uids(batch.now))
         for job, each in enumerate(pending)
-        if each.resting
+        if each.avoid_until
     }
     return {job: rows for job, rows in found.items() if rows}
 
@@ -228,16 +279,16 @@ def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, 
 def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
     """Return why a benchmark waits although a board is free: that one has just failed it."""
     uid = batch.snapshot.uids[board]
-    return waiting_reasons.only_free_board_failed(uid, dict(each.resting)[uid])
+    return waiting_reasons.only_free_board_failed(uid, dict(each.avoid_until)[uid])
 
 
 def _reserved_board(row: int, pairs: Pairs, timeline: Timeline, choices: _Choices) -> int:
-    """Return a board that the class could use if it were not reserved; `NOBODY` for none."""
+    """Return a board that the class could use if it were not reserved; `NO_ROW` for none."""
     its = pairs.of(row)
     boards = pairs.boards[its]
     free = choices.free[boards] | np.isin(boards, list(timeline.due_boards.values()))
     late = boards[free & timeline.late(pairs.rows[its], boards)]
-    return int(late[0]) if len(late) else NOBODY
+    return int(late[0]) if len(late) else NO_ROW
 
 
 class _Choices:
@@ -281,29 +332,29 @@ class _Choices:
         """Note that a board is given out."""
         self._flags[board] = 0
 
-    def best(self, row: int, tried: Sequence[int] = (), resting: Sequence[int] = ()) -> int:
-        """Return the best free board; `NOBODY` for none.
+    def best(self, row: int, tried: Sequence[int] = (), avoided: Sequence[int] = ()) -> int:
+        """Return the best free board; `NO_ROW` for none.
 
         Args:
             row: Of the class.
             tried: Boards that are chosen only if there is no other.
-            resting: Boards that are not chosen.
+            avoided: Boards that are not chosen.
         """
-        if self._asking[row] > 1 and not tried and not resting:
+        if self._asking[row] > 1 and not tried and not avoided:
             firsts = self._firsts.get(row)
             if firsts is None:
                 firsts = self._firsts[row] = self._free_ones(row)
-            return next(firsts, NOBODY)
+            return next(firsts, NO_ROW)
         its = slice(self._starts[row], self._starts[row + 1])
         boards = self._boards[its]
         open_ = self.free[boards]
-        if resting:
-            open_ = open_ & ~np.isin(boards, resting)
+        if avoided:
+            open_ = open_ & ~np.isin(boards, avoided)
         if tried:
             others = open_ & ~np.isin(boards, tried)
             open_ = others if others.any() else open_
         if not open_.any():
-            return NOBODY
+            return NO_ROW
         return int(boards[open_][self._keys[its][open_].argmin()])
 
     def _free_ones(self, row: int) -> Iterator[int]:
@@ -333,9 +384,9 @@ def _jointly(
         its = pairs.of(int(batch.class_of_job[job]))
         there = pairs.boards[its]
         weights[number, there] = step * (jobs - number) + scores[its] + luck[there]
-        tried = _rows_of(batch, pending[job].tried_uids)
+        tried = batch.rows_of_uids(pending[job].tried_uids)
         weights[number, tried] = np.maximum(weights[number, tried] - 1.0, 0.0)
-        weights[number, _rows_of(batch, pending[job].resting_uids(batch.now))] = 0.0
+        weights[number, batch.rows_of_uids(pending[job].avoided_uids(batch.now))] = 0.0
     chosen, given = linear_sum_assignment(weights, maximize=True)
     return {
         int(queue[number]): int(board)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import (
-    NOBODY,
+    NO_ROW,
     attribute_column,
     has_engine,
     has_family,
@@ -40,7 +41,8 @@ _MAX_ALLOWED = 100
 def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: float) -> list[Binding]:
     """Return each benchmark's own binding, or the policy's, or strict with a fresh twin.
 
-    A loose job doesn't state a board: one that asks for a board is strict instead.
+    A loose job states neither a board nor constraints of the user's: one that asks for a board is
+    strict instead, and one with constraints or a completion threshold is filtered.
     """
     otherwise = policy.binding
     if otherwise is None:
@@ -50,19 +52,49 @@ def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: floa
         for job, each in enumerate(pending):
             if found[job] is Binding.LOOSE and each.target_uid is not None:
                 found[job] = Binding.STRICT
+            elif found[job] is Binding.LOOSE and _states_more(each):
+                found[job] = Binding.FILTERED
     return found
 
 
+def _states_more(each: PendingBenchmark) -> bool:
+    """Return whether a benchmark states more of its board than a loose job does."""
+    return bool(each.constraints or each.job_completion_threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """How the job of one placement is bound, and to which boards.
+
+    Attributes:
+        allowed_uids: Boards to which the job must be confined; none where its constraints do that.
+        reason: Why it is not bound as loosely as was asked for; "" if it is.
+    """
+
+    binding: Binding
+    allowed_uids: tuple[str, ...] = ()
+    reason: str = ""
+
+
+_STRICT = Confinement(Binding.STRICT)
+_NAMES_A_BOARD = "strict instead of loose: the benchmark names its board"
+_STATES_MORE = "filtered instead of loose: the benchmark states constraints or a threshold"
+
+
 class AllowLists:
-    """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
+    """Bindings and allow-lists of one cycle's placements; what a class shares is made once."""
 
     def __init__(self, decided: Decisions) -> None:
         """Start without any list."""
         self._decided, self._batch = decided, decided.batch
-        self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        self._masks: dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
 
-    def of(self, row: int, board: int, binding: Binding, each: PendingBenchmark) -> tuple[str, ...]:
-        """Return the boards to which the job must be confined; none where its constraints do that.
+    def of(self, row: int, board: int, binding: Binding, each: PendingBenchmark) -> Confinement:
+        """Return how a job is bound, and the boards to which it must be confined.
+
+        A loose job states no boards, so where it could get one that it must not get it is filtered
+        instead. Boards that may appear later are left to the cluster: a loose job that gets an
+        unknown one is taken back.
 
         Args:
             row: Its class.
@@ -71,31 +103,66 @@ class AllowLists:
             each: The benchmark. Boards on which it failed are left out if another was found, and
                 those that have just failed it in any case.
         """
-        if binding is Binding.STRICT:
-            return ()
+        requested = each.binding or self._decided.policy.binding
+        if binding is _STRICT.binding:
+            pinned = each.target_uid is not None and requested is Binding.LOOSE
+            return Confinement(binding, reason=_NAMES_A_BOARD) if pinned else _STRICT
         uids = self._batch.snapshot.uids
-        matching, excluded = self._of_class(row, binding)
+        matching, excluded = self._of_class(row)
         tried = frozenset() if uids[board] in each.tried_uids else each.tried_uids
-        tried |= each.resting_uids(self._batch.now)
+        tried |= each.avoided_uids(self._batch.now)
         if tried:
             again = np.array([uid in tried for uid in uids], dtype=bool)
             excluded = excluded | (matching & again)
         if excluded[board]:  # reserved for this very one, or given to it
             excluded = excluded.copy()
             excluded[board] = False
-        if not excluded.any() and not self._batch.snapshot.guarded:
-            return ()
+        if not excluded.any() and (binding is Binding.LOOSE or not self._batch.snapshot.guarded):
+            reason = _STATES_MORE if requested is not binding and requested is Binding.LOOSE else ""
+            return Confinement(binding, reason=reason)
         allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)
         # Free ones first: those are the ones that the cluster can use now.
         free = self._decided.feasibility.fits[row, allowed]
         nearest = allowed[np.argsort(~free, kind="stable")][:_MAX_ALLOWED].tolist()
-        return tuple(sorted({uids[board], *(uids[each] for each in nearest)}))
+        return Confinement(
+            Binding.FILTERED,
+            tuple(sorted({uids[board], *(uids[each] for each in nearest)})),
+            self._reason(row, excluded, tried) if requested is Binding.LOOSE else "",
+        )
 
-    def _of_class(self, row: int, binding: Binding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _reason(self, row: int, excluded: NDArray[np.bool_], tried: frozenset[str]) -> str:
+        """Return why a job is not loose: the first board that it must not get, and how many."""
+        boards = np.flatnonzero(excluded).tolist()
+        if not boards:
+            return _STATES_MORE
+        first = boards[0]
+        uid = self._batch.snapshot.uids[first]
+        more = f" (and {len(boards) - 1} more)" if len(boards) > 1 else ""
+        return f"filtered instead of loose: {uid} {self._why(row, first, uid in tried)}{more}"
+
+    def _why(self, row: int, board: int, tried: bool) -> str:
+        """Return why a job must not get a board, to follow the board's name."""
+        decided, snapshot = self._decided, self._batch.snapshot
+        code = int(decided.feasibility.codes[row, board])
+        if self._kept_out[code]:
+            return decided.phrase(row, board)
+        states = (
+            (~snapshot.expected, "is not in the inventory, so it is never used"),
+            (snapshot.drained, "is drained"),
+            (~snapshot.healthy, "is unhealthy"),
+            (decided.timeline.late_of(row), "is reserved before the run would be over"),
+            (self._firm, "is taken by a job on its way there"),
+            (self._sharing, "shares cores with another board"),
+        )
+        if tried:
+            return "has failed it"
+        return next((text for column, text in states if column[board]), "must not be used")
+
+    def _of_class(self, row: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the boards that match what the job states, and which of them it must not get."""
-        if (row, binding) not in self._masks:
+        if row not in self._masks:
             snapshot = self._batch.snapshot
-            matching = self._matching(row, binding)
+            matching = self._matching(row)
             kept_out = (
                 ~snapshot.expected
                 | snapshot.drained
@@ -105,8 +172,8 @@ class AllowLists:
                 | self._firm
                 | self._sharing
             )
-            self._masks[row, binding] = matching, matching & kept_out
-        return self._masks[row, binding]
+            self._masks[row] = matching, matching & kept_out
+        return self._masks[row]
 
     @cached_property
     def _kept_out(self) -> NDArray[np.bool_]:
@@ -122,7 +189,7 @@ class AllowLists:
         fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
         fixed[list(decided.timeline.due_boards)] = True
         given = decided.assignment.board_of_job[fixed]
-        firm[given[given != NOBODY]] = True
+        firm[given[given != NO_ROW]] = True
         for each in decided.holders:
             if each.strict and each.started_at is None:
                 row = self._batch.row_of_uid.get(each.target_uid)
@@ -142,17 +209,12 @@ class AllowLists:
             return np.zeros(self._batch.shape[1], dtype=np.bool_)
         return np.asarray(conflicts.any(axis=0) | conflicts.any(axis=1), dtype=np.bool_)
 
-    def _matching(self, row: int, binding: Binding) -> NDArray[np.bool_]:
+    def _matching(self, row: int) -> NDArray[np.bool_]:
         batch, snapshot = self._batch, self._batch.snapshot
         matching: NDArray[np.bool_] = (
             has_family(batch, batch.families[row])
             & has_engine(batch, batch.engines[row])
             & supports(batch, batch.engines[row], batch.types[row])
-        )
-        if binding is Binding.LOOSE:
-            return matching
-        matching = (
-            matching
             & (snapshot.ram_bytes >= batch.ram_bytes[row])
             & (snapshot.storage_bytes >= batch.storage_bytes[row])
             & is_board(batch, batch.target_uids[row])

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer, Proposal
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import WaitingReason
@@ -275,7 +275,7 @@ def _candidates(
     if times:
         yield ChangeKind.TIME, [(time_s, replace(own, user_time_s=time_s)) for time_s in times]
     if own.budget is not None and "budget" in refusing:
-        rate = then.batch.knowledge.rates.get(own.family, 1.0)
+        rate = then.batch.knowledge.rate(own.family, then.batch.now)
         cost = _through(then, row, refusing["budget"]) * rate
         if math.isfinite(cost) and (bounds.budget is None or cost <= bounds.budget):
             budget = max(math.ceil(cost), math.floor(own.budget) + 1)
@@ -297,12 +297,12 @@ def _candidates(
         )
     snapshot = then.snapshot
     in_family = np.equal(then.batch.board_families, own.family)
-    for kind, column, asked in (
+    for kind, column, required in (
         (ChangeKind.STORAGE, snapshot.storage_bytes, own.storage_bytes),
         (ChangeKind.RAM, snapshot.ram_bytes, own.ram_bytes),
     ):
         field = "ram_bytes" if kind is ChangeKind.RAM else "storage_bytes"
-        smaller = np.unique(column[in_family & (column < asked)])[::-1][:_FEW].tolist()
+        smaller = np.unique(column[in_family & (column < required)])[::-1][:_FEW].tolist()
         if smaller:
             yield kind, [(size, replace(own, **{field: size})) for size in smaller]
     nearest = _other_families(then, own)
@@ -331,7 +331,7 @@ def _times(
 ) -> list[int]:
     """Return other bounds on its run time: longer where runs would be stopped, otherwise shorter.
 
-    A shorter one reserves fewer credits, and is surely through before a board is needed again.
+    A shorter one reserves fewer credits, and is certainly through before a board is needed again.
     """
     if own.user_time_s is not None and "user_time" in refusing:
         longer = _through(then, row, refusing["user_time"])
@@ -537,14 +537,14 @@ class _CycleRerun:
         then, known = self._then, self._then.batch.knowledge
         found = {user: known.entitlements[user] for user in users & known.entitlements.keys()}
         rows, limits_s = then.batch.class_of_job, then.batch.time_limits_s
-        given = left_out & (then.assignment.board_of_job != NOBODY)
+        given = left_out & (then.assignment.board_of_job != NO_ROW)
         given[self._own] = False
         for job in np.flatnonzero(given).tolist():
             each = then.pending[job]
             entitlement = found.get(each.user_id)
             if entitlement is not None and not each.probe:
                 left = entitlement.credits_left
-                cost = known.rates.get(each.family, 1.0) * float(limits_s[rows[job]])
+                cost = known.rate(each.family, then.batch.now) * float(limits_s[rows[job]])
                 found[each.user_id] = replace(
                     entitlement,
                     running=entitlement.running + 1,

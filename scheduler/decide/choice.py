@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.framework.batch import NOBODY
+from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.framework.protocols import Costs, ScoreUnit
 
 _WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -36,6 +36,14 @@ def choice_words(decided: Decisions, job: int) -> str:
             "nothing is known yet of such runs on these boards: chosen by the policy's preferences"
         )
     sentences = [_expected(decided, costs, own)]
+    if job in decided.assignment.explored:
+        count, _ = decided.assignment.explored[job]
+        share = decided.policy.explore_share
+        sentences.insert(
+            0,
+            f"chosen at random among {count} boards, to learn about them "
+            f"(explore_share: {share:.0%} of the decisions)",
+        )
     its = decided.scores.pairs.of(row)
     boards = decided.scores.pairs.boards[its]
     others = np.flatnonzero(boards != board)
@@ -61,7 +69,7 @@ def _compared(decided: Decisions, costs: Costs, job: int, own: int, other: int, 
     ours, theirs = float(costs.total_s[own]), float(costs.total_s[other])
     error = math.hypot(float(costs.error_s[own]), float(costs.error_s[other]))
     holder = int(decided.assignment.job_of_board[board])
-    if theirs < ours and holder != NOBODY and decided.rank[holder] < decided.rank[job]:
+    if theirs < ours and holder != NO_ROW and decided.rank[holder] < decided.rank[job]:
         return f"{uid} would cost {_seconds(ours - theirs)} less, but goes to one that comes first"
     if abs(theirs - ours) <= max(error, _SAME_S * min(ours, theirs)):
         return f"{uid} is as good, as far as is known"

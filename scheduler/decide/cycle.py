@@ -17,19 +17,21 @@ from edgeyard.scheduler.decide.assign import assign
 from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
+from edgeyard.scheduler.decide.explore import Explorer
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.mapping import Mapper
 from edgeyard.scheduler.decide.pins import PinVerdict
+from edgeyard.scheduler.decide.planning import make_planner
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
 from edgeyard.scheduler.decide.reservations import reserve
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, pairs_of
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
-from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.policy import MAPPINGS, Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginCall, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitReason
@@ -165,6 +167,7 @@ def decide(
         ages,
         slacks,
         batch=batch,
+        holders=given.holders,
         guard_s=policy.guard_s,
         mode=policy.priority_mode,
     )
@@ -186,13 +189,15 @@ def decide(
 
     def guarded() -> list[int]:
         """Return who could start now and is past the guard; also who another policy decides."""
-        could = ready | np.array([each.has_own_policy for each in pending], bool)
-        rows = np.flatnonzero(queue.guarded & could).tolist()
-        return [job for job in rows if ledgers.refusal(job) is None]
+        rows = np.flatnonzero(queue.guarded).tolist()
+        could = [job for job in rows if ready[job] or pending[job].has_own_policy]
+        return [job for job in could if ledgers.refusal(job) is None]
 
     timeline = Timeline(
         batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)
     )
+
+    planner = make_planner(batch, pending, given.holders, policy, queue, timeline, scores, plugins)
     assignment = assign(
         batch,
         pending,
@@ -202,14 +207,16 @@ def decide(
         scores.combined,
         ledgers,
         timeline,
+        planner,
         policy.max_joint_jobs,
-        mapper=None
-        if policy.mapping is None
-        else Mapper(batch, pending, given.holders, policy, fits, timeline),
+        mapper=Mapper(batch, pending, given.holders, policy, fits, timeline)
+        if policy.planner in MAPPINGS
+        else None,
         guarded=queue.guarded,
+        explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
     )
-    unplaced = ready & (assignment.board_of_job == NOBODY)
-    unplaced[list(assignment.holds)] = False  # a board is free, and it waits for a better one
+    unplaced = ready & (assignment.board_of_job == NO_ROW)
+    unplaced[assignment.held] = False  # a board is free, and it waits for a better one
     preempted = preempt(
         batch,
         pending,
@@ -238,6 +245,7 @@ def decide(
             scores=scores,
             timeline=timeline,
             assignment=assignment,
+            planner=planner,
             preempted=preempted,
             holders=given.holders,
         )
@@ -260,24 +268,26 @@ def _may_stop_others(
 def _placements(decided: Decisions) -> tuple[Placement, ...]:
     pending, bindings, allowed = decided.pending, decided.bindings, AllowLists(decided)
     uids, families = decided.snapshot.uids, decided.snapshot.families
-    order, strict = decided.order, Binding.STRICT
-    placed = order[decided.assignment.board_of_job[order] != NOBODY]
-    return tuple(
-        Placement(
-            benchmark_id=pending[job].benchmark_id,
-            target_uid=uids[board],
-            family=families[board],
-            binding=bindings[job],
-            priority=priority,
-            allowed_uids=()
-            if bindings[job] is strict
-            else allowed.of(row, board, bindings[job], pending[job]),
+    order = decided.order
+    placed = order[decided.assignment.board_of_job[order] != NO_ROW]
+    found = []
+    for job, board, row, priority in zip(
+        placed.tolist(),
+        decided.assignment.board_of_job[placed].tolist(),
+        decided.batch.class_of_job[placed].tolist(),
+        decided.priorities.values[placed].tolist(),
+        strict=True,
+    ):
+        confined = allowed.of(row, board, bindings[job], pending[job])
+        found.append(
+            Placement(
+                benchmark_id=pending[job].benchmark_id,
+                target_uid=uids[board],
+                family=families[board],
+                binding=confined.binding,
+                priority=priority,
+                allowed_uids=confined.allowed_uids,
+                binding_reason=confined.reason,
+            )
         )
-        for job, board, row, priority in zip(
-            placed.tolist(),
-            decided.assignment.board_of_job[placed].tolist(),
-            decided.batch.class_of_job[placed].tolist(),
-            decided.priorities.values[placed].tolist(),
-            strict=True,
-        )
-    )
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -12,16 +12,23 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.feasibility import Feasibility, feasibility
+from edgeyard.scheduler.decide.planning import BoardPlan, CostPlanner, planned_start
 from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities
 from edgeyard.scheduler.decide.scores import Scores
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, Queue
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Queue
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding
-from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
-from edgeyard.scheduler.prediction.simulated_lab import ForecastInput
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    PendingBenchmark,
+    PlannedStart,
+    PlanReason,
+    Snapshot,
+)
+from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, HeldFor
 from edgeyard.scheduler.prediction.timeline import Timeline
 
 
@@ -51,6 +58,7 @@ class Decisions:
     scores: Scores
     timeline: Timeline
     assignment: Assignment
+    planner: CostPlanner
     preempted: PreemptionPlan
     holders: Sequence[BoardHolder] = ()
 
@@ -94,7 +102,40 @@ class Decisions:
             pairs=self.scores.pairs,
             scores=self.scores.combined,
             fits=lambda batch: feasibility(batch, filters, PluginRunner(lock=lock)).fits,
+            held=self._held,
         )
+
+    @cached_property
+    def _held(self) -> Mapping[int, HeldFor]:
+        held = {job: HeldFor(hold.board) for job, hold in self.assignment.holds.items()}
+        for job, planned in self.assignment.planned.items():
+            waits_for_board = planned.reason is PlanReason.BETTER_BOARD
+            held[job] = HeldFor(planned.board, 0.0 if waits_for_board else planned.start_s)
+        return held
+
+    def planned(self, job: int) -> PlannedStart | None:
+        """Return the board and the start that are planned for a benchmark; None: there is none."""
+        if not self.ready[job] and job not in self.timeline.reservations:
+            return None
+        hold = self.assignment.holds.get(job)
+        return planned_start(self.batch, self.timeline, job, self._plan.get(job), hold)
+
+    @cached_property
+    def _plan(self) -> Mapping[int, BoardPlan]:
+        plan = dict(self.planner.complete())
+        for job in np.flatnonzero(self.assignment.board_of_job != NO_ROW).tolist():
+            board = int(self.assignment.board_of_job[job])
+            plan[job] = BoardPlan(board=board, start_s=0.0, reason=PlanReason.NOW)
+        return plan
+
+    def planned_starts(self) -> Mapping[str, PlannedStart]:
+        """Return the planned starts of all benchmarks that wait and have one, by id."""
+        waiting = np.flatnonzero(self.assignment.board_of_job == NO_ROW)
+        found = {}
+        for job in waiting.tolist():
+            if (planned := self.planned(job)) is not None:
+                found[self.pending[job].benchmark_id] = planned
+        return found
 
     @cached_property
     def by_uid(self) -> NDArray[np.intp]:
@@ -103,7 +144,7 @@ class Decisions:
 
     def placed(self, job: int) -> bool:
         """Return whether the benchmark got a board."""
-        return bool(self.assignment.board_of_job[job] != NOBODY)
+        return bool(self.assignment.board_of_job[job] != NO_ROW)
 
     def phrase(self, row: int, board: int) -> str:
         """Return what is wrong with a refused board for a class, to follow the board's name."""

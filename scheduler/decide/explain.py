@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.choice import choice_words
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.reservations import reserved_board_reason
-from edgeyard.scheduler.framework.batch import NOBODY
+from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
 
@@ -48,6 +48,7 @@ class Explainer:
             never=bool(decided.never[row]),
             scorers=self._scorers,
             choice="" if placement is None else choice_words(decided, job),
+            planned=None if placement is not None else decided.planned(job),
         )
 
     @cached_property
@@ -68,6 +69,7 @@ class Explainer:
                 weight=answers[name].weight if name in answers else 0.0,
                 reward=scores.rewards.get(name),
                 absent=scores.absent.get(name, ""),
+                fallback=answers[name].fallback if name in answers else "",
             )
             for name in dict.fromkeys([*weighted_scorers, *answers])
         )
@@ -77,15 +79,15 @@ class Explainer:
         decided = self._decided
         shared = self._of_class(row)
         timeline = decided.timeline
-        own = timeline.due_boards.get(job, timeline.stated_boards.get(job, NOBODY))
-        if own != NOBODY and decided.feasibility.fits[row, own]:
+        own = timeline.due_boards.get(job, timeline.stated_boards.get(job, NO_ROW))
+        if own != NO_ROW and decided.feasibility.fits[row, own]:
             mine = self._verdict(row, own)  # reserved for this one
             shared = (*shared[:own], mine, *shared[own + 1 :])
-        if job in decided.assignment.holds:
+        if job in decided.assignment.holds or job in decided.assignment.planned:
             shared = self._held_back(job, shared)
         taken = decided.assignment.job_of_board
         blocked = decided.assignment.blocked_by
-        used = decided.feasibility.fits[row] & ((taken != NOBODY) | (blocked != NOBODY))
+        used = decided.feasibility.fits[row] & ((taken != NO_ROW) | (blocked != NO_ROW))
         if not used.any() or not decided.ready[job]:
             return shared
         verdicts = list(shared)
@@ -96,7 +98,7 @@ class Explainer:
                     reason=WaitingReason.PRIORITY,
                     sentence=f"{shared[board].target_uid} goes to a benchmark that comes first",
                 )
-            elif blocked[board] != NOBODY and self._before(int(taken[blocked[board]]), job):
+            elif blocked[board] != NO_ROW and self._before(int(taken[blocked[board]]), job):
                 other = decided.snapshot.uids[int(blocked[board])]
                 verdicts[board] = replace(
                     shared[board],
@@ -122,7 +124,7 @@ class Explainer:
 
     def _before(self, other: int, job: int) -> bool:
         rank = self._decided.rank
-        return other != NOBODY and bool(rank[other] < rank[job])
+        return other != NO_ROW and bool(rank[other] < rank[job])
 
     def _of_class(self, row: int) -> tuple[Verdict, ...]:
         if row not in self._verdicts:

@@ -75,7 +75,7 @@ def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner)
                 Reason(plugin, code, place, refusal)
                 for code, refusal in enumerate(refusals, start=1)
             ]
-        if answer.any():  # most filters refuse nobody
+        if np.count_nonzero(answer):  # most filters refuse no board; ``any`` takes longer
             answers.append((answer, before, refusals))
     codes = np.zeros(batch.shape, dtype=np.uint8)
     # The last writer wins: first what is not now, then what is never, each from last to first.
@@ -99,7 +99,7 @@ def _write(
     """Put a filter's answers, of the refusals that are wanted, over what is in the table.
 
     Returns:
-        The codes that were written: most filters refuse nobody.
+        The codes that were written: most filters refuse no board.
     """
     written = []
     for place, each in enumerate(wanted):

@@ -12,6 +12,10 @@ mapped to it; the others wait, although another board may be free.
 - `min_min`: of all benchmarks' earliest ends the earliest is taken first, again and again.
 - `max_min`: of all benchmarks' earliest ends the latest is taken first.
 - `sufferage`: in rounds; a board goes to the benchmark that would lose most by its second best.
+- `ilp_completion`, `ilp_deadlines`, `ilp_fairness`: the first benchmarks of the queue start as in a
+  plan (`edgeyard.scheduler.solvers.programmes`): the one with the shortest mean completion time,
+  with the least weight of missed deadlines, or fair to users. A benchmark that would end no later
+  on a free board takes that one. The rest of the queue is mapped as by `mct`.
 
 Source: Maheswaran, Ali, Siegel, Hensgen, Freund, "Dynamic Mapping of a Class of Independent Tasks
 onto Heterogeneous Computing Systems", JPDC 59, 1999; Braun et al., "A Comparison of Eleven Static
@@ -19,8 +23,8 @@ Heuristics ...", JPDC 61, 2001. Ties, which these leave open, go by score, then 
 of the boards; between benchmarks by the queue.
 
 Not mapped are those whose reservation is due and those that have waited for the policy's
-``guard_s``: they come first and take a free board as without a mapping, so that nobody is held back
-for ever. Nobody is held back for a board with a reservation or a lease to come, nor for one that is
+``guard_s``: they come first and take a free board as without a mapping, so that none is held back
+for ever. None is held back for a board with a reservation or a lease to come, nor for one that is
 busy with something unknown.
 """
 
@@ -28,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -36,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.ledgers import Ledgers
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
-from edgeyard.scheduler.framework.policy import MappingHeuristic, Policy
+from edgeyard.scheduler.decide.programme import MAX_PLANNED, plan_queue
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs
+from edgeyard.scheduler.framework.policy import Planner, Policy
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -57,6 +62,13 @@ MAX_MAPPED = 2_000
 The others wait for a later cycle.
 """
 
+PROGRAMMES = {
+    Planner.ILP_COMPLETION: "completion",
+    Planner.ILP_DEADLINES: "deadlines",
+    Planner.ILP_FAIRNESS: "fairness",
+}
+"""Objectives of the plans that a solver makes."""
+
 _SAME_S = 1e-9
 """Ends that differ by less are equal."""
 
@@ -70,13 +82,13 @@ class _Group:
     Attributes:
         row: Their class.
         tried: Rows of the boards that they use only if there is no other.
-        rests: Rows of the boards that they don't use.
+        avoided: Rows of the boards that they don't use.
         jobs: Their rows, first to last.
     """
 
     row: int
     tried: list[int]
-    rests: list[int]
+    avoided: list[int]
     jobs: list[int]
 
 
@@ -89,12 +101,14 @@ class Hold:
         free_at: When that is expected to come free for it.
         free_board: Row of a board that is free, the one where it would end first.
         sooner_s: By how much sooner it is expected to end on ``board``, seconds.
+        problem: Why the plan is a simple rule's and not the solver's; "" if it is not.
     """
 
     board: int
     free_at: datetime
     free_board: int
     sooner_s: float
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +129,12 @@ class MappingResult:
 def hold_reason(batch: Batch, hold: Hold) -> WaitReason:
     """Return why a benchmark waits that is held back."""
     uids = batch.snapshot.uids
-    return waiting_reasons.held_for_board(
+    reason = waiting_reasons.held_for_board(
         uids[hold.board], hold.free_at, hold.sooner_s, uids[hold.free_board]
     )
+    if not hold.problem:
+        return reason
+    return replace(reason, sentence=f"{reason.sentence} (by a greedy plan: {hold.problem})")
 
 
 class Mapper:
@@ -169,9 +186,9 @@ class Mapper:
         if not len(queue) or not len(pairs):
             return mapped
         rows, boards, closed = self._candidates(pairs)
-        asked = np.concatenate((rows, self._batch.class_of_job[list(given)]))
+        rated = np.concatenate((rows, self._batch.class_of_job[list(given)]))
         at = np.concatenate((boards, np.array(list(given.values()), dtype=np.intp)))
-        expected_s, left_s = expected_times(self._batch, asked, at, self._holders)
+        expected_s, left_s = expected_times(self._batch, rated, at, self._holders)
         ready_s = self._occupancy.free_s(left_s)
         ready_s[closed] = np.inf
         expected_s, given_s = np.split(expected_s, [len(rows)])
@@ -179,7 +196,7 @@ class Mapper:
         run.begin(ready_s, free)
         for board, its_s in zip(given.values(), given_s.tolist(), strict=True):
             run.occupy(board, its_s + self._policy.cool_down_s)
-        run.run(self._policy.mapping)
+        run.run(self._policy.planner)
         return mapped
 
     def _candidates(
@@ -210,7 +227,7 @@ class Mapper:
         found: dict[tuple[int, frozenset[str], frozenset[str]], list[int]] = {}
         apart = np.array(
             [
-                bool(each.tried_uids or (each.resting and each.resting_uids(now)))
+                bool(each.tried_uids or (each.avoid_until and each.avoided_uids(now)))
                 for each in self._pending
             ],
             dtype=np.bool_,
@@ -224,18 +241,12 @@ class Mapper:
         for job in queue[apart].tolist():
             each = self._pending[job]
             row = int(batch.class_of_job[job])
-            key = row, frozenset(each.tried_uids), each.resting_uids(now)
+            key = row, frozenset(each.tried_uids), each.avoided_uids(now)
             found.setdefault(key, []).append(job)
         limit = max(MAX_MAPPED // max(len(found), 1), 1)
-        row_of_uid = batch.row_of_uid
         return [
-            _Group(
-                row,
-                [row_of_uid[uid] for uid in tried if uid in row_of_uid],
-                [row_of_uid[uid] for uid in rests if uid in row_of_uid],
-                jobs[:limit],
-            )
-            for (row, tried, rests), jobs in found.items()
+            _Group(row, batch.rows_of_uids(tried), batch.rows_of_uids(avoided), jobs[:limit])
+            for (row, tried, avoided), jobs in found.items()
         ]
 
 
@@ -275,8 +286,8 @@ class _Mapping:
         of_group = np.array([each.row for each in groups], dtype=np.intp)
         self.run_s = by_class[of_group]
         for number, each in enumerate(groups):
-            if each.rests:
-                self.run_s[number, each.rests] = np.inf
+            if each.avoided:
+                self.run_s[number, each.avoided] = np.inf
             if each.tried:
                 others = self.run_s[number].copy()
                 others[each.tried] = np.inf
@@ -291,6 +302,7 @@ class _Mapping:
         self._cool_down_s = mapper._policy.cool_down_s
         self._shares = batch.snapshot.conflicts is not None
         self._free_boards: dict[int, int] = {}
+        self._problem = ""
 
     def begin(self, ready_s: Floats, free: NDArray[np.bool_]) -> None:
         """Take when boards come free; each is closed where it is not ``free`` now."""
@@ -313,14 +325,16 @@ class _Mapping:
                 self.start[:, near] = False
                 self._may_start = bool(self._starts.any())
 
-    def run(self, heuristic: MappingHeuristic | None) -> None:
+    def run(self, heuristic: Planner | None) -> None:
         """Map until no benchmark could start any more."""
-        if heuristic is MappingHeuristic.SUFFERAGE:
+        if heuristic is Planner.SUFFERAGE:
             self._by_sufferage()
-        elif heuristic in (MappingHeuristic.MIN_MIN, MappingHeuristic.MAX_MIN):
-            self._by_ends(latest=heuristic is MappingHeuristic.MAX_MIN)
+        elif heuristic in (Planner.MIN_MIN, Planner.MAX_MIN):
+            self._by_ends(latest=heuristic is Planner.MAX_MIN)
+        elif heuristic in PROGRAMMES:
+            self._by_programme(PROGRAMMES[heuristic])
         else:
-            self._in_turn(by_run_time=heuristic is MappingHeuristic.MET)
+            self._in_turn(by_run_time=heuristic is Planner.MET)
 
     def _near(self, board: int) -> list[int]:
         return conflict_group(self._mapper._batch, board) if self._shares else [board]
@@ -335,21 +349,21 @@ class _Mapping:
                 return
             group = group_of[job]
             board = self._best(group, None if shortest is None else shortest[group])
-            if board != NOBODY:
+            if board != NO_ROW:
                 self._map(group, board)
 
     def _shortest(self) -> list[NDArray[np.intp]]:
         """Return for each group the boards that run it in the least time, busy or not."""
         reachable = np.where(np.isfinite(self.ready_s), self.run_s, np.inf)
-        least = reachable.min(axis=1, keepdims=True)
-        same = np.isfinite(reachable) & (reachable <= least + _SAME_S)
+        shortest = reachable.min(axis=1, keepdims=True)
+        same = np.isfinite(reachable) & (reachable <= shortest + _SAME_S)
         return [np.flatnonzero(each) for each in same]
 
     def _by_ends(self, *, latest: bool) -> None:
         """Map the benchmark whose earliest end is the earliest of all, or the latest."""
         groups = np.arange(len(self._jobs))
         best = self._best_of(groups)
-        open_ = best != NOBODY
+        open_ = best != NO_ROW
         sign = -1.0 if latest else 1.0
         places = np.array([self._place[jobs[0]] for jobs in self._jobs], dtype=np.intp)
         keys = np.full(len(groups), np.inf)
@@ -376,10 +390,39 @@ class _Mapping:
                 best[changed] = self._best_of(changed)
                 note(changed)
 
+    def _by_programme(self, objective: str) -> None:
+        """Map as a solver's plan has it; the rest of the queue gets what is left."""
+        group_of = {job: group for group, jobs in enumerate(self._jobs) for job in jobs}
+        queue = sorted(group_of, key=lambda job: int(self._place[job]))[:MAX_PLANNED]
+        mapper = self._mapper
+        order, self._problem = plan_queue(
+            mapper._batch,
+            mapper._pending,
+            mapper._timeline,
+            objective,
+            queue,
+            [group_of[job] for job in queue],
+            self.run_s,
+            self.ready_s,
+        )
+        for job, board in order:
+            group = group_of[job]
+            self._jobs[group].remove(job)
+            self._map_job(job, group, self._no_later(group, board))
+        self._in_turn(by_run_time=False)
+
+    def _no_later(self, group: int, board: int) -> int:
+        """Return a free board on which a benchmark of the group ends no later, if there is one."""
+        free = np.flatnonzero(self.start[group])
+        if self.start[group, board] or not len(free):
+            return board
+        other = int(free[self.ends_s[group, free].argmin()])
+        return other if self.ends_s[group, other] <= self.ends_s[group, board] else board
+
     def _by_sufferage(self) -> None:
         """Map in rounds: of those that want the same board, who would lose most gets it."""
         groups = np.arange(len(self._jobs))
-        open_ = self._best_of(groups) != NOBODY
+        open_ = self._best_of(groups) != NO_ROW
         while open_.any() and self._starts[open_].any():
             rest = groups[open_]
             best = self._best_of(rest)
@@ -398,30 +441,33 @@ class _Mapping:
                     open_[group] = False
 
     def _best_of(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the board where each group's next benchmark ends first, `NOBODY` for none."""
+        """Return the board where each group's next benchmark ends first, `NO_ROW` for none."""
         ends = self.ends_s[groups]
-        least = ends.min(axis=1, keepdims=True)
-        ties = np.where(ends <= least + _SAME_S, self._ties[groups], np.inf)
-        return np.where(np.isfinite(least[:, 0]), ties.argmin(axis=1), NOBODY)
+        earliest = ends.min(axis=1, keepdims=True)
+        ties = np.where(ends <= earliest + _SAME_S, self._ties[groups], np.inf)
+        return np.where(np.isfinite(earliest[:, 0]), ties.argmin(axis=1), NO_ROW)
 
     def _best(self, group: int, among: NDArray[np.intp] | None) -> int:
         """Return the board, of some or of all, where the group's next benchmark ends first."""
         ends = self.ends_s[group]
         if among is not None:
             if len(among) < 2:
-                return int(among[0]) if len(among) else NOBODY
+                return int(among[0]) if len(among) else NO_ROW
             ends = ends[among]
-        least = ends.min()
-        if not np.isfinite(least):
-            return NOBODY
-        same = np.flatnonzero(ends <= least + _SAME_S)
+        earliest = ends.min()
+        if not np.isfinite(earliest):
+            return NO_ROW
+        same = np.flatnonzero(ends <= earliest + _SAME_S)
         if among is not None:
             same = among[same]
         return int(same[0] if len(same) == 1 else same[self._ties[group, same].argmin()])
 
     def _map(self, group: int, board: int) -> None:
         """Map the group's next benchmark to a board."""
-        job = self._jobs[group].popleft()
+        self._map_job(self._jobs[group].popleft(), group, board)
+
+    def _map_job(self, job: int, group: int, board: int) -> None:
+        """Map a benchmark of a group to a board."""
         if self.start[group, board]:
             refusal = self._ledgers.refusal(job) if self._ledgers else None
             if refusal is not None:
@@ -438,8 +484,8 @@ class _Mapping:
         """Note that a benchmark waits for a board, if one is free on which it could start."""
         if not self._starts[group]:
             return
-        other = self._free_boards.get(group, NOBODY)
-        if other == NOBODY or not self.start[group, other]:  # none comes free, nor changes
+        other = self._free_boards.get(group, NO_ROW)
+        if other == NO_ROW or not self.start[group, other]:  # none comes free, nor changes
             free = np.flatnonzero(self.start[group])
             other = self._free_boards[group] = int(free[self.ends_s[group, free].argmin()])
         self._mapped.holds[job] = Hold(
@@ -447,4 +493,5 @@ class _Mapping:
             free_at=self._mapper._batch.now + timedelta(seconds=float(self.ready_s[board])),
             free_board=other,
             sooner_s=float(self.ends_s[group, other] - self.ends_s[group, board]),
+            problem=self._problem,
         )

@@ -10,9 +10,9 @@ running one, if that one
 - has run for at least the policy's ``min_run_s``: to throw work away at once helps nobody,
 - does not measure (or train), unless its description or the policy allows that too.
 
-Nobody is preempted in vain: the scheduler waits for a board that comes free anyway, and leaves
+None is preempted in vain: the scheduler waits for a board that comes free anyway, and leaves
 alone a board for which a benchmark earlier in the queue waits, since that one would get it, and one
-that is reserved or leased before the run would surely be over.
+that is reserved or leased before the run would certainly be over.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def preempt(
         each = pending[job]
         row = int(batch.class_of_job[job])
         boards = np.flatnonzero(open_boards[row] & ~late(row)).tolist()
-        if each.resting:
-            rests = each.resting_uids(batch.now)
-            boards = [board for board in boards if batch.snapshot.uids[board] not in rests]
+        if each.avoid_until:
+            avoided = each.avoided_uids(batch.now)
+            boards = [board for board in boards if batch.snapshot.uids[board] not in avoided]
         if not boards:
             continue
         ending = [board for board in boards if held[board].ending]

@@ -98,7 +98,8 @@ def priorities(
     if policy.priority_mode is PriorityMode.FIFO:
         parts = {"fifo": np.full(len(pending), settings.fifo, dtype=np.int64)}
     else:
-        urgency = np.nan_to_num(1.0 - np.clip(slacks / settings.deadline_horizon_s, 0.0, 1.0))
+        urgency = 1.0 - np.clip(slacks / settings.deadline_horizon_s, 0.0, 1.0)
+        urgency[np.isnan(urgency)] = 0.0
         waited = ages / settings.age_step_s if settings.age_step_s > 0 else np.zeros_like(ages)
         parts = {
             "type": np.array([settings.types[each.benchmark_type] for each in pending], np.int64),

@@ -37,7 +37,7 @@ PRIOR = (0.5, 1.5)
 _SUSPECT = frozenset(
     each.value for each in OF_THE_BOARD | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
 )
-"""Failures that may be the board's; others are the user's, or nobody's."""
+"""Failures that may be the board's; others are the user's, or no one's."""
 
 _MIN_STRETCH = 2.0
 """A time-out counts from so many times the longest good run of the same model on."""

@@ -8,18 +8,23 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import TURN_SIZE, Batch, Queue
+from edgeyard.scheduler.framework.batch import TURN_SIZE, Batch, Outlook, Queue, family_numbers
 from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
-from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.prediction.simulated_lab import expected_left_s
+from edgeyard.scheduler.prediction.timeline import elapsed_times
 
 _BOARDS_A_CLASS = 5
 """Whose predictions make a class's: boards of one family differ little."""
 
 _UNBOUNDED = Entitlement()
+
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Of predicted run times: the middles of five parts that are equally likely."""
 
 
 def build_queue(
@@ -30,6 +35,7 @@ def build_queue(
     slacks: NDArray[np.float64],
     *,
     batch: Batch,
+    holders: Sequence[BoardHolder] = (),
     guard_s: float = 86400.0,
     mode: PriorityMode = PriorityMode.COMPUTED,
 ) -> Queue:
@@ -58,6 +64,39 @@ def build_queue(
         guard_s=guard_s,
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
         turn_size=None if mode is PriorityMode.FIFO else TURN_SIZE,
+        look_out=lambda: _outlook(batch, holders),
+    )
+
+
+def _outlook(batch: Batch, holders: Sequence[BoardHolder]) -> Outlook:
+    """Return the boards of each family as a pool, with their runs."""
+    snapshot, row_of_uid = batch.snapshot, batch.row_of_uid
+    number_of, of_board = family_numbers(batch)
+    names = [*number_of, *sorted(set(batch.families) - set(number_of))]
+    number = {name: place for place, name in enumerate(names)}
+    usable = snapshot.online & snapshot.healthy & ~snapshot.drained
+    free = np.bincount(of_board[usable & ~snapshot.busy], minlength=len(names))
+    running = [each for each in holders if each.target_uid in row_of_uid]
+    boards = np.array([row_of_uid[each.target_uid] for each in running], dtype=np.intp)
+    kept = usable[boards]
+    elapsed_s = elapsed_times(batch, running)
+    total_s = elapsed_s + expected_left_s(batch, running)
+    of_class = np.array([number[family] for family in batch.families], dtype=np.int64)
+    samples_s = np.stack([_predicted_s(batch, each) for each in _QUANTILES], axis=1)
+    samples_s = samples_s[batch.class_of_job]
+    none = np.zeros((int(kept.sum()), 0))
+    return Outlook(
+        names=tuple(names),
+        pools=of_class[batch.class_of_job],
+        free=free.astype(np.int64),
+        samples_s=samples_s,
+        weights=np.ones_like(samples_s),
+        running_pools=of_board[boards[kept]].astype(np.int64),
+        running_processors=np.ones(int(kept.sum()), dtype=np.int64),
+        elapsed_s=elapsed_s[kept],
+        requested_s=total_s[kept],
+        running_samples_s=none,
+        running_weights=none,
     )
 
 
@@ -72,8 +111,8 @@ def _waits_s(
     return waits
 
 
-def _predicted_s(batch: Batch) -> NDArray[np.float64]:
-    """Return `Queue.run_times_s` by class, shape (classes,)."""
+def _predicted_s(batch: Batch, quantile: float = 0.5) -> NDArray[np.float64]:
+    """Return `Queue.run_times_s`, or another quantile, by class, shape (classes,)."""
     classes, boards = batch.shape
     limits = np.fmin(batch.user_times_s, batch.budget_times_s)
     if not classes or not boards:
@@ -84,16 +123,16 @@ def _predicted_s(batch: Batch) -> NDArray[np.float64]:
         family: by_name[np.equal(batch.board_families, family)[by_name]][:_BOARDS_A_CLASS]
         for family in sorted(set(batch.families))
     }
-    asked = [
+    lookups = [
         np.array([row_of_uid[uid]]) if uid in row_of_uid else of_family[family]
         for uid, family in zip(batch.target_uids, batch.families, strict=True)
     ]
-    counts = np.array([len(each) for each in asked])
+    counts = np.array([len(each) for each in lookups])
     rows = np.repeat(np.arange(classes), counts)
     found = np.full((classes, _BOARDS_A_CLASS), np.nan)
     if len(rows):
         place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        found[rows, place] = run_times(batch, rows, np.concatenate(asked))
+        found[rows, place] = run_times(batch, rows, np.concatenate(lookups), quantile)
     known = ~np.isnan(found).all(axis=1)
     limits[known] = np.fmin(
         np.nanmedian(found[known], axis=1), np.nan_to_num(limits[known], nan=np.inf)

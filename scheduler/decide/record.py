@@ -24,6 +24,7 @@ from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
+from edgeyard.scheduler.decide.planning import make_planner
 from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
@@ -68,6 +69,7 @@ class _Answer:
     scores: NDArray[np.float32]
     errors: NDArray[np.float32] | None
     facts: Mapping[str, float]
+    fallback: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,7 +174,8 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
 
     Args:
         record: The cycle.
-        plugins: Of its policy: they word the reasons, and sum up the costs.
+        plugins: Of its policy: they word the reasons, and sum up the costs. Only where somebody
+            asks for the plan of a benchmark that waits, they are asked what busy boards cost.
     """
     given, policy = given_of(record), policy_of(record)
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
@@ -195,6 +198,33 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
     ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
+    queue = build_queue(
+        given.pending,
+        given.now,
+        found.priorities,
+        ages,
+        slacks,
+        batch=batch,
+        guard_s=policy.guard_s,
+        mode=policy.priority_mode,
+    )
+    scores = Scores(
+        pairs=pairs,
+        combined=found.combined,
+        proposals=proposals,
+        costs=None if combination is None else combination.costs,
+        rewards=found.rewards,
+        fallback=found.fallback,
+        absent=found.absent,
+    )
+    timeline = Timeline(batch, policy, found.reservations)
+    planner = make_planner(
+        batch, given.pending, given.holders, policy, queue, timeline, scores, plugins
+    )
+    assigned = found.assignment
+    of_the_account = (WaitingReason.QUOTA, WaitingReason.BUDGET)
+    refused = [job for job, why in assigned.withheld.items() if why.reason in of_the_account]
+    planner.resume(assigned.board_of_job, assigned.planned, {*refused, *assigned.holds})
     return CycleResult(
         Decisions(
             now=given.now,
@@ -204,16 +234,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             snapshot=given.snapshot,
             pending=given.pending,
             batch=batch,
-            queue=build_queue(
-                given.pending,
-                given.now,
-                found.priorities,
-                ages,
-                slacks,
-                batch=batch,
-                guard_s=policy.guard_s,
-                mode=policy.priority_mode,
-            ),
+            queue=queue,
             priorities=Priorities(values=found.priorities, parts=dict(found.priority_parts)),
             bindings=found.bindings,
             order=found.order,
@@ -233,17 +254,10 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 fits=fits,
                 possible=~lasting[found.codes],
             ),
-            scores=Scores(
-                pairs=pairs,
-                combined=found.combined,
-                proposals=proposals,
-                costs=None if combination is None else combination.costs,
-                rewards=found.rewards,
-                fallback=found.fallback,
-                absent=found.absent,
-            ),
-            timeline=Timeline(batch, policy, found.reservations),
+            scores=scores,
+            timeline=timeline,
             assignment=found.assignment,
+            planner=planner,
             preempted=found.preempted,
             holders=given.holders,
         )
@@ -261,6 +275,7 @@ def _proposals(found: _Outcome) -> tuple[Proposal, ...]:
             scores=each.scores,
             errors=each.errors,
             facts=each.facts,
+            fallback=each.fallback,
         )
         for each in found.answers
     )
@@ -302,6 +317,7 @@ def _outcome(decided: Decisions) -> _Outcome:
                 scores=each.scores,
                 errors=each.errors,
                 facts=each.facts,
+                fallback=each.fallback,
             )
             for each in decided.scores.proposals
         ),
@@ -309,7 +325,7 @@ def _outcome(decided: Decisions) -> _Outcome:
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,
         reservations=decided.timeline.reservations,
-        assignment=decided.assignment,
+        assignment=replace(decided.assignment, withheld=dict(decided.assignment.withheld)),
         preempted=decided.preempted,
         faults=tuple(decided.runner.faults),
     )

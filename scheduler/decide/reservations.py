@@ -14,15 +14,15 @@ effect. When the start has come its benchmark goes first; one that is not placed
 user from some time on.
 
 A benchmark that has waited for the policy's ``guard_s`` gets a reservation too: from the earliest
-time at which a board that it could use is surely free for as long as its run may take. So neither
-stated starts that follow one another too closely nor runs that take turns on boards that share its
-cores can delay it for ever. Reservations are given in the order in which they are claimed: a
-benchmark claims one when its guard time is over, a stated start when it is submitted, but no sooner
-than the policy's ``reservation_lead_s`` before it. So a benchmark starts at the latest ``guard_s``
-and ``reservation_lead_s`` after it could have started, plus the bound of one run that has a
-reservation or is under way then, plus those of the benchmarks that have waited longer and want the
-same boards (each with the board's cool-down). Leases are not bounded by this: operators decide
-about them.
+time at which a board that it could use is certain to be free for as long as its run may take. So
+neither stated starts that follow one another too closely nor runs that take turns on boards that
+share its cores can delay it for ever. Reservations are given in the order in which they are
+claimed: a benchmark claims one when its guard time is over, a stated start when it is submitted,
+but no sooner than the policy's ``reservation_lead_s`` before it. So a benchmark starts at the
+latest ``guard_s`` and ``reservation_lead_s`` after it could have started, plus the bound of one
+run that has a reservation or is under way then, plus those of the benchmarks that have waited
+longer and want the same boards (each with the board's cool-down). Leases are not bounded by this:
+operators decide about them.
 
 Reservations are not stored: each cycle computes them again. A run that was admitted to a board is
 over before the next start there, so that a benchmark with a reservation gets one in each cycle
@@ -189,7 +189,7 @@ class _ReservationPlanner:
         return self._batch.now + timedelta(seconds=self._span(job)[0])
 
     def reserve_earliest(self, job: int) -> None:
-        """Reserve a board from the earliest time at which one is surely free for the run."""
+        """Reserve a board from the earliest time at which one is certainly free for the run."""
         row, family = self._rows[job], self._pending[job].family
         if row in self._closed_for:
             return
@@ -221,7 +221,7 @@ class _ReservationPlanner:
     def _first_gap_s(
         self, board: int, hold_s: float, leases: Sequence[tuple[float, float]]
     ) -> float:
-        """Return from when on the board is reserved for nobody for so long, seconds from now."""
+        """Return from when on the board is free of reservations for so long, seconds from now."""
         spans = [
             self._span(other)
             for near in conflict_group(self._batch, board)
@@ -301,7 +301,7 @@ class _ReservationPlanner:
         return self._options[row, start_s]
 
     def _span(self, job: int) -> tuple[float, float]:
-        """Return its start, and when it surely needs its board no longer, seconds from now."""
+        """Return its start, and when it certainly needs its board no longer, seconds from now."""
         if job not in self._spans:
             start = self._pending[job].start_time
             start_s = 0.0 if start is None else max(_until_s(self._batch, start), 0.0)

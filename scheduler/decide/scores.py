@@ -17,7 +17,7 @@ from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.prediction.estimates import run_times
 
 NEUTRAL = 0.5
-"""Score of a board of which nobody says anything."""
+"""Score of a board that no scorer rates."""
 
 MAX_RATIO = 1000.0
 """Seconds that a scorer predicts may differ from the past by this factor; days or microseconds
@@ -91,7 +91,8 @@ def score(
     last: Proposal | None = None
     if plugins.evaluator is not None:
         last = _fallback(proposals, plugins, batch, pairs, runner)
-    rewards = _rewards(proposals or _alone(last), last, plugins, batch, pairs, runner)
+    rated = [each for each in proposals if not each.fallback]
+    rewards = _rewards(rated or _alone(last), last, plugins, batch, pairs, runner)
     if rewarded is not None:
         rewarded(rewards)
     combination = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
@@ -110,6 +111,37 @@ def score(
         absent=absent,
         costs=None if combination is None else combination.costs,
     )
+
+
+def expected_costs(
+    batch: Batch, pairs: Pairs, scores: Scores, plugins: Plugins, runner: PluginRunner
+) -> Costs | None:
+    """Return what runs cost on pairs beyond those that were scored, for plans.
+
+    Only scorers that answered in this cycle are asked again, and none that plans itself.
+
+    Args:
+        batch: With the boards as they will be when they come free.
+        pairs: To be priced.
+        scores: Of the cycle.
+        plugins: Who answered.
+        runner: Calls them.
+    """
+    if scores.costs is None:
+        return None
+    weights = {each.scorer: each.weight for each in scores.proposals}
+    proposals = [
+        answer
+        for each in plugins.scorers
+        if each.scorer.unit is not ScoreUnit.PREFERENCE
+        and each.scorer.kind is not ScorerKind.ILP
+        and weights.get(each.scorer.name, 0.0) > 0.0
+        and (answer := runner.score(each, weights[each.scorer.name], batch, pairs)) is not None
+    ]
+    if not proposals:
+        return None
+    combination = runner.combine(plugins.aggregator, batch, pairs, proposals)
+    return None if combination is None else combination.costs
 
 
 def _problem(batch: Batch, pairs: Pairs, scorer: Scorer, scores: NDArray[np.floating]) -> str:

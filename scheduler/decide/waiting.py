@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.pins import PinVerdict, explained, pin_verdict
-from edgeyard.scheduler.framework.batch import NOBODY
+from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
@@ -26,11 +26,11 @@ class WaitingReasons(Mapping[str, WaitReason]):
         self._counts: dict[bool, dict[int, int]] = {True: {}, False: {}}
 
     def __len__(self) -> int:
-        return int((self._decided.assignment.board_of_job == NOBODY).sum())
+        return int((self._decided.assignment.board_of_job == NO_ROW).sum())
 
     def __iter__(self) -> Iterator[str]:
         decided = self._decided
-        waits = decided.assignment.board_of_job[decided.order] == NOBODY
+        waits = decided.assignment.board_of_job[decided.order] == NO_ROW
         for job in decided.order[waits].tolist():
             yield decided.pending[job].benchmark_id
 
@@ -111,7 +111,7 @@ class WaitingReasons(Mapping[str, WaitReason]):
             group = int(groups[np.flatnonzero(queue == job)[0]])
             could = overlap[group][groups]
             if of_waiting:
-                could &= self._decided.assignment.board_of_job[queue] == NOBODY
+                could &= self._decided.assignment.board_of_job[queue] == NO_ROW
             its = np.flatnonzero(groups == group)
             ahead = np.cumsum(could) - could
             counts.update(zip(queue[its].tolist(), ahead[its].tolist(), strict=True))

@@ -1,8 +1,8 @@
 """Jobs that are ours although the database does not know them: an older backup was restored.
 
-A job's name is a function of its benchmark and the number of the attempt, so that a benchmark which
-waits, as far as the database knows, finds the job that runs for it. The attempt is made again, and
-dispatched again: the cluster has the job, and its token is taken over with it.
+The end of a job's name is a function of its benchmark and the number of the attempt, so that a
+benchmark which waits, as far as the database knows, finds the job that runs for it. The attempt is
+made again, and dispatched again: the cluster has the job, and its token is taken over with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_suffix_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Binding, Status
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -30,15 +31,18 @@ class Adopter:
     again, so that no cycle starts a benchmark anew that runs already.
     """
 
-    def __init__(self, store: Store, clock: Clock, max_run_s: float) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, max_run_s: float, tariff: Tariff | None = None
+    ) -> None:
         """Nothing is read before `run`.
 
         Args:
             max_run_s: Bound on a run that states no ``user_time``, seconds.
+            tariff: Factors on the rates by hour of the day; None: 1 at all hours.
         """
         self._store = store
         self._clock = clock
-        self._max_run_s = max_run_s
+        self._max_run_s, self._tariff = max_run_s, tariff
         self._reported: frozenset[str] = frozenset()
         self._foreign: frozenset[str] = frozenset()  # of these, those that were not adopted
 
@@ -83,32 +87,33 @@ class Adopter:
         live = uow.benchmarks.get_many(sorted(uow.benchmarks.live_versions()))
         pending = [each for each in live if each.status is Status.PENDING]
         last = uow.attempts.last_numbers([each.benchmark_id for each in pending])
+        stray_by_suffix = {job_id.rpartition("-")[2]: job_id for job_id in strays}
         wanted: list[tuple[Benchmark, Attempt]] = []
         for benchmark in pending:
-            asked = benchmark.description
+            description = benchmark.description
             first = last.get(benchmark.benchmark_id, 0) + 1
             for number in range(first, first + MAX_LOST_NUMBERS):
-                job_id = job_id_of(
-                    benchmark.benchmark_id,
-                    number,
-                    asked.family,
-                    asked.runtime,
-                    benchmark.submit_time,
-                )
-                if job_id in strays:
+                job_id = stray_by_suffix.get(job_suffix_of(benchmark.benchmark_id, number))
+                if job_id is not None:
+                    target_uid = strays[job_id]
+                    binding = description.binding or Binding.FILTERED
+                    if target_uid is None and binding is Binding.STRICT:
+                        binding = Binding.FILTERED  # which board was decided is not known
                     attempt = Attempt(
                         benchmark_id=benchmark.benchmark_id,
                         number=number,
                         job_id=job_id,
                         state=AttemptState.PREPARED,
-                        binding=asked.binding or Binding.FILTERED,
+                        binding=binding,
                         priority=benchmark.priority or 50,
                         created_at=now,
-                        family=asked.family,
-                        target_uid=strays[job_id],
+                        family=description.family,
+                        target_uid=target_uid,
                     )
                     wanted.append((benchmark, attempt))
-        prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
+        prepared = lifecycle.prepare(
+            uow, wanted, now, max_run_s=self._max_run_s, tariff=self._tariff
+        )
         ours = {attempt.job_id for _, attempt in prepared}
         for benchmark, attempt in prepared:
             uow.log.append(

@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import UnitOfWork
 
 PROBER = "edgeyard-probe"
@@ -29,6 +30,7 @@ def affordable(
     wanted: Sequence[tuple[Benchmark, Attempt]],
     now: datetime,
     max_run_s: float,
+    tariff: Tariff,
 ) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
     """What attempts that are made now would reserve; the accounts stay as they are until the end.
 
@@ -37,6 +39,7 @@ def affordable(
 
     Args:
         max_run_s: Of a benchmark that states no ``user_time``.
+        tariff: Factors on the rates: that of ``now`` counts for the whole attempt.
 
     Returns:
         The charges to `reserve`, and the balances by user.
@@ -48,7 +51,7 @@ def affordable(
     rates = uow.credits.rates()
     charges: list[Charge] = []
     for benchmark, attempt in wanted:
-        charge = _charge(benchmark, attempt, rates, now, max_run_s)
+        charge = _charge(benchmark, attempt, rates, now, max_run_s, tariff.at(now))
         user_id = charge.user_id
         if charge.reserved <= credits_left[user_id] and boards_left[user_id] >= 1:
             credits_left[user_id] = _exact(credits_left[user_id] - charge.reserved)
@@ -63,10 +66,11 @@ def _charge(
     rates: Mapping[str, float],
     now: datetime,
     max_run_s: float,
+    factor: float,
 ) -> Charge:
-    asked = benchmark.description
-    rate = 0.0 if benchmark.user_id == PROBER else rates.get(attempt.family, 1.0)
-    bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, max_run_s)
+    description = benchmark.description
+    rate = 0.0 if benchmark.user_id == PROBER else factor * rates.get(attempt.family, 1.0)
+    bound_s = run_bound_s(description.user_time_s, description.user_budget, rate, max_run_s)
     return Charge(
         benchmark_id=attempt.benchmark_id,
         attempt=attempt.number,
@@ -88,10 +92,10 @@ def _boards_left(uow: UnitOfWork, user_id: str) -> float:
     if user_id == PROBER:
         return math.inf
     try:
-        most = uow.accounts.user(user_id).max_running
+        max_running = uow.accounts.user(user_id).max_running
     except NotFound:
         return math.inf  # of an account that is no more: nothing bounds it
-    return math.inf if most is None else most - uow.credits.running(user_id)
+    return math.inf if max_running is None else max_running - uow.credits.running(user_id)
 
 
 def reserve(uow: UnitOfWork, charges: Sequence[Charge], balances: Mapping[str, Balance]) -> None:
@@ -158,7 +162,7 @@ def settle(
 def set_credits(
     uow: UnitOfWork, user_id: str, credits: float | None, now: datetime, by: str
 ) -> Balance:
-    """Give an account so many credits in place of those that it has; None: no bound.
+    """Give an account so many credits instead of those that it has; None: no bound.
 
     What is reserved stays reserved: fewer than that means that nothing new begins.
     """

@@ -22,6 +22,7 @@ from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitReason
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput, Placement, Preemption
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -57,18 +58,20 @@ class Committer:
         pins: PinTimers,
         clock: Clock,
         max_run_s: float,
+        tariff: Tariff,
     ) -> None:
         """Commit nothing yet.
 
         Args:
             max_run_s: Bound on a run that states no ``user_time``, seconds.
+            tariff: Factors on the rates by hour of the day.
         """
         self._store = store
         self._cache = cache
         self._scorekeeper = scorekeeper
         self._pins = pins
         self._clock = clock
-        self._max_run_s = max_run_s
+        self._max_run_s, self._tariff = max_run_s, tariff
         self._recorder = Recorder()
         self._recorded: dict[str, tuple[object, ...]] = {}
         self._explained: dict[str, tuple[WaitReason, int]] = {}
@@ -290,7 +293,9 @@ class Committer:
             benchmark = self._cache.live[placement.benchmark_id].benchmark
             number = last_numbers.get(benchmark.benchmark_id, 0) + 1
             wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
-        prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
+        prepared = lifecycle.prepare(
+            uow, wanted, now, max_run_s=self._max_run_s, tariff=self._tariff
+        )
         for _, attempt in prepared:
             uow.cycles.explain(attempt.benchmark_id, seq)
             logger.info(

@@ -2,8 +2,8 @@
 
 The file store may be a service that answers slowly, so that no transaction is open while it is
 called. Content without a name is removed in three steps: the removal is announced in the database,
-the file store removes it, and the end is recorded. Whoever names content looks for it in the file
-store first; the transaction that names it fails if a removal of it was announced since.
+the file store removes it, and the end is recorded. Before a transaction names content, its caller
+looks for it in the file store; the transaction fails if a removal was announced since.
 """
 
 from __future__ import annotations

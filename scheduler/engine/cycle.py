@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,10 +21,14 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 
 logger = logging.getLogger(__name__)
+
+MAX_IDLE_S = 30.0
+"""While nothing waits, there is a decision so often: forecasts of what runs are made from it."""
 
 MAX_PREVIEW_WAIT_S = 10.0
 """Longest wait of a preview for a plugin that another decision uses."""
@@ -47,6 +52,7 @@ class Cycle:
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
         max_run_s: float = DEFAULT_MAX_RUN_S,
+        tariff: Tariff | None = None,
         past: PastRuns | None = None,
         policies: Policies | None = None,
     ) -> None:
@@ -57,6 +63,7 @@ class Cycle:
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
             pin_grace_s: See `edgeyard.scheduler.engine.pins`.
             max_run_s: Bound on a run that states no ``user_time``.
+            tariff: Factors on the rates by hour of the day; None: 1 at all hours.
             past: Ended attempts; None: within the usual bounds.
             policies: Says which policies operators activated; None: it stays ``policy``.
         """
@@ -78,9 +85,13 @@ class Cycle:
             past or PastRuns(),
             clock,
             max_run_s,
+            tariff or Tariff(),
         )
-        self._committer = Committer(store, self._cache, self._scorekeeper, pins, clock, max_run_s)
+        self._committer = Committer(
+            store, self._cache, self._scorekeeper, pins, clock, max_run_s, tariff or Tariff()
+        )
         self.latest: CycleOutcome | None = None
+        self._decided_s = -math.inf
 
     def run(self) -> CycleOutcome:
         """Refresh the twin, decide once and commit all of it."""
@@ -94,11 +105,14 @@ class Cycle:
         """
         began_s = self._clock.monotonic_s()
         now, policies = self._clock.now(), self._current_policies()
+        if self._is_idle(policies, now):
+            return self._idle_outcome(now, self._clock.monotonic_s() - began_s)
         commits = [
             self._commit_of(policy, policies, now)
             for policy in dict.fromkeys(policies.own.values())
         ]
         commits.append(self._commit_of(policies.active, policies, now))
+        self._decided_s = began_s
         return self._outcome(now, commits, self._clock.monotonic_s() - began_s)
 
     def explain(self, outcome: CycleOutcome) -> CycleOutcome:
@@ -176,6 +190,27 @@ class Cycle:
         """Read the past, which may take a moment; no decision waits for it. Any thread."""
         self._decider.load_past()
 
+    def _is_idle(self, policies: CyclePolicies, now: datetime) -> bool:
+        """Return whether there is nothing to decide, and the last decision still shows the lab."""
+        last, decided_s = self.latest, self._decided_s
+        return (
+            last is not None
+            and last.active.policy.policy is policies.active.policy
+            and not policies.own
+            and self._clock.monotonic_s() - decided_s < MAX_IDLE_S
+            and self._decider.is_idle(now)
+        )
+
+    def _idle_outcome(self, now: datetime, took_s: float) -> CycleOutcome:
+        assert self.latest is not None
+        commits = [
+            PolicyCommit(policy=each.policy, given=each.given, result=each.result)
+            for each in self.latest.commits
+        ]
+        outcome = self._outcome(now, commits, took_s)
+        queue = QueueView(now.isoformat(), commits[-1].policy.policy.name, ())
+        return replace(outcome, queue=queue, idle=True)
+
     def _commit_of(
         self, policy: LoadedPolicy, policies: CyclePolicies, now: datetime
     ) -> PolicyCommit:
@@ -195,7 +230,7 @@ class Cycle:
             shadow=self._cycle_policies.shadow,
             queue=QueueView(now.isoformat(), name, active.result.order, active.result.never),
             downloads=self._cache.downloads(),
-            live=len(self._cache.live),
+            live=self._cache.live,
             seconds=took_s,
         )
 

@@ -20,7 +20,7 @@ class QueueView:
     """The queue as the last cycle saw it, best first.
 
     Attributes:
-        never: Those that no known board could ever run; they hold nobody up.
+        never: Those that no known board could ever run; no other benchmark waits for them.
     """
 
     decided_at_iso: str
@@ -75,8 +75,10 @@ class CycleOutcome:
         shadow: The policy that is to decide the same without effect; None: there is none.
         queue: The order of the active policy.
         downloads: Files that pending benchmarks miss.
-        live: How many benchmarks wait or run.
+        live: The benchmarks that wait or run, by id.
         seconds: Time that deciding and committing took.
+        idle: Nothing waited, so nothing was decided: ``commits`` are those of the last decision,
+            without what it committed.
     """
 
     at: datetime
@@ -84,8 +86,9 @@ class CycleOutcome:
     shadow: LoadedPolicy | None
     queue: QueueView
     downloads: tuple[Download, ...]
-    live: int
+    live: Mapping[str, object]
     seconds: float = 0.0
+    idle: bool = False
 
     @property
     def active(self) -> PolicyCommit:

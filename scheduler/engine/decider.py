@@ -15,6 +15,7 @@ from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import Twin
@@ -68,11 +69,13 @@ class Decider:
         past: PastRuns,
         clock: Clock,
         max_run_s: float,
+        tariff: Tariff,
     ) -> None:
         """Read nothing before the first decision.
 
         Args:
             max_run_s: Bound on a run that states no ``user_time``, seconds.
+            tariff: Factors on the rates by hour of the day.
         """
         self._store = store
         self._twin = twin
@@ -80,8 +83,9 @@ class Decider:
         self._scorekeeper = scorekeeper
         self._past = past
         self._clock = clock
-        self._max_run_s = max_run_s
+        self._max_run_s, self._tariff = max_run_s, tariff
         self._seed = 0
+        self._decided_lab: tuple[object, ...] = ()
 
     def load_past(self) -> None:
         """Read past runs for the first time, so that no decision has to. Any thread."""
@@ -104,6 +108,7 @@ class Decider:
             pending = self._pending(uow, policy, policies)
             running = self._cache.holders(uow, policies.active.policy.max_preemptions)
         self._note_held(knowledge.runs, holders, now)
+        self._decided_lab = self._lab_of(drained)
         expired = self._cache.expired()
         self._seed += 1
         given = CycleInput(
@@ -117,6 +122,29 @@ class Decider:
         return Decision(
             policy=policy, given=given, result=self._result(given, policy), expired=expired
         )
+
+    def is_idle(self, now: datetime) -> bool:
+        """Return whether nothing waits, and no board came, went or failed since the last decision.
+
+        A decision would then place nothing. What a decision keeps up to date is kept here too.
+        """
+        if self._twin.reporting() or self._twin.trouble:
+            return False
+        with self._store.read() as uow:
+            self._cache.reload(uow)
+            if self._cache.has_pending() or self._cache.expired():
+                return False
+            drained, holders = board_holds(uow)
+        if self._lab_of(drained) != self._decided_lab:
+            return False
+        self._twin.note_held(dict.fromkeys(holders, now))
+        self._seed += 1  # so that the next decision does not depend on how many were left out
+        return True
+
+    def _lab_of(self, drained: Mapping[str, str]) -> tuple[object, ...]:
+        """Return what a record of a cycle shows of the boards, apart from who holds them."""
+        twin = self._twin
+        return twin.joined().keys(), twin.unusable_parts(), frozenset(drained)
 
     def decide_again(self, given: CycleInput, policy: LoadedPolicy) -> Decision:
         """Decide what another policy decided, with the weights and suspensions of this one."""
@@ -181,7 +209,8 @@ class Decider:
     def _knowledge(self, uow: UnitOfWork, now: datetime) -> Knowledge:
         runs = self._past.read(uow, now)
         loads = self._twin.loads(now)
-        return gather(uow, now, runs, self._max_run_s, loads, self._clock.certain())
+        certain = self._clock.certain()
+        return gather(uow, now, runs, self._max_run_s, self._tariff, loads, certain)
 
     def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
         """Pass to the twin which boards hold, or have just held, tasks of Edgeyard."""

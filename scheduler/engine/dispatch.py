@@ -132,6 +132,7 @@ class _CallResult:
 
     call: _Call
     outcome: AttemptState | EdgeyardError | None
+    evaluation_id: str | None = None
 
 
 Verify = Callable[[NomadJob, str], None]
@@ -240,7 +241,9 @@ class Dispatcher:
     def _begun(self, job_ids: Sequence[str], executor: Executor) -> Sequence[_Call]:
         if not job_ids:
             return ()
-        calls, wrong = self._committed(job_ids, executor)
+        calls, wrong, ended = self._committed(job_ids, executor)
+        for job_id in ended:
+            self._give_up(job_id)
         for job_id, error in wrong.items():
             self._refuse(job_id, error)
         return calls
@@ -248,39 +251,44 @@ class Dispatcher:
     def _make(self, call: _Call) -> None:
         """The outermost of its thread."""
         outcome: AttemptState | EdgeyardError | None = None
+        evaluation_id = None
         try:
-            outcome = self._outcome(call)
+            outcome, evaluation_id = self._outcome(call)
         except Exception:
             logger.exception("dispatch broke", extra={"event": "dispatch.broke"})
         with self._news:
             self._calling -= 1
-            self._called.append(_CallResult(call, outcome))
+            self._called.append(_CallResult(call, outcome, evaluation_id))
             self._news.notify_all()
 
-    def _outcome(self, call: _Call) -> AttemptState | EdgeyardError:
-        """Return the outcome of an attempt's call; an error: it was refused for good."""
+    def _outcome(self, call: _Call) -> tuple[AttemptState | EdgeyardError, str | None]:
+        """Return the outcome of an attempt's call, and the id of its evaluation.
+
+        An error: it was refused for good.
+        """
         job_id = call.attempt.job_id
+        evaluation_id = None
         try:
             call.verified.result()
             failpoint("dispatch:before")
-            self._cluster.dispatch(job_id, call.text, {UPLOAD_TOKEN: call.token})
+            evaluation_id = self._cluster.dispatch(job_id, call.text, {UPLOAD_TOKEN: call.token})
             failpoint("dispatch:after")
         except JobExists:
             # An earlier call took effect: create-only changed nothing.
             try:
                 self._take_over(call)
             except ClusterUnreachable:
-                return AttemptState.UNKNOWN
+                return AttemptState.UNKNOWN, None
         except ClusterUnreachable as error:
             logger.warning(
                 "dispatch with unknown outcome",
                 extra={"event": "dispatch.unknown", "job_id": job_id, "reason": str(error)},
             )
-            return AttemptState.UNKNOWN
+            return AttemptState.UNKNOWN, None
         except (JobRefused, HclError) as error:
-            return error
+            return error, None
         logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
-        return AttemptState.QUEUED
+        return AttemptState.QUEUED, evaluation_id
 
     def _take_over(self, call: _Call) -> None:
         """Accept the token of a job that was there already, instead of the one that was made now.
@@ -301,8 +309,10 @@ class Dispatcher:
 
     def _committed(
         self, job_ids: Sequence[str], executor: Executor
-    ) -> tuple[list[_Call], dict[str, Exception]]:
+    ) -> tuple[list[_Call], dict[str, Exception], list[str]]:
         """Commit to the calls; and the jobs that can't be made, which no waiting would mend.
+
+        Third come the jobs of attempts whose benchmark has ended.
 
         Texts are read by the cluster meanwhile, which changes nothing there.
         """
@@ -310,8 +320,9 @@ class Dispatcher:
         def verify(job: NomadJob, text: str) -> Future[None]:
             return executor.submit(self._verify, job, text)
 
-        def work(uow: UnitOfWork) -> tuple[list[_Call], dict[str, Exception]]:
+        def work(uow: UnitOfWork) -> tuple[list[_Call], dict[str, Exception], list[str]]:
             calls: list[_Call] = []
+            ended: list[str] = []
             wrong: dict[str, Exception] = {}
             now = self._clock.now()
             attempts = [
@@ -325,8 +336,7 @@ class Dispatcher:
             for attempt in attempts:
                 benchmark = owner_by_id[attempt.benchmark_id]
                 if benchmark.status in TERMINAL:
-                    why = "ended before it was dispatched"
-                    lifecycle.lost(uow, attempt, why, now, counts=False)
+                    ended.append(attempt.job_id)
                     continue
                 try:
                     job, grants = self._job(benchmark, attempt)
@@ -340,16 +350,38 @@ class Dispatcher:
             moved = [(call.attempt, call.benchmark) for call in calls]
             sent = lifecycle.all_to_state(uow, moved, AttemptState.DISPATCHING, now)
             calls = [replace(c, attempt=attempt) for c, attempt in zip(calls, sent, strict=True)]
-            return calls, wrong
+            return calls, wrong, ended
 
         return self._store.transact(work)
+
+    def _give_up(self, job_id: str) -> None:
+        """End an attempt whose benchmark ended before the cluster was called.
+
+        An attempt that an older backup did not know has a job there nevertheless.
+        """
+        try:
+            self._cluster.stop(job_id)
+        except ClusterUnreachable as error:  # the repair does it
+            logger.info(
+                "a job could not be stopped",
+                extra={"event": "dispatch.not_stopped", "job_id": job_id, "reason": str(error)},
+            )
+            return
+
+        def end(uow: UnitOfWork) -> None:
+            for attempt in uow.attempts.live([job_id]):
+                if attempt.state is AttemptState.PREPARED:
+                    why = "ended before it was dispatched"
+                    lifecycle.lost(uow, attempt, why, self._clock.now(), counts=False)
+
+        self._store.transact(end)
 
     def _refuse(self, job_id: str, error: Exception) -> None:
         """End an attempt whose job no cluster will ever take."""
         logger.error(
             "job refused", extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)}
         )
-        failure = Failure(category=FailureCategory.UNKNOWN, sentence=str(error))
+        failure = Failure(category=FailureCategory.REJECTED, sentence=str(error))
 
         def refuse(uow: UnitOfWork) -> None:
             attempt = uow.attempts.by_job_id(job_id)
@@ -360,28 +392,33 @@ class Dispatcher:
 
     def _note(self, called: Sequence[_CallResult]) -> None:
         """Store the outcomes of calls, unless their tasks have reported more already."""
-        moved: list[tuple[_Call, AttemptState]] = []
+        moved: list[tuple[_Call, AttemptState, str | None]] = []
         for each in called:
             if isinstance(each.outcome, AttemptState):
-                moved.append((each.call, each.outcome))
+                moved.append((each.call, each.outcome, each.evaluation_id))
             elif each.outcome is not None:
                 self._refuse(each.call.attempt.job_id, each.outcome)
         if not moved:
             return
         self._store.transact(partial(self._note_moved, moved))
 
-    def _note_moved(self, moved: Sequence[tuple[_Call, AttemptState]], uow: UnitOfWork) -> None:
+    def _note_moved(
+        self, moved: Sequence[tuple[_Call, AttemptState, str | None]], uow: UnitOfWork
+    ) -> None:
         now = self._clock.now()
-        live = uow.attempts.live([call.attempt.job_id for call, _ in moved])
+        live = uow.attempts.live([call.attempt.job_id for call, _, _ in moved])
         current_by_job_id = {
             attempt.job_id: attempt
             for attempt in live
             if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN)
         }
-        for state in {state for _, state in moved}:
+        for state in {state for _, state, _ in moved}:
             same = [
-                (current_by_job_id[call.attempt.job_id], call.benchmark)
-                for call, it in moved
+                (
+                    replace(current_by_job_id[call.attempt.job_id], evaluation_id=evaluation_id),
+                    call.benchmark,
+                )
+                for call, it, evaluation_id in moved
                 if it is state and call.attempt.job_id in current_by_job_id
             ]
             lifecycle.all_to_state(uow, same, state, now)
@@ -412,8 +449,8 @@ def spec_of(
     benchmark: Benchmark, attempt: Attempt, settings: RenderSettings, limits: TaskLimits
 ) -> dict[str, object]:
     """``spec.json``: what the runner needs beyond the platform's eleven variables."""
-    asked = benchmark.description
-    config = asked.odt_config
+    description = benchmark.description
+    config = description.odt_config
 
     def file_data(file: BenchmarkFile) -> dict[str, object]:
         return {"filename": file.name, "sha256": file.sha256, "size_bytes": file.size_bytes}
@@ -428,21 +465,21 @@ def spec_of(
         "benchmark_id": benchmark.benchmark_id,
         "attempt": attempt.number,
         "job_id": attempt.job_id,
-        "engine": asked.runtime,
-        "benchmark_type": asked.benchmark_type.value,
+        "engine": description.runtime,
+        "benchmark_type": description.benchmark_type.value,
         "model": by_role[FileRole.MODEL][0],
         "datasets": by_role[FileRole.DATASET],
         "odt_config": dict(config) if isinstance(config, Mapping) else None,
-        "nb_inference": asked.nb_inference,
-        "precision": asked.precision,
-        "input": {name: dict(value) for name, value in asked.input.items()},
-        "parameters": dict(asked.parameters),
-        "keep_outputs": asked.keep_outputs,
-        "profile_layers": asked.profile_layers,
-        "user_time_s": attempt.time_limit_s or asked.user_time_s or limits.user_time_s,
+        "nb_inference": description.nb_inference,
+        "precision": description.precision,
+        "input": {name: dict(value) for name, value in description.input.items()},
+        "parameters": dict(description.parameters),
+        "keep_outputs": description.keep_outputs,
+        "profile_layers": description.profile_layers,
+        "user_time_s": attempt.time_limit_s or description.user_time_s or limits.user_time_s,
         "no_output_timeout_s": limits.no_output_timeout_s,
         "upload_timeout_s": limits.upload_timeout_s,
-        "upload_url": f"{settings.public_url}/upload/{short}/",
+        "upload_url": f"{settings.public_url}/upload/{benchmark.benchmark_id}/",
         "progress_url": f"{settings.public_url}/v1/runs/{short}/progress",
     }
 

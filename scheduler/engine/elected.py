@@ -19,7 +19,7 @@ from edgeyard.scheduler.engine.preview import Candidate, Preview
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.service import Engine
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
-from edgeyard.scheduler.model.decision import CycleInput, Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -161,6 +161,10 @@ class ElectedEngine:
         """As `Engine.forecast`."""
         return self._engine.forecast(benchmark_id)
 
+    def planned(self, benchmark_id: str) -> PlannedStart | None:
+        """As `Engine.planned`."""
+        return self._engine.planned(benchmark_id)
+
     def coverage(self) -> Coverage:
         """As `Engine.coverage`."""
         return self._engine.coverage()
@@ -172,6 +176,10 @@ class ElectedEngine:
     def state(self) -> CycleInput:
         """As `Engine.state`."""
         return self._engine.state()
+
+    def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """As `Engine.priority_parts`."""
+        return self._engine.priority_parts(benchmark_ids)
 
     def boards(self) -> tuple[BoardView, ...]:
         """As `Engine.boards`."""
@@ -257,10 +265,10 @@ class LeadersCluster(ClusterDecorator[Cluster]):
         super().__init__(inner)
         self._holds = holds
 
-    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> str | None:
         """See `Cluster.dispatch`; ClusterUnreachable where the lease is over."""
         self._must_lead()
-        super().dispatch(job_id, hcl, secrets)
+        return super().dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
         """See `Cluster.stop`; ClusterUnreachable where the lease is over."""

@@ -67,7 +67,7 @@ class Explanations:
             return self._result(seq).explanation(benchmark_id)
 
     def _result(self, seq: int) -> CycleResult:
-        """Return a recorded cycle; whoever asks holds the lock."""
+        """Return a recorded cycle; the caller holds the lock."""
         if self._last is None or self._last[0] != seq:
             with self._store.read() as uow:
                 record = uow.cycles.get(seq)

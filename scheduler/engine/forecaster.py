@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.decision import PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import (
@@ -52,16 +55,28 @@ class Forecaster:
             Seconds that it took.
         """
         outcome = self._cycle.latest
-        if outcome is None or outcome.decided is self._seen:
+        if outcome is None:
+            return 0.0
+        if outcome.decided is self._seen:
+            if outcome.idle:  # what has ended since then has no forecast any more
+                known = self.latest
+                self.latest = replace(known, by_id=_only(known.by_id, outcome.live))
+                self._compare_ended(outcome.live)
             return 0.0
         decided = outcome.decided
         self._seen = decided
         began = self._clock.monotonic_s()
         found = forecasts(decided.forecast_input, interval_scale=self.interval_scale)
+        planned = decided.planned_starts()
         took_s = self._clock.monotonic_s() - began
-        self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s)
-        live = {each.benchmark_id for each in decided.pending}
-        live |= {each.benchmark_id for each in decided.holders}
+        live: Container[str] = {
+            *(each.benchmark_id for each in decided.pending),
+            *(each.benchmark_id for each in decided.holders),
+        }
+        if outcome.idle:
+            found, live = _only(found, outcome.live), outcome.live
+            planned = {}
+        self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s, planned=planned)
         for benchmark_id, forecast in found.items():
             self._first.setdefault(benchmark_id, (forecast, self.interval_scale))
         self._compare_ended(live)
@@ -71,7 +86,11 @@ class Forecaster:
         """Return the newest of a benchmark; None where there is none."""
         return self.latest.by_id.get(benchmark_id)
 
-    def _compare_ended(self, live: set[str]) -> None:
+    def planned(self, benchmark_id: str) -> PlannedStart | None:
+        """Return the board and the start planned for a benchmark that waits; None: no plan."""
+        return self.latest.planned.get(benchmark_id)
+
+    def _compare_ended(self, live: Container[str]) -> None:
         """Compare benchmarks that ended with their first forecasts."""
         gone = [benchmark_id for benchmark_id in self._first if benchmark_id not in live]
         if not gone:
@@ -107,3 +126,7 @@ class Forecaster:
         self._observe("eta_error_seconds", error_s, {})
         share = self.coverage.held / self.coverage.ended
         self._observe("eta_interval_coverage_ratio", share, {})
+
+
+def _only(forecasts_by_id: Mapping[str, Forecast], live: Container[str]) -> dict[str, Forecast]:
+    return {key: each for key, each in forecasts_by_id.items() if key in live}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -255,17 +256,36 @@ MAX_CRON_AHEAD = timedelta(days=41 * 366)
 """A 29 February of each weekday comes within 40 years; looking further takes seconds."""
 
 
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_CRON_FIELDS = ("second", "minute", "hour", "day", "month", "day_of_week", "year")
+
+
 def next_fire(cron: str, after: datetime) -> datetime:
-    """When a five-field crontab, in UTC, fires next after ``after``.
+    """When a crontab, in UTC, fires next after ``after``.
+
+    It has five fields, or Nomad's seven: second minute hour day month weekday year. Weekdays are
+    0 to 7, both ends Sunday, or names.
 
     Raises:
         InvalidInput: It is no crontab, or it never fires again.
     """
+    fields = cron.split()
+    if len(fields) == 5:
+        fields = ["0", *fields, "*"]
     try:
-        trigger = CronTrigger.from_crontab(cron, timezone="UTC")
+        if len(fields) != len(_CRON_FIELDS):
+            raise ValueError(f"it has {len(fields)} fields, not 5 or 7")
+        fields[5] = re.sub(r"(?<![/\w])[0-7](?![\w])", _weekday, fields[5])
+        trigger = CronTrigger(
+            **dict(zip(_CRON_FIELDS, (each.replace("?", "*") for each in fields), strict=True)),
+            timezone="UTC",
+        )
     except ValueError as error:
         raise InvalidInput.at(
-            "/cron", f"not a crontab: {error}", "minute hour day month weekday, e.g. 0 3 * * mon"
+            "/cron",
+            f"not a crontab: {error}",
+            "minute hour day month weekday, e.g. 0 3 * * mon; or, as Nomad has it, second minute "
+            "hour day month weekday year",
         ) from error
     trigger.end_date = after + MAX_CRON_AHEAD
     # "After", not "at": a schedule that has just fired must not fire again at once.
@@ -273,6 +293,10 @@ def next_fire(cron: str, after: datetime) -> datetime:
     if found is None or found >= trigger.end_date:
         raise InvalidInput.at("/cron", "it never fires again", "a crontab with a time to come")
     return found
+
+
+def _weekday(match: re.Match[str]) -> str:
+    return _WEEKDAYS[int(match.group())]
 
 
 def add_schedule(
@@ -368,7 +392,7 @@ def _fire_one(
     schedule = uow.schedules.get(schedule_id)
     if not schedule.active or schedule.next_fire > now:
         return False  # another request changed it meanwhile
-    following = replace(schedule, next_fire=next_fire(schedule.cron, now))
+    following = _following(schedule, now)
     waiting = _last_that_waits(uow, schedule)
     if waiting is not None:
         sentence = (
@@ -381,11 +405,19 @@ def _fire_one(
     made = _fire(uow, schedule, now)
     if made is not None:
         owner = uow.accounts.user(schedule.user_id)
-        most = None if owner.role is Role.OPERATOR else max_pending_total
-        check_queue(uow, owner, quotas_of(owner, quotas), most)
+        max_pending = None if owner.role is Role.OPERATOR else max_pending_total
+        check_queue(uow, owner, quotas_of(owner, quotas), max_pending)
         following = replace(following, last_benchmark_id=made.benchmark_id)
     uow.schedules.save(following)
     return made is not None
+
+
+def _following(schedule: CronSchedule, now: datetime) -> CronSchedule:
+    """Return a schedule with its next time; ended where this was its last one."""
+    try:
+        return replace(schedule, next_fire=next_fire(schedule.cron, now))
+    except InvalidInput:
+        return replace(schedule, active=False)
 
 
 def _last_that_waits(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
@@ -444,14 +476,16 @@ def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark |
     files, description = kept["files"], kept["description"]
     assert isinstance(files, list)
     assert isinstance(description, Mapping)
-    asked = description_from_json(description)
-    budget = asked.user_budget
+    submitted = description_from_json(description)
+    budget = submitted.user_budget
     if budget is not None and owner.max_budget is not None:
         budget = min(budget, owner.max_budget)
     return lifecycle.submit(
         uow,
         replace(
-            asked, user_priority=min(asked.user_priority, owner.max_priority), user_budget=budget
+            submitted,
+            user_priority=min(submitted.user_priority, owner.max_priority),
+            user_budget=budget,
         ),
         schedule.user_id,
         [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],

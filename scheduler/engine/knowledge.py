@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from edgeyard.scheduler.engine.entitlements import entitlements
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import UnitOfWork
 
 _A_MOMENT = timedelta(seconds=1)
@@ -19,6 +20,7 @@ def gather(
     now: datetime,
     runs: History,
     max_run_s: float,
+    tariff: Tariff,
     host_loads: Mapping[str, HostLoad],
     certain: datetime,
 ) -> Knowledge:
@@ -28,8 +30,9 @@ def gather(
         now: The time that the cycle decides at.
         runs: The past.
         max_run_s: Bound on runs that state none.
+        tariff: Factors on the rates by hour of the day.
         host_loads: By name of the host.
-        certain: The time that has surely come: a lease that ends between it and ``now`` still
+        certain: The time that has certainly come: a lease that ends between it and ``now`` still
             holds, because the clocks disagree.
     """
     return Knowledge(
@@ -38,6 +41,7 @@ def gather(
         max_run_s=max_run_s,
         entitlements=entitlements(uow, now),
         rates=uow.credits.rates(),
+        tariff=tariff,
         leases=tuple(
             each if each.until > now else replace(each, until=now + _A_MOMENT)
             for each in uow.reservations.leases(min(certain, now))

@@ -50,6 +50,7 @@ from edgeyard.scheduler.model.preemption import (
     is_preemption,
 )
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
@@ -265,13 +266,13 @@ def unavailable(
     Raises:
         Conflict: It changed meanwhile.
     """
-    asked = benchmark.description
+    description = benchmark.description
     data: dict[str, object] = {
-        "target_uid": asked.target_uid,
+        "target_uid": description.target_uid,
         "reason": waiting.reason.value,
         "sentence": waiting.sentence,
     }
-    if asked.if_unavailable is IfUnavailable.RESCHEDULE:
+    if description.if_unavailable is IfUnavailable.RESCHEDULE:
         benchmark = uow.benchmarks.save(replace(benchmark, unpinned=True))
         _log(uow, benchmark, now, "benchmark.unpinned", data)
         return benchmark
@@ -290,6 +291,7 @@ def prepare(
     now: datetime,
     *,
     max_run_s: float = DEFAULT_MAX_RUN_S,
+    tariff: Tariff | None = None,
 ) -> Sequence[tuple[Benchmark, Attempt]]:
     """Prepare attempts: each benchmark is scheduled, and its credits are reserved.
 
@@ -299,13 +301,14 @@ def prepare(
     Args:
         wanted: Pending benchmarks, each with its next attempt; the first come first.
         max_run_s: Bound on a run that states no ``user_time``.
+        tariff: Factors on the rates by hour of the day; None: 1 at all hours.
 
     Returns:
         As they are now.
     """
     unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _ in wanted])
     wanted = [each for each in wanted if each[0].benchmark_id in unchanged]
-    charges, balances = charging.affordable(uow, wanted, now, max_run_s)
+    charges, balances = charging.affordable(uow, wanted, now, max_run_s, tariff or Tariff())
     charge_by_id = {charge.benchmark_id: charge for charge in charges}
     attempts = [
         replace(attempt, time_limit_s=charge_by_id[attempt.benchmark_id].time_limit_s)

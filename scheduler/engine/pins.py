@@ -35,14 +35,15 @@ class PinTimers:
 
     def grace_of(self, benchmark: Benchmark) -> PinGrace | None:
         """Return what a decision needs of a pinned benchmark; None of others."""
-        asked, since = benchmark.description, benchmark.unavailable_since
-        if asked.target_uid is None or benchmark.unpinned:
+        description, since = benchmark.description, benchmark.unavailable_since
+        if description.target_uid is None or benchmark.unpinned:
             return None
         absent_s = 0.0 if since is None else self._absent.elapsed_s(benchmark.benchmark_id, since)
         return PinGrace(
-            if_unavailable=asked.if_unavailable,
+            if_unavailable=description.if_unavailable,
             grace_s=self._grace_s,
-            is_due=asked.start_time is not None and self._clock.certain() >= asked.start_time,
+            is_due=description.start_time is not None
+            and self._clock.certain() >= description.start_time,
             is_over=absent_s >= self._grace_s and not self._clock.disagreement_s(),
             is_notified=benchmark.benchmark_id in self._notified,
         )

@@ -167,7 +167,7 @@ class SubmissionForecaster:
         """
         began_s = self._clock.monotonic_s()
         outcome = self._cycle.latest
-        if outcome is not None and outcome.live > MAX_PREDICTED_QUEUE:
+        if outcome is not None and len(outcome.live) > MAX_PREDICTED_QUEUE:
             return None
         last = self._last
         if last is not None and self._holds(last, candidate, user_id, began_s):
@@ -245,28 +245,31 @@ def _decided(
 
 def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:
     """Bound as decided; where it would wait, as loosely as is certain now."""
-    asked = candidate.description
+    description = candidate.description
     placed = explanation.placement
-    pinned = placed.target_uid if placed is not None else asked.target_uid
+    pinned = placed.target_uid if placed is not None else description.target_uid
     binding = placed.binding if placed is not None else Binding.FILTERED
-    files = [JobFile(role=FileRole.MODEL, filename=asked.model, download=_NO_DOWNLOAD_YET)]
-    names = [asked.dataset] if asked.dataset else []
-    names += [url.rsplit("/", 1)[-1] for url in asked.dataset_urls]
+    files = [JobFile(role=FileRole.MODEL, filename=description.model, download=_NO_DOWNLOAD_YET)]
+    names = [description.dataset] if description.dataset else []
+    names += [url.rsplit("/", 1)[-1] for url in description.dataset_urls]
     files += [
         JobFile(role=FileRole.DATASET, filename=name, download=_NO_DOWNLOAD_YET) for name in names
     ]
-    if asked.odt_config is not None:
-        given = asked.odt_config
+    if description.odt_config is not None:
+        given = description.odt_config
         name = given.rsplit("/", 1)[-1] if isinstance(given, str) else ODT_CONFIG_FILENAME
         files.append(JobFile(role=FileRole.ODT_CONFIG, filename=name, download=_NO_DOWNLOAD_YET))
     files.append(JobFile(role=None, filename=SPEC_FILENAME, download=_NO_DOWNLOAD_YET))
     request = JobRequest(
-        job_id=job_id_of(CANDIDATE_ID, 1, asked.family, asked.runtime, candidate.submit_time),
-        description=asked,
+        job_id=job_id_of(
+            CANDIDATE_ID, 1, description.family, description.runtime, candidate.submit_time
+        ),
+        description=description,
         priority=explanation.priority,
         binding=binding,
         files=tuple(files),
         target_uid=pinned,
         allowed_uids=placed.allowed_uids if placed is not None else (),
+        benchmark_id=CANDIDATE_ID,
     )
     return render(build_job(request, settings), masked=True)

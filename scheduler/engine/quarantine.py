@@ -185,9 +185,9 @@ class QuarantineController:
             if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return None
             _open_account(uow, now)
-            asked = _description(view)
-            made_id = self._new_id(asked.family, asked.runtime, now)
-            made = lifecycle.submit(uow, asked, PROBER, [model], now, benchmark_id=made_id)
+            description = _description(view)
+            made_id = self._new_id(description.family, description.runtime, now)
+            made = lifecycle.submit(uow, description, PROBER, [model], now, benchmark_id=made_id)
             uow.reservations.set_quarantine(
                 replace(
                     seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -171,6 +172,10 @@ class QueueCache:
             if attempt.target_uid is not None
         )
 
+    def has_pending(self) -> bool:
+        """Return whether any benchmark waits."""
+        return any(each.benchmark.status is Status.PENDING for each in self.live.values())
+
     def expired(self) -> Mapping[str, Expiry]:
         """Return the benchmarks whose deadline or queue time-out has passed, by id."""
         found = {each: self._expiry(live) for each, live in self.live.items()}
@@ -189,7 +194,7 @@ class QueueCache:
     def _live_benchmark(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> LiveBenchmark:
         decisions = past_decisions(benchmark, earlier)
         waits = [each.not_before for each in decisions if each.not_before is not None]
-        resting = {
+        avoid_until = {
             each.tried_uid: each.avoid_until
             for each in decisions
             if each.tried_uid is not None and each.avoid_until is not None
@@ -197,23 +202,26 @@ class QueueCache:
         tried = frozenset(each.tried_uid for each in decisions if each.tried_uid is not None)
         return LiveBenchmark(
             benchmark,
-            replace(pending_of(benchmark, tried, self._start_lead), resting=tuple(resting.items())),
+            replace(
+                pending_of(benchmark, tried, self._start_lead),
+                avoid_until=tuple(avoid_until.items()),
+            ),
             max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
             max(waits, default=None),
         )
 
     def _expiry(self, live: LiveBenchmark) -> Expiry | None:
-        benchmark, asked = live.benchmark, live.benchmark.description
-        if asked.deadline is not None and self._clock.certain() >= asked.deadline:
-            when = asked.deadline.isoformat()
+        benchmark, description = live.benchmark, live.benchmark.description
+        if description.deadline is not None and self._clock.certain() >= description.deadline:
+            when = description.deadline.isoformat()
             return Expiry(f"its deadline {when} passed while it was {benchmark.status}", True)
         waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
-        if not waits or asked.queue_timeout_s is None or self._clock.disagreement_s():
+        if not waits or description.queue_timeout_s is None or self._clock.disagreement_s():
             return None
-        due = max(live.queued_at, asked.start_time or live.queued_at)
-        if self._waits.elapsed_s(benchmark.benchmark_id, due) < asked.queue_timeout_s:
+        due = max(live.queued_at, description.start_time or live.queued_at)
+        if self._waits.elapsed_s(benchmark.benchmark_id, due) < description.queue_timeout_s:
             return None
-        timeout = f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s"
+        timeout = f"it waited longer than its queue time-out of {description.queue_timeout_s:g} s"
         return Expiry(timeout, False)
 
     def _holder(
@@ -270,13 +278,13 @@ def pending_of(
     start_lead: timedelta = timedelta(0),
 ) -> PendingBenchmark:
     """What the core needs of a benchmark."""
-    asked = benchmark.description
+    description = benchmark.description
     not_ready = None
     if benchmark.held:
         not_ready = waiting_reasons.held()
     elif missing := [file.name for file in benchmark.files if file.sha256 is None]:
         not_ready = waiting_reasons.fetching(missing)
-    start_time = asked.start_time
+    start_time = description.start_time
     if start_time is not None:
         # Who had a board has had its start: what is tried again waits like all others.
         start_time = None if benchmark.target_uid is not None else start_time - start_lead
@@ -284,29 +292,30 @@ def pending_of(
         benchmark_id=benchmark.benchmark_id,
         user_id=benchmark.user_id,
         submit_time=benchmark.submit_time,
-        family=asked.family,
-        engine=asked.runtime,
-        benchmark_type=asked.benchmark_type,
-        ram_bytes=asked.ram,
-        storage_bytes=asked.storage,
-        target_uid=None if benchmark.unpinned else asked.target_uid,
-        constraints=asked.constraints,
-        user_priority=benchmark.user_priority or asked.user_priority,
-        deadline=asked.deadline,
+        family=description.family,
+        engine=description.runtime,
+        benchmark_type=description.benchmark_type,
+        ram_bytes=description.ram,
+        storage_bytes=description.storage,
+        target_uid=None if benchmark.unpinned else description.target_uid,
+        constraints=description.all_constraints,
+        user_priority=benchmark.user_priority or description.user_priority,
+        deadline=description.deadline,
         start_time=start_time,
-        user_time_s=asked.user_time_s,
-        binding=asked.binding,
+        user_time_s=description.user_time_s,
+        binding=description.binding,
         not_ready=not_ready,
         campaign_id=benchmark.campaign_id,
         tried_uids=tried_uids,
         model_sha256=next(
             (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
-        job_completion_threshold=asked.job_completion_threshold,
-        nb_inference=asked.nb_inference,
+        job_completion_threshold=description.job_completion_threshold,
+        nb_inference=description.nb_inference,
         variant=variant_of(benchmark),
-        budget=asked.user_budget,
-        ends_in_time=asked.precision is not None,
+        budget=description.user_budget,
+        extra=json.dumps(description.extra, sort_keys=True) if description.extra else "",
+        ends_in_time=description.precision is not None,
         probe=benchmark.user_id == PROBER,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

@@ -12,6 +12,10 @@ from edgeyard.scheduler.model.quotas import Quotas, quotas_of
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
+_FREE_QUEUE = (
+    "wait until some of them have run, cancel what you no longer need (edgeyard list, "
+    "edgeyard cancel), or ask an operator for more"
+)
 _FREE_FILES = (
     "delete files that you no longer need (edgeyard files list, edgeyard files delete), also those "
     "of ended benchmarks (edgeyard files delete --benchmark ID), or ask an operator for more"
@@ -55,6 +59,39 @@ def check_stored(
             raise QuotaExceeded("max_files", quotas.max_files, count, whose, _FREE_FILES)
 
 
+def check_planned(
+    uow: UnitOfWork,
+    user_id: str,
+    quotas: Quotas,
+    *,
+    more_bytes: int,
+    more_files: int,
+    advice: str = _FREE_FILES,
+) -> None:
+    """Check what would be stored for a user if more were uploaded; nothing is locked.
+
+    Args:
+        uow: Reads the counts.
+        user_id: Whose it would be.
+        quotas: Of the user.
+        more_bytes: Size of what would be uploaded.
+        more_files: Number of these files.
+        advice: What the user can do where it is too much.
+
+    Raises:
+        QuotaExceeded: It would be too much.
+    """
+    whose = f"user {user_id}"
+    if quotas.max_bytes is not None:
+        planned = uow.usage.stored_bytes(user_id) + more_bytes
+        if planned > quotas.max_bytes:
+            raise QuotaExceeded("max_bytes", quotas.max_bytes, planned, whose, advice)
+    if quotas.max_files is not None:
+        count = uow.usage.files(user_id) + more_files
+        if count > quotas.max_files:
+            raise QuotaExceeded("max_files", quotas.max_files, count, whose, advice)
+
+
 def check_upload(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
     """Check what is stored for a user and what their uploads have yet to send, after one began.
 
@@ -66,16 +103,8 @@ def check_upload(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
         f"{_FREE_FILES}; or give up an upload that broke off (edgeyard files unfinished, "
         "edgeyard files abandon ID)"
     )
-    whose = f"user {user_id}"
     uploads, left_bytes = uow.uploads.announced(user_id)
-    if quotas.max_bytes is not None:
-        planned = uow.usage.stored_bytes(user_id) + left_bytes
-        if planned > quotas.max_bytes:
-            raise QuotaExceeded("max_bytes", quotas.max_bytes, planned, whose, advice)
-    if quotas.max_files is not None:
-        count = uow.usage.files(user_id) + uploads
-        if count > quotas.max_files:
-            raise QuotaExceeded("max_files", quotas.max_files, count, whose, advice)
+    check_planned(uow, user_id, quotas, more_bytes=left_bytes, more_files=uploads, advice=advice)
 
 
 def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: int | None) -> None:
@@ -90,26 +119,33 @@ def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: 
     Raises:
         QuotaExceeded: It is too much, now or (of all users together) when it is committed.
     """
-    whose = f"user {user.user_id}"
-    advice = (
-        "wait until some of them have run, cancel what you no longer need (edgeyard list, "
-        "edgeyard cancel), or ask an operator for more"
-    )
     if max_pending_total is not None:
         uow.benchmarks.bound_pending(max_pending_total)
     check_stored(uow, user.user_id, quotas)
     if quotas.max_pending is not None or quotas.max_live is not None:
         uow.usage.lock(user.user_id)
-    if quotas.max_pending is not None:
-        pending = uow.usage.pending(user.user_id)
-        if pending > quotas.max_pending:
-            raise QuotaExceeded(
-                "max_pending", quotas.max_pending, pending, whose, advice, _QUEUE_RETRY_S
-            )
-    if quotas.max_live is not None:
-        live = uow.usage.live(user.user_id)
-        if live > quotas.max_live:
-            raise QuotaExceeded("max_live", quotas.max_live, live, whose, advice, _QUEUE_RETRY_S)
+    check_room(uow, user.user_id, quotas)
+
+
+def check_room(uow: UnitOfWork, user_id: str, quotas: Quotas, more: int = 0) -> None:
+    """Check how much a user would have in the queue if more were submitted; nothing is locked.
+
+    Args:
+        uow: Reads the counts.
+        user_id: Whose they would be.
+        quotas: Of the user.
+        more: Number of benchmarks.
+
+    Raises:
+        QuotaExceeded: It would be too much.
+    """
+    for name, limit, count in (
+        ("max_pending", quotas.max_pending, uow.usage.pending),
+        ("max_live", quotas.max_live, uow.usage.live),
+    ):
+        if limit is not None and (planned := count(user_id) + more) > limit:
+            whose = f"user {user_id}"
+            raise QuotaExceeded(name, limit, planned, whose, _FREE_QUEUE, _QUEUE_RETRY_S)
 
 
 def check_schedules(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:

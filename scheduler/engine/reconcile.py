@@ -108,6 +108,7 @@ class Reconciler:
         clock: Clock,
         board_trouble: BoardTrouble = lambda target_uid: None,
         claims: Claims | None = None,
+        is_forbidden: Callable[[str], bool] = lambda target_uid: False,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -117,6 +118,8 @@ class Reconciler:
         self._clock = clock
         self._board_trouble = board_trouble
         self._claims = claims
+        self._is_forbidden = is_forbidden
+        self._queued_behind: dict[str, datetime] = {}
         self.moved = False
         self._restarted_at: datetime | None = None
         self._restarted_s = -math.inf
@@ -173,6 +176,9 @@ class Reconciler:
             if self._claims is not None:
                 self._claims.retain(live)
             self._stopwatches.retain(lambda key: key[0] in live)
+            self._queued_behind = {
+                job_id: at for job_id, at in self._queued_behind.items() if job_id in live
+            }
         else:
             self._stop_orphans(set(job_ids) - {attempt.job_id for attempt in attempts})
         now_s = self._clock.monotonic_s()
@@ -215,8 +221,9 @@ class Reconciler:
         """Where the machine's clock was set for good, move the times of what is live with it.
 
         Run times, charges and waits are differences of these: they stay what they were. The time
-        of the lease moves in the same transaction, so that a server that starts after this one has
-        died goes on from the new time.
+        of the lease moves in the same transaction, which also stores that this machine's step has
+        been taken: a process that starts after this one has died goes on from the new time, and
+        does not take the step again.
         """
         step_s = self._clock.pending_step_s()
         if not step_s:
@@ -224,8 +231,9 @@ class Reconciler:
 
         def move(uow: UnitOfWork) -> None:
             uow.benchmarks.move_times(step_s)
-            uow.leadership.move_time(step_s)
+            uow.leadership.move_time(step_s, record)
 
+        record = self._clock.record(step_s)
         self._store.transact(move)
         self._clock.take_step(step_s)
         if self._restarted_at is not None:
@@ -494,8 +502,8 @@ class Reconciler:
             return None  # a clock is wrong, perhaps ours: no time is up
         if job.run is JobRun.QUEUED:
             return self._start_overdue(attempt, benchmark, job)
-        asked = benchmark.description
-        bound_s = attempt.time_limit_s or asked.user_time_s or self._limits.user_time_s
+        description = benchmark.description
+        bound_s = attempt.time_limit_s or description.user_time_s or self._limits.user_time_s
         overdue = attempt.started_at is not None and (
             self._elapsed_s(attempt, "run", attempt.started_at) > bound_s + RUN_TIME_MARGIN_S
         )
@@ -520,6 +528,11 @@ class Reconciler:
     def _board_fault(self, attempt: Attempt, job: JobState) -> Failure | None:
         """Why its board is not to be waited for; a task may not notice that its board is gone."""
         uid = job.target_uid or attempt.target_uid
+        if uid and attempt.binding is Binding.LOOSE and self._is_forbidden(uid):
+            return Failure(
+                category=FailureCategory.CLUSTER,
+                sentence=f"the cluster gave it {uid}, which is not in the inventory",
+            )
         trouble = self._board_trouble(uid) if uid and job.run is JobRun.RUNNING else None
         if trouble is None:
             return None
@@ -550,7 +563,12 @@ class Reconciler:
             return None
         placed = job.target_uid is not None  # it is set up there, and downloads its files
         grace_s = self._rules.setup_grace_s if placed else self._rules.start_grace_s
-        if self._elapsed_s(attempt, "start", _due(attempt, benchmark)) <= grace_s:
+        due = _due(attempt, benchmark)
+        since = max(due, self._queued_behind.get(attempt.job_id, due))
+        if self._elapsed_s(attempt, "start" if since == due else "queued", since) <= grace_s:
+            return None
+        if attempt.binding is Binding.LOOSE and not placed and self._runs_others(benchmark):
+            self._queued_behind[attempt.job_id] = self._clock.now()
             return None
         if placed:
             sentence = f"its task did not start on {job.target_uid} within {grace_s:g} s"
@@ -562,6 +580,17 @@ class Reconciler:
             category=FailureCategory.CLUSTER,
             sentence=f"{sentence}: {job.reason}" if job.reason else sentence,
         )
+
+    def _runs_others(self, benchmark: Benchmark) -> bool:
+        """Return whether boards of its family run others: a loose job waits in Nomad's queue."""
+        with self._store.read() as uow:
+            running = [
+                each.benchmark_id
+                for each in uow.attempts.live()
+                if each.state is AttemptState.RUNNING
+            ]
+            owners = uow.benchmarks.get_many(running)
+        return any(each.description.family == benchmark.description.family for each in owners)
 
     def _grace_over(self, attempt: Attempt) -> bool:
         ended = attempt.task_ended_at

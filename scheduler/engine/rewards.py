@@ -247,6 +247,7 @@ def _ratings(key: str, result: CycleResult, placed: Mapping[str, int]) -> Sequen
         normalized = {
             each.scorer: float(normalized_scores(scores.pairs, each)[pair])
             for each in scores.proposals
+            if not each.fallback
         }
         ratings.append(
             PlacementRating(

@@ -64,9 +64,10 @@ from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
-from edgeyard.scheduler.model.decision import CycleInput, Explanation
+from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.quotas import Quotas
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -175,6 +176,7 @@ class EngineParts:
     quotas: Callable[[], Quotas] = Quotas
     max_pending_total: Callable[[], int | None] = lambda: None
     calls: Executor | None = None
+    tariff: Tariff | None = None
     new_id: NewId = new_benchmark_id
 
 
@@ -202,7 +204,7 @@ class Engine:
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scale
         )
         self._outages = Outages()
-        self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s)
+        self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s, parts.tariff)
         self._calls = parts.calls or ThreadPoolExecutor(parts.dispatch_threads, "edgeyard-call")
         self._forecast_took_s = 0.0
         self._steps: Mapping[Step, Callable[[float], object]] = {
@@ -360,6 +362,10 @@ class Engine:
         """When it is expected to start and end; None where that can't be predicted. Any thread."""
         return self._parts.forecaster.of(benchmark_id)
 
+    def planned(self, benchmark_id: str) -> PlannedStart | None:
+        """The board and start planned for it while it waits; None: no plan. Any thread."""
+        return self._parts.forecaster.planned(benchmark_id)
+
     def coverage(self) -> Coverage:
         """How the newest forecasts turned out. Any thread."""
         return self._parts.forecaster.coverage
@@ -368,6 +374,17 @@ class Engine:
         """The queue as the last cycle saw it. Any thread."""
         outcome = self._parts.cycle.latest
         return QueueView("", "", ()) if outcome is None else outcome.queue
+
+    def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """What the last cycle's priorities are made of, of those that it knew. Any thread."""
+        outcome = self._parts.cycle.latest
+        if outcome is None:
+            return {}
+        decided = outcome.decided
+        rows = decided.row_of_id
+        return {
+            each: decided.priorities.parts_of(rows[each]) for each in benchmark_ids if each in rows
+        }
 
     def state(self) -> CycleInput:
         """What a decision would know now. Any thread."""
@@ -511,9 +528,11 @@ class Engine:
                     self.step(Step.REPAIR)
 
     def _repair_hinted(self, wait_s: float) -> None:
-        hints = self._hints.take()
-        if hints:
-            self._repair(None if _ALL in hints else set(hints))
+        hints = set(self._hints.take())
+        if _ALL in hints:
+            self._repair(None)
+        if named := hints - {_ALL}:  # jobs of attempts that have ended, too
+            self._repair(named)
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)

@@ -13,14 +13,14 @@ class Baseline:
     Attributes:
         queue_policy: Its order.
         scorer: Chooses the board.
-        mapping: Its mapping heuristic; with one the scorer only breaks ties.
+        planner: Its planner; with one the scorer only breaks ties.
         backfill: Of logs and nodes; without effect in a lab.
         what: In a line.
     """
 
     queue_policy: str = "fifo"
     scorer: str = "least_loaded"
-    mapping: str = "none"
+    planner: str = "none"
     backfill: str = "none"
     what: str
 
@@ -48,11 +48,11 @@ BASELINES: Mapping[str, Baseline] = {
     "fastest": Baseline(
         scorer="fastest", what="First come, first served, on the fastest free one."
     ),
-    "met": Baseline(mapping="met", what="Minimum execution time."),
-    "mct": Baseline(mapping="mct", what="Minimum completion time."),
-    "min_min": Baseline(mapping="min_min", what="The earliest of the earliest ends first."),
-    "max_min": Baseline(mapping="max_min", what="The latest of the earliest ends first."),
-    "sufferage": Baseline(mapping="sufferage", what="Who would lose most by its second best."),
+    "met": Baseline(planner="met", what="Minimum execution time."),
+    "mct": Baseline(planner="mct", what="Minimum completion time."),
+    "min_min": Baseline(planner="min_min", what="The earliest of the earliest ends first."),
+    "max_min": Baseline(planner="max_min", what="The latest of the earliest ends first."),
+    "sufferage": Baseline(planner="sufferage", what="Who would lose most by its second best."),
 }
 
 
@@ -68,7 +68,7 @@ def baseline_text(name: str, default: str) -> str:
     changes = {
         "name = ": f'name = "{name}"',
         "queue_policy = ": f'queue_policy = "{own.queue_policy}"',
-        "mapping = ": f'mapping = "{own.mapping}"',
+        "planner = ": f'planner = "{own.planner}"',
         "backfill = ": f'backfill = "{own.backfill}"',
         "fallback = ": f'fallback = "{own.scorer}"',
     }

@@ -9,11 +9,11 @@ Filters answer in tables of (classes, boards), scorers for the pairs that all fi
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ _Derived = TypeVar("_Derived")
 _Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
-NOBODY = -1
+NO_ROW = -1
 """Stands for no row, where a row of a board or of a benchmark is meant."""
 
 
@@ -114,9 +114,11 @@ class Batch:
         budget_times_s: How long their budgets pay for; NaN: no budget.
         ends_in_time: At their time limits they end with what they have measured.
         lease_users: Whose they are, where that user has a lease; None for all others.
-        probes: Sent by Edgeyard to a board that is set aside.
+        probes: Sent by Edgeyard to a board in quarantine.
         predictions_expired: They have waited so long that no prediction keeps them from a board
             any more (see ``prediction_wait_s``).
+        budgets: Credits that one attempt may cost; NaN: no budget.
+        extras: What descriptions state in ``extra``, for scorers that know it; read-only.
         kinds: What is run, as the history calls it.
         model_bytes: Sizes of the model files; NaN until known.
         job_users: Shape (jobs,): user ids.
@@ -144,6 +146,8 @@ class Batch:
     user_times_s: NDArray[np.float64]
     budget_times_s: NDArray[np.float64]
     ends_in_time: NDArray[np.bool_]
+    budgets: NDArray[np.float64]
+    extras: tuple[Mapping[str, object], ...]
     lease_users: tuple[str | None, ...]
     probes: NDArray[np.bool_]
     predictions_expired: NDArray[np.bool_]
@@ -173,6 +177,11 @@ class Batch:
     def row_of_uid(self) -> dict[str, int]:
         """Row of each board."""
         return self.derived(_row_of_uid)
+
+    def rows_of_uids(self, uids: Iterable[str]) -> list[int]:
+        """Return the rows of those boards that are known."""
+        row_of_uid = self.row_of_uid
+        return [row_of_uid[uid] for uid in uids if uid in row_of_uid]
 
     @property
     def board_hosts(self) -> NDArray[np.intp]:
@@ -274,6 +283,40 @@ def by_class(
     return found
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outlook:
+    """The pools of processors that a queue waits for, and when those in use come free.
+
+    A pool is a family of boards in the lab, the whole machine in a replay.
+
+    Attributes:
+        names: Of the pools, for people.
+        pools: Shape (jobs,): which pool each job waits for.
+        free: Shape (pools,), int64: processors that are free now.
+        samples_s: Shape (jobs, samples): run times that are equally likely where their weights are
+            equal, by earlier runs; NaN: none.
+        weights: Shape (jobs, samples).
+        running_pools: Shape (running,).
+        running_processors: Shape (running,), int64.
+        elapsed_s: Shape (running,): for how long each runs already.
+        requested_s: Shape (running,): how long each was expected to run in all.
+        running_samples_s: Shape (running, samples), as ``samples_s``: of the whole run.
+        running_weights: Shape (running, samples).
+    """
+
+    names: tuple[str, ...]
+    pools: NDArray[np.int64]
+    free: NDArray[np.int64]
+    samples_s: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    running_pools: NDArray[np.int64]
+    running_processors: NDArray[np.int64]
+    elapsed_s: NDArray[np.float64]
+    requested_s: NDArray[np.float64]
+    running_samples_s: NDArray[np.float64]
+    running_weights: NDArray[np.float64]
+
+
 TURN_SIZE = 32
 """Benchmarks of one user that others in the lab's queue may have to wait for."""
 
@@ -300,10 +343,11 @@ class Queue:
         needs: Shape (jobs, resources): what each needs of a resource, as a share of what there is;
             None in the lab, where each takes one board.
         free: Shape (resources,): which share of each resource is free now; None in the lab.
-        guard_s: Who has waited so long is overtaken by nobody any more: of those, the older comes
+        guard_s: Who has waited so long is not overtaken any more: of those, the older comes
             first, whatever the policy. It bounds how long anybody starves.
         estimate: Gives ``run_times_s``; asked once, if at all.
         turn_size: Benchmarks of one user that stand in a turn; None: all of them.
+        look_out: Gives ``outlook``; asked once, if at all. None: there is none.
     """
 
     now: datetime
@@ -323,6 +367,24 @@ class Queue:
     turn_size: int | None = None
     needs: NDArray[np.float64] | None = None
     free: NDArray[np.float64] | None = None
+    look_out: Callable[[], Outlook] | None = None
+
+    @cached_property
+    def outlook(self) -> Outlook | None:
+        """What the queue waits for, and when it comes free; None in the world of nodes."""
+        return None if self.look_out is None else self.look_out()
+
+    def derived(self, make: Callable[[Queue], _Derived]) -> _Derived:
+        """Return ``make(self)``, made once: so that reasons need not order the queue again."""
+        known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
+        if make not in known:
+            known[make] = make(self)
+        return known[make]
+
+    @cached_property
+    def id_texts(self) -> NDArray[np.str_]:
+        """The ids as an array, to break ties by."""
+        return np.array(self.ids, dtype=np.str_)
 
     @cached_property
     def run_times_s(self) -> NDArray[np.float64]:
@@ -345,7 +407,7 @@ class Queue:
 
     @cached_property
     def guarded(self) -> NDArray[np.bool_]:
-        """Who is overtaken by nobody: of those past the guard, the oldest ``turn_size`` of a user.
+        """Who is not overtaken: of those past the guard, the oldest ``turn_size`` of a user.
 
         So a user's thousands that wait for days do not keep others from coming in between.
         """
@@ -363,11 +425,11 @@ class Queue:
 
     def _turns(self, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Each user's own places by these keys, the last counts most, in steps of a turn."""
-        codes: dict[str, int] = {}
-        user = np.array([codes.setdefault(each, len(codes)) for each in self.users], np.int64)
-        if self.turn_size is None or not len(user) or np.bincount(user).max() <= self.turn_size:
-            return np.zeros(len(user), dtype=np.int64)
-        own = np.lexsort((np.array(self.ids, dtype=np.str_), *keys, user))
+        counts_of = Counter(self.users)
+        if self.turn_size is None or max(counts_of.values(), default=0) <= self.turn_size:
+            return np.zeros(len(self.users), dtype=np.int64)
+        user = numbered(self.users)[1]
+        own = np.lexsort((self.id_texts, *keys, user))
         first = np.flatnonzero(np.diff(user[own], prepend=-1))
         counts = np.diff(first, append=len(own))
         turns = np.empty(len(own), dtype=np.int64)
@@ -395,7 +457,7 @@ def ranks_of(
     guarded = queue.guarded if guarded is None else guarded
     order = np.lexsort(
         (
-            np.array(queue.ids, dtype=np.str_),
+            queue.id_texts,
             -queue.ages_s,
             *(np.where(guarded, 0.0, key) for key in reversed(keys)),
             np.where(guarded, -queue.waits_s, 0.0),
@@ -431,11 +493,18 @@ def family_numbers(batch: Batch) -> tuple[Mapping[str, int], NDArray[np.intp]]:
 
 
 def _family_numbers(batch: Batch) -> tuple[Mapping[str, int], NDArray[np.intp]]:
-    return numbered(batch.snapshot.families)
+    return _numbered_names(batch.snapshot.families)
 
 
 def _board_hosts(batch: Batch) -> NDArray[np.intp]:
-    return numbered(batch.snapshot.hosts)[1]
+    return _numbered_names(batch.snapshot.hosts)[1]
+
+
+@lru_cache(maxsize=8)  # the same boards in one cycle after the other
+def _numbered_names(names: tuple[str, ...]) -> tuple[Mapping[str, int], NDArray[np.intp]]:
+    number_of, numbers = numbered(names)
+    numbers.flags.writeable = False
+    return number_of, numbers
 
 
 def _row_of_uid(batch: Batch) -> dict[str, int]:
@@ -467,21 +536,21 @@ def by_value(
     return np.stack([column(value) for value in rows])[row_of_class]
 
 
-def exceeds(asked: NDArray[np.int64], offered: NDArray[np.int64]) -> NDArray[np.bool_]:
+def exceeds(required: NDArray[np.int64], offered: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where a class asks for more than a board has.
 
     Args:
-        asked: Shape (classes,).
+        required: Shape (classes,).
         offered: Shape (boards,).
 
     Returns:
         Shape (classes, boards); (1, boards) where all classes ask for the same.
     """
-    different, row_of_class = np.unique(asked, return_inverse=True)
-    if len(different) == 1:
-        return different[:, None] > offered
-    if 2 * len(different) > len(asked):
-        return asked[:, None] > offered
+    if len(required) and (required == required[0]).all():
+        return required[:1, None] > offered
+    different, row_of_class = np.unique(required, return_inverse=True)
+    if 2 * len(different) > len(required):
+        return required[:, None] > offered
     return (different[:, None] > offered)[row_of_class]
 
 

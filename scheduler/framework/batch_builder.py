@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
@@ -46,7 +47,7 @@ def build_batch(
     expired = np.zeros(len(pending), dtype=np.bool_)
     if len(knowledge.runs) and prediction_wait_s < math.inf:
         expired = _predictions_expired(
-            pending, class_of_job, firsts, now, knowledge.rates, prediction_wait_s
+            pending, class_of_job, firsts, now, knowledge, prediction_wait_s
         )
         if expired.any():
             _, class_of_job = numbered(zip(class_of_job.tolist(), expired.tolist(), strict=True))
@@ -69,9 +70,14 @@ def build_batch(
             dtype=np.float64,
         ),
         budget_times_s=np.array(
-            [_paid_s(each, knowledge.rates) for each in first], dtype=np.float64
+            [_paid_s(each, knowledge, now) for each in first], dtype=np.float64
         ),
         ends_in_time=np.array([each.ends_in_time for each in first], dtype=np.bool_),
+        budgets=np.array(
+            [math.nan if each.budget is None else each.budget for each in first],
+            dtype=np.float64,
+        ),
+        extras=tuple(json.loads(each.extra) if each.extra else {} for each in first),
         lease_users=tuple(each.user_id if each.user_id in leasing else None for each in first),
         probes=np.array([each.probe for each in first], dtype=np.bool_),
         predictions_expired=expired[firsts],
@@ -84,7 +90,7 @@ def build_batch(
         job_users=tuple(each.user_id for each in pending),
         queue=np.arange(len(pending), dtype=np.intp),
         knowledge=knowledge,
-        board_families=np.array(snapshot.families, dtype=np.str_),
+        board_families=_as_text(snapshot.families),
         board_order=_shuffled(snapshot.uids, seed),
         twin_max_age_s=twin_max_age_s,
         prediction_wait_s=prediction_wait_s,
@@ -93,7 +99,10 @@ def build_batch(
 
 def _firsts(class_of_job: NDArray[np.intp]) -> NDArray[np.intp]:
     """Shape (classes,): the first job of each class."""
-    return np.flatnonzero(np.diff(np.maximum.accumulate(class_of_job), prepend=-1))
+    highest = np.maximum.accumulate(class_of_job)
+    is_first = np.ones(len(highest), dtype=np.bool_)
+    np.greater(highest[1:], highest[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)
 
 
 def _predictions_expired(
@@ -101,7 +110,7 @@ def _predictions_expired(
     class_of_job: NDArray[np.intp],
     firsts: NDArray[np.intp],
     now: datetime,
-    rates: Mapping[str, float],
+    knowledge: Knowledge,
     wait_s: float,
 ) -> NDArray[np.bool_]:
     """Shape (jobs,): who states a bound, and has waited until predictions no longer count.
@@ -114,7 +123,7 @@ def _predictions_expired(
         [
             each.user_time_s is not None
             or each.deadline is not None
-            or not math.isnan(_paid_s(each, rates))
+            or not math.isnan(_paid_s(each, knowledge, now))
             for each in map(pending.__getitem__, firsts.tolist())
         ],
         dtype=np.bool_,
@@ -133,9 +142,9 @@ def _predictions_expired(
     return expired
 
 
-def _paid_s(each: PendingBenchmark, rates: Mapping[str, float]) -> float:
+def _paid_s(each: PendingBenchmark, knowledge: Knowledge, now: datetime) -> float:
     """How long its budget pays for; NaN without one, or where the family costs nothing."""
-    rate = rates.get(each.family, 1.0)
+    rate = knowledge.rate(each.family, now)
     return math.nan if each.budget is None or rate <= 0 else each.budget / rate
 
 
@@ -155,13 +164,27 @@ def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
 
     Sorted by a hash of seed and name: a board that comes or goes leaves the others' order alone.
     """
-    of_names = np.fromiter(map(_digest, uids), np.uint64, len(uids))
+    of_names = _digests(uids)
     of_seed = np.full(1, _digest(str(seed)), dtype=np.uint64)
     keys = mixed(of_names ^ of_seed)
     order = np.argsort(keys, kind="stable")
     if len(keys) and (np.diff(keys[order]) == 0).any():  # once in a million years
         order = np.lexsort((np.array(uids, dtype=np.str_), keys))
     return order
+
+
+@lru_cache(maxsize=8)  # the same boards in one cycle after the other
+def _digests(uids: tuple[str, ...]) -> NDArray[np.uint64]:
+    found = np.fromiter(map(_digest, uids), np.uint64, len(uids))
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=8)
+def _as_text(names: tuple[str, ...]) -> NDArray[np.str_]:
+    found = np.array(names, dtype=np.str_)
+    found.flags.writeable = False
+    return found
 
 
 @lru_cache(maxsize=1 << 16)

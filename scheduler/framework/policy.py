@@ -26,7 +26,7 @@ _MIN_RUN_S = 10.0
 """Work that is thrown away at once helps nobody."""
 
 _GUARD_S = 86400.0
-"""Nobody is overtaken after a day's wait."""
+"""No benchmark is overtaken after a day's wait."""
 
 _RESERVATION_LEAD_S = 86400.0
 """A start in a week does not keep a benchmark waiting that has waited for a day."""
@@ -62,14 +62,35 @@ class Backfill(StrEnum):
     ANY = "any"
 
 
-class MappingHeuristic(StrEnum):
-    """Which board a benchmark gets, or waits for; see `edgeyard.scheduler.decide.mapping`."""
+class Planner(StrEnum):
+    """Who plans board and start of each benchmark.
+
+    `MAPPINGS` are the heuristics of `edgeyard.scheduler.decide.mapping`; `EXPECTED_COST` is
+    `edgeyard.scheduler.decide.planning`.
+    """
 
     MET = "met"
     MCT = "mct"
     MIN_MIN = "min_min"
     MAX_MIN = "max_min"
     SUFFERAGE = "sufferage"
+    ILP_COMPLETION = "ilp_completion"
+    ILP_DEADLINES = "ilp_deadlines"
+    ILP_FAIRNESS = "ilp_fairness"
+    EXPECTED_COST = "expected_cost"
+
+
+MAPPINGS = (
+    Planner.MET,
+    Planner.MCT,
+    Planner.MIN_MIN,
+    Planner.MAX_MIN,
+    Planner.SUFFERAGE,
+    Planner.ILP_COMPLETION,
+    Planner.ILP_DEADLINES,
+    Planner.ILP_FAIRNESS,
+)
+"""Planners that compare expected completion times: heuristics, and integer programmes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +148,20 @@ class Policy:
         preemption_margin: Least difference of priority between a benchmark and its victim.
         preempting_types: Types whose benchmarks shall be able to preempt those of others.
         max_preemptions: A benchmark that was preempted this often is not preempted again by the
-            scheduler; 0: the scheduler preempts nobody.
+            scheduler; 0: the scheduler does not preempt.
         guard_s: See `edgeyard.scheduler.framework.batch.Queue`.
-        min_run_s: Nobody is preempted before it ran for so long (10 s unless the policy says
+        min_run_s: No benchmark is preempted before it ran for so long (10 s unless the policy says
             otherwise); time that it waited for files on its board counts.
-        spare_measuring: Nobody is preempted while it measures, unless its description allows it.
+        spare_measuring: None is preempted while it measures, unless its description allows it;
+            otherwise the threshold of the one that preempts decides alone.
         max_joint_jobs: Queues of up to so many benchmarks get their boards all at once, see
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
-        mapping: Heuristic that chooses boards by expected completion times and may hold a
-            benchmark back for a busy board; None: a free board is never left to wait for another.
+        explore_share: Share of the decisions that take a free board at random, see
+            `edgeyard.scheduler.decide.explore`.
+        planner: Who plans boards and starts, and may hold a benchmark back although a board is
+            free; None: each gets a free board at once, where there is one.
+        quiet_s: What a run costs for each other one that is under way on its host when it starts,
+            seconds: of ``expected_cost`` alone.
         backfill: Of logs and nodes in the simulator; without effect in a lab.
         hold_quantile: Of predicted run times: for so long a board counts as taken when a reserved
             start is near; 1: for as long as the run may take.
@@ -167,9 +193,11 @@ class Policy:
     max_preemptions: int = _MAX_PREEMPTIONS
     guard_s: float = _GUARD_S
     min_run_s: float = _MIN_RUN_S
-    spare_measuring: bool = True
+    spare_measuring: bool = False
     max_joint_jobs: int = 0
-    mapping: MappingHeuristic | None = None
+    explore_share: float = 0.0
+    planner: Planner | None = None
+    quiet_s: float = 0.0
     backfill: Backfill = Backfill.NONE
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
@@ -371,19 +399,22 @@ def _policy(table: _Table) -> Policy:
     priority = _priority(table.table("priority"))
     preemption = table.table("preemption")
     min_run_s = preemption.number("min_run_s", 0.0, default=_MIN_RUN_S)
-    spare_measuring = preemption.flag("spare_measuring", default=True)
+    spare_measuring = preemption.flag("spare_measuring", default=False)
     margin, preempting, max_preemptions = _preemption(preemption, priority.types)
     assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])
-    mapping = None
-    if assignment.has("mapping"):
-        named = assignment.one_of("mapping", ("none", *(each.value for each in MappingHeuristic)))
-        mapping = None if named == "none" else MappingHeuristic(named)
+    planner = None
+    if assignment.has("planner"):
+        named = assignment.one_of("planner", ("none", *(each.value for each in Planner)))
+        planner = None if named == "none" else Planner(named)
+    quiet_s = assignment.number("quiet_s", 0.0, 86400.0, default=0.0)
+    if quiet_s and planner is not Planner.EXPECTED_COST:
+        assignment.wrong("quiet_s", "must be 0 unless planner = 'expected_cost'")
     max_joint_jobs = assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0)
     backfill = Backfill.NONE
     if assignment.has("backfill"):
         backfill = Backfill(assignment.one_of("backfill", tuple(each.value for each in Backfill)))
-    if mapping is not None and max_joint_jobs:
-        assignment.wrong("max_joint_jobs", f"must be 0 with mapping = {mapping.value!r}")
+    if planner is not None and max_joint_jobs:
+        assignment.wrong("max_joint_jobs", f"must be 0 with planner = {planner.value!r}")
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
     twin_max_age_s = table.number("twin_max_age_s", 0.0)
@@ -415,7 +446,9 @@ def _policy(table: _Table) -> Policy:
         min_run_s=min_run_s,
         spare_measuring=spare_measuring,
         max_joint_jobs=max_joint_jobs,
-        mapping=mapping,
+        explore_share=assignment.number("explore_share", 0.0, 0.5, default=0.0),
+        planner=planner,
+        quiet_s=quiet_s,
         backfill=backfill,
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
@@ -458,7 +491,7 @@ def _preemption(
     table: _Table, points: Mapping[BenchmarkType, int]
 ) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]], int]:
     margin = table.whole("margin", _NOMAD_GAP, 99)
-    most = table.whole("max_preemptions", 0, 100, _MAX_PREEMPTIONS)
+    max_preemptions = table.whole("max_preemptions", 0, 100, _MAX_PREEMPTIONS)
     found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
     victims_of = table.by_type("types", _Table.texts) if table.has("types") else {}
     for name, victims in victims_of.items():
@@ -474,4 +507,4 @@ def _preemption(
             else:
                 found[name] = found.get(name, frozenset()) | {BenchmarkType(victim)}
     table.done()
-    return margin, found, most
+    return margin, found, max_preemptions

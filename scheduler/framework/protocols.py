@@ -210,11 +210,15 @@ class Answer:
         errors: Shape (pairs,): their standard errors, in the same unit; NaN where the score is.
             Differences within them count as ties. None: they are not known, and count as 0.
         facts: Diagnostics by name (``gap``, ``seconds``, ...); no decision depends on them.
+        fallback: What the answer is instead, and why, if it is not what the scorer's kind states,
+            for example a simple rule's plan because the solver found none in time; "" otherwise.
+            It counts as an answer of a heuristic, and is neither rated nor rates others.
     """
 
     scores: NDArray[np.float32]
     errors: NDArray[np.float32] | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+    fallback: str = ""
 
 
 @runtime_checkable
@@ -235,6 +239,7 @@ class Proposal:
         scores: Shape (pairs,), in ``unit``; NaN where it abstained.
         errors: As in `Answer`.
         facts: As in `Answer`.
+        fallback: As in `Answer`.
     """
 
     scorer: str
@@ -245,6 +250,7 @@ class Proposal:
     scores: NDArray[np.float32]
     errors: NDArray[np.float32] | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

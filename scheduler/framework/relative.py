@@ -40,7 +40,7 @@ def normalized_scores(pairs: Pairs, proposal: Proposal) -> NDArray[np.float32]:
         Shape (pairs,); NaN where the scorer abstained.
     """
     relative = relative_scores(pairs, proposal)
-    least = by_class(pairs, relative, np.fmin, np.nan)
+    lowest = by_class(pairs, relative, np.fmin, np.nan)
     largest = by_class(pairs, relative, np.fmax, np.nan)
-    middle = ((least + largest) / np.float32(2.0))[pairs.rows]
+    middle = ((lowest + largest) / np.float32(2.0))[pairs.rows]
     return np.clip(relative - middle + np.float32(0.5), 0.0, 1.0)

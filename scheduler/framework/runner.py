@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from edgeyard.scheduler.framework.protocols import (
     Proposal,
     QueuePolicy,
     Scorer,
+    ScorerKind,
     ScoreUnit,
     UserFilter,
 )
@@ -85,7 +86,7 @@ class PluginCall:
 
 
 class RecordedFaultError(Exception):
-    """Raised in place of a plugin that failed when the cycle was recorded: it fails alike."""
+    """Raised instead of a call of a plugin that failed when the cycle was recorded."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -159,7 +160,7 @@ class PluginRunner:
                 raise _NonsenseError(f"{type(codes).__name__} instead of an array of uint8")
             if codes.shape not in ((classes, boards), (1, boards), (classes, 1)):
                 raise _NonsenseError(f"shape {codes.shape} instead of {batch.shape}")
-            if codes.size and codes.max() > len(plugin.refusals):
+            if np.count_nonzero(codes) and codes.max() > len(plugin.refusals):
                 raise _NonsenseError(f"code {codes.max()} of {len(plugin.refusals)} refusals")
 
         return self._run(CallKind.ADMIT, plugin.name, lambda: plugin.admit(batch), check)
@@ -195,11 +196,13 @@ class PluginRunner:
             None when it failed.
         """
         scorer = weighted.scorer
-        asked = replace(pairs, budget_s=weighted.budget_s)
+        within_budget = pairs
+        if weighted.budget_s != pairs.budget_s:
+            within_budget = replace(pairs, budget_s=weighted.budget_s)
         before = self.seconds.get(scorer.name, 0.0)
 
         def ask() -> Answer:
-            return answer_of(scorer, batch, asked)
+            return answer_of(scorer, batch, within_budget)
 
         def check(answer: Answer) -> None:
             _shaped(answer.scores, (len(pairs),), "f")
@@ -221,12 +224,13 @@ class PluginRunner:
         return Proposal(
             scorer=scorer.name,
             objective=scorer.objective,
-            kind=scorer.kind,
+            kind=ScorerKind.HEURISTIC if answer.fallback else scorer.kind,
             unit=scorer.unit,
             weight=weight,
             scores=answer.scores.astype(np.float32, copy=False),
             errors=None if errors is None else errors.astype(np.float32, copy=False),
             facts=answer.facts,
+            fallback=answer.fallback,
         )
 
     def combine(
@@ -333,8 +337,8 @@ class PluginRunner:
 
 def answer_of(scorer: Scorer, batch: Batch, pairs: Pairs) -> Answer:
     """Ask a scorer for as much as it can say."""
-    if hasattr(scorer, "answer") and isinstance(scorer, DetailedScorer):
-        return scorer.answer(batch, pairs)
+    if hasattr(scorer, "answer"):  # the check of a protocol takes longer than some scorers
+        return cast(DetailedScorer, scorer).answer(batch, pairs)
     return Answer(scores=scorer.score(batch, pairs))
 
 

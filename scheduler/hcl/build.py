@@ -103,7 +103,7 @@ class JobRequest:
     Attributes:
         priority: 1-100, as decided.
         target_uid: The decided board; used when bound strictly.
-        allowed_uids: Allow-list of a loose or filtered job; empty: none needed.
+        allowed_uids: Allow-list of a filtered job; empty: none needed.
         start_at: A start that is left to the cluster; None: at once.
         secrets: Names of secrets that the cluster keeps apart from the job.
         benchmark_id: Shown in the job's ``meta``, with ``user_id``; "": not shown.
@@ -188,7 +188,7 @@ def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
     """Return the eleven variables; unused ones are empty."""
     description = request.description
     inferences = description.benchmark_type is BenchmarkType.TYPE1
-    upload = request.job_id.removeprefix("benchmark-")
+    upload = request.benchmark_id or request.job_id.removeprefix("benchmark-")
     return {
         "NOMAD_ALLOC_ID": "${NOMAD_ALLOC_ID}",
         "NOMAD_NODE_ID": "${node.unique.id}",
@@ -234,19 +234,18 @@ def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[Devi
     yield _constraint(types, "set_contains", wanted.benchmark_type.value)
     # A job that is bound to the board that was found idle needs none: an allocation makes a board
     # busy whatever it shows, and what it shows comes late: a board that was just freed would make
-    # the next job wait for some 10 s. Who may preempt, or leaves the board to Nomad, says how far
-    # a task that is there may be.
-    threshold = wanted.job_completion_threshold or 0  # 0 preempts nobody, as none does
-    if settings.progress_constraint and (threshold or request.binding is not Binding.STRICT):
+    # the next job wait for some 10 s. Who may preempt, or is filtered, says how far a task that is
+    # there may be. A loose job leaves that to Nomad, too, unless its user stated a threshold.
+    threshold = wanted.job_completion_threshold or 0  # 0 does not preempt, and neither does none
+    if settings.progress_constraint and (threshold or request.binding is Binding.FILTERED):
         # `< 0` would not match an idle board
         yield _constraint(PROGRESS, "<", str(max(threshold, IDLE_PROGRESS_BELOW)))
-    if request.binding is not Binding.LOOSE:
-        if wanted.ram:
-            yield _constraint("memory.ram", ">=", str(wanted.ram))
-        if wanted.storage:
-            yield _constraint("memory.storage", ">=", str(wanted.storage))
-        for own in wanted.constraints:
-            yield _constraint(own.attribute, own.operator, own.value)
+    if wanted.ram:
+        yield _constraint("memory.ram", ">=", str(wanted.ram))
+    if wanted.storage:
+        yield _constraint("memory.storage", ">=", str(wanted.storage))
+    for own in wanted.all_constraints:
+        yield _constraint(own.attribute, own.operator, own.value)
     # A board that the user named is kept to, however loosely the rest is bound.
     pinned = request.target_uid if request.binding is Binding.STRICT else wanted.target_uid
     if pinned is not None:

@@ -6,11 +6,16 @@ manifest names the columns it wants, in order, and how each is normalised::
     x = (value - mean) / scale, and 0 where the value is missing
 
 ``<column>?`` is 1 where the column has a value and 0 where it is missing.
+
+Each column states a digest of what it computes for a fixed sample, which a test computes again. The
+version of a model's inputs is made of these digests: a column that computes something else has
+another digest, and models that read it are refused until they are trained again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -20,9 +25,6 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
 from edgeyard.scheduler.prediction.estimates import PastPairs
-
-VERSION = 1
-"""Of the columns' meaning; a manifest of another version is refused. New columns leave it."""
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -68,11 +70,14 @@ class Column:
     """One column.
 
     Attributes:
+        along: What it has a value for.
+        digest: Of its values for a fixed sample; see `values_digest`.
         meaning: With the unit; for the reference page.
         read: Shape (classes,), (boards,) or (pairs,); NaN where missing.
     """
 
     along: ColumnAxis
+    digest: str
     meaning: str
     read: Callable[[View], Floats]
 
@@ -94,8 +99,8 @@ def _type(name: str) -> Callable[[View], Floats]:
     return lambda view: np.array([each.value == name for each in view.batch.types], np.float64)
 
 
-def _threads(view: View) -> Floats:
-    column = attribute_column(view.batch, "cpu.threads")
+def _cores(view: View) -> Floats:
+    column = attribute_column(view.batch, "cpu.cores")
     values = np.array(
         [
             float(each) if isinstance(each, (int, float)) and 0 < each < 1e6 else np.nan
@@ -137,60 +142,78 @@ def _log(values: NDArray[np.generic]) -> Floats:
 COLUMNS: Mapping[str, Column] = {
     "log_nb_inference": Column(
         ColumnAxis.CLASS,
+        "bb42c0b0",
         "ln of the runs asked for",
         lambda view: _log(np.array([each.nb_inference for each in view.batch.kinds])),
     ),
-    "log_user_time_s": Column(
+    "log_bound_s": Column(
         ColumnAxis.CLASS,
-        "ln of the bound on the run time, seconds; missing without one",
-        lambda view: _log(view.batch.user_times_s),
+        "4df74b49",
+        "ln of the time after which an attempt is ended, seconds: by `user_time`, or the server's "
+        "bound without one, and by the budget",
+        lambda view: _log(view.batch.time_limits_s),
     ),
     "log_asked_ram_bytes": Column(
         ColumnAxis.CLASS,
+        "085224fc",
         "ln of the RAM asked for, bytes; missing where none was",
         lambda view: _log(view.batch.ram_bytes),
     ),
     "log_model_bytes": Column(
         ColumnAxis.CLASS,
+        "1cc58c07",
         "ln of the model file's size, bytes; missing until it is fetched",
         lambda view: _log(view.batch.model_bytes),
     ),
-    "engine_ort": Column(ColumnAxis.CLASS, "1 for ONNX Runtime", _engine("ort")),
-    "engine_tflite": Column(ColumnAxis.CLASS, "1 for TensorFlow Lite", _engine("tflite")),
-    "type_1": Column(ColumnAxis.CLASS, "1 for TYPE1", _type("TYPE1")),
-    "type_2": Column(ColumnAxis.CLASS, "1 for TYPE2", _type("TYPE2")),
-    "type_3": Column(ColumnAxis.CLASS, "1 for TYPE3", _type("TYPE3")),
+    "engine_ort": Column(ColumnAxis.CLASS, "c0a07a83", "1 for ONNX Runtime", _engine("ort")),
+    "engine_tflite": Column(
+        ColumnAxis.CLASS, "90e2549a", "1 for TensorFlow Lite", _engine("tflite")
+    ),
+    "type_1": Column(ColumnAxis.CLASS, "80773204", "1 for TYPE1", _type("TYPE1")),
+    "type_2": Column(ColumnAxis.CLASS, "b4c54a24", "1 for TYPE2", _type("TYPE2")),
+    "type_3": Column(ColumnAxis.CLASS, "c0507e71", "1 for TYPE3", _type("TYPE3")),
     "log_board_ram_bytes": Column(
         ColumnAxis.BOARD,
+        "75a93cdf",
         "ln of the board's RAM, bytes",
         lambda view: _log(view.batch.snapshot.ram_bytes),
     ),
-    "log_board_threads": Column(
+    "log_board_cores": Column(
         ColumnAxis.BOARD,
-        "log2 of the attribute cpu.threads; missing where it is not known",
-        _threads,
+        "1449b187",
+        "log2 of the attribute cpu.cores; missing where the host states none",
+        _cores,
     ),
     "host_cpu": Column(
         ColumnAxis.BOARD,
+        "602a1694",
         "load of the host's CPUs, 0-1; missing where it reported none lately",
         _host_load("cpu"),
     ),
     "host_memory": Column(
-        ColumnAxis.BOARD, "load of the host's memory, 0-1; missing as before", _host_load("memory")
+        ColumnAxis.BOARD,
+        "837e91af",
+        "load of the host's memory, 0-1; missing as before",
+        _host_load("memory"),
     ),
-    "host_busy": Column(ColumnAxis.BOARD, "share of the host's boards that are busy", _host_busy),
+    "host_busy": Column(
+        ColumnAxis.BOARD, "7fb011bf", "share of the host's boards that are busy", _host_busy
+    ),
     "log_history_s": Column(
         ColumnAxis.PAIR,
+        "31a36d6e",
         "ln of the seconds that the history expects; missing where it knows nothing",
         lambda view: view.law[0],
     ),
     "history_spread": Column(
         ColumnAxis.PAIR,
+        "9f6ac77e",
         "scale of the history's law of ln seconds",
         lambda view: view.law[1],
     ),
     "failure_rate": Column(
         ColumnAxis.PAIR,
+        "f1a7a260",
         "chance of a failure by the history, 0-1",
         lambda view: view.past.failure_rates(),
     ),
@@ -200,6 +223,23 @@ COLUMNS: Mapping[str, Column] = {
 def known(name: str) -> bool:
     """Return whether a model can ask for this input."""
     return name.removesuffix("?") in COLUMNS
+
+
+def features_version(names: Iterable[str]) -> str:
+    """Return the version of these inputs of a model: a digest of what their columns compute.
+
+    Args:
+        names: Of inputs that are `known`, in any order, ``column?`` too.
+    """
+    columns = sorted({name.removesuffix("?") for name in names})
+    text = "\n".join([f"{_LIMIT:g}", *(f"{name} {COLUMNS[name].digest}" for name in columns)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def values_digest(values: Floats) -> str:
+    """Return the digest of a column's values; differences below 1e-5 make none."""
+    text = " ".join(f"{each:.5f}" for each in (np.round(values, 5) + 0.0).tolist())
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 class Encoder:
@@ -268,12 +308,16 @@ def features_page() -> str:
     lines = [
         "# Columns for models",
         "",
-        f"Version {VERSION}. A manifest names those that its model takes, in order. `<column>?` is",
-        "1 where the column has a value, 0 where it is missing. A value becomes",
-        f"`(value - mean) / scale`, cut at {_LIMIT:g}; a missing one becomes 0.",
+        "A manifest names those that its model takes, in order. `<column>?` is 1 where the column",
+        "has a value, 0 where it is missing. A value becomes `(value - mean) / scale`, cut at",
+        f"{_LIMIT:g}; a missing one becomes 0. The digest states what a column computes:",
+        "`features` of a manifest is made of the digests of its columns.",
         "",
-        "| column | one value a | meaning |",
-        "| --- | --- | --- |",
-        *(f"| `{name}` | {each.along} | {each.meaning} |" for name, each in COLUMNS.items()),
+        "| column | one value a | meaning | digest |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| `{name}` | {each.along} | {each.meaning} | `{each.digest}` |"
+            for name, each in COLUMNS.items()
+        ),
     ]
     return "\n".join([*lines, ""])

@@ -2,16 +2,16 @@
 
 ::
 
-    name = "learned_run_time"        # by which policies call it
+    name = "my_model"                # by which policies call it
     version = 1                      # of the model
-    features = 1                     # version of the columns it was trained on
+    features = "0123456789ab"        # version of the columns that it was trained on
     objective = "completion"
     output = "log_seconds"           # or "failure", "score"
     quantiles = [0.1, 0.5, 0.9]      # of "log_seconds": one output each
     rank_by = 0.5                    # the one that boards are compared by
-    onnx = "learned_run_time.onnx"   # in this file's folder
+    onnx = "my_model.onnx"           # in this file's folder
     sha256 = "..."
-    trained_on = "benchmarks/data/sweep.csv"
+    trained_on = "runs of 2026"
     inputs = [{ column = "log_history_s", mean = 0.7, scale = 1.1 }, { column = "host_cpu?" }]
 """
 
@@ -26,13 +26,14 @@ from enum import StrEnum
 from itertools import pairwise
 
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.learning.features import COLUMNS, VERSION, Input, known
+from edgeyard.scheduler.learning.features import COLUMNS, Input, features_version, known
 
 MAX_BYTES = 256 * 1024
 MAX_INPUTS = 256
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\.onnx")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_FEATURES = re.compile(r"[0-9a-f]{12}")
 
 
 class Output(StrEnum):
@@ -93,7 +94,7 @@ def manifest_text(manifest: Manifest) -> str:
     lines = [
         f'name = "{manifest.name}"',
         f"version = {manifest.version}",
-        f"features = {VERSION}",
+        f'features = "{features_version(each.column for each in manifest.inputs)}"',
         f'objective = "{manifest.objective}"',
         f'output = "{manifest.output.value}"',
     ]
@@ -125,11 +126,13 @@ class _Reader:
         }  # fmt: skip
         for key in sorted(self._data.keys() - known_keys):
             self.problems.append(f"{key}: is unknown")
-        features = self._whole("features")
-        if features != VERSION and "features" in self._data:
+        inputs = self._inputs()
+        features = self._text("features", _FEATURES, "12 hexadecimal digits in quotes")
+        version = features_version(each.column for each in inputs)
+        if features and inputs and features != version:
             self.problems.append(
                 f"features: the model was trained on columns of version {features}; "
-                f"these are version {VERSION}: train it again"
+                f"they are version {version} now: train it again"
             )
         outputs = tuple(each.value for each in Output)
         output = self._text("output", re.compile("|".join(outputs)), f"one of {', '.join(outputs)}")
@@ -147,7 +150,7 @@ class _Reader:
                 "onnx", _FILE, "the plain name of an .onnx file in the manifest's folder"
             ),
             sha256=self._text("sha256", _SHA256, "64 hexadecimal digits"),
-            inputs=self._inputs(),
+            inputs=inputs,
             quantiles=quantiles,
             rank_by=rank_by if isinstance(rank_by, float) else 0.5,
             trained_on=trained_on if isinstance(trained_on, str) else "",

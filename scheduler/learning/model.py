@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 THREADS = 1
 """Of a session: a cycle is one thread's work, and the other cores belong to API and repair."""
 
-_SHIPPED = Path(__file__).parent / "models"
+QUEUE_POLICY = "queue_policy"
+"""``kind`` of manifests that are read by `edgeyard.scheduler.learning.queue_model`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,18 +73,39 @@ def load_model(manifest_path: Path) -> Model:
         ConfigError: What is wrong, with the file.
     """
     manifest = read_manifest(manifest_path)
-    path = manifest_path.with_name(manifest.onnx)
-    data = _read(path, MAX_FILE_BYTES)
+    checked, session = load_onnx(
+        manifest_path, manifest.onnx, manifest.sha256, len(manifest.inputs), manifest.outputs
+    )
+    return Model(manifest, checked, session)
+
+
+def load_onnx(
+    manifest_path: Path, onnx: str, sha256: str, inputs: int, outputs: int
+) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
+    """Read, check and load the ONNX file of a manifest.
+
+    Args:
+        manifest_path: Of the manifest, in whose folder the file is.
+        onnx: Plain name of the file.
+        sha256: That the manifest states.
+        inputs: Columns of the input.
+        outputs: Columns of the output.
+
+    Raises:
+        ConfigError: What is wrong, with the file.
+    """
+    path = manifest_path.with_name(onnx)
+    data = read_limited(path, MAX_FILE_BYTES)
     found = hashlib.sha256(data).hexdigest()
-    if found != manifest.sha256:
+    if found != sha256:
         raise ConfigError(
-            [f"{path}: its SHA-256 is {found}, and {manifest_path.name} means {manifest.sha256}"]
+            [f"{path}: its SHA-256 is {found}, and {manifest_path.name} means {sha256}"]
         )
     try:
-        checked = check_model(data, len(manifest.inputs), manifest.outputs)
+        checked = check_model(data, inputs, outputs)
     except ConfigError as error:
         raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
-    return Model(manifest, checked, _session(data))
+    return checked, open_session(data)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -92,21 +115,23 @@ def read_manifest(path: Path) -> Manifest:
         ConfigError: Every mistake with its place.
     """
     try:
-        text = _read(path, MAX_BYTES).decode("utf-8")
+        text = read_limited(path, MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: {error}"]) from error
     return parse_manifest(text, source=str(path))
 
 
-def manifests(folder: Path | None = None) -> Mapping[str, Path]:
-    """Manifests by the name of their scorer; of a folder, else those that Edgeyard brings.
+def manifests(folder: Path) -> Mapping[str, Path]:
+    """Return the manifests of scorers in a folder, by the scorers' names.
 
     Raises:
         ConfigError: One can't be read, or two have one name.
     """
     found: dict[str, Path] = {}
     problems: list[str] = []
-    for path in sorted((folder or _SHIPPED).glob("*.toml")):
+    for path in sorted(folder.glob("*.toml")):
+        if is_queue_manifest(path):
+            continue
         try:
             name = read_manifest(path).name
         except ConfigError as error:
@@ -120,7 +145,17 @@ def manifests(folder: Path | None = None) -> Mapping[str, Path]:
     return found
 
 
-def _session(data: bytes) -> onnxruntime.InferenceSession:
+def is_queue_manifest(path: Path) -> bool:
+    """Return whether a manifest is one of a queue policy, not of a scorer."""
+    try:
+        data = tomllib.loads(read_limited(path, MAX_BYTES).decode("utf-8"))
+    except (ConfigError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+    return data.get("kind") == QUEUE_POLICY
+
+
+def open_session(data: bytes) -> onnxruntime.InferenceSession:
+    """Return a session of a model that was checked, on one thread."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it writes files, and reports to its maker
     import onnxruntime
 
@@ -134,7 +169,12 @@ def _session(data: bytes) -> onnxruntime.InferenceSession:
     )
 
 
-def _read(path: Path, limit: int) -> bytes:
+def read_limited(path: Path, limit: int) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        ConfigError: It can't be read, or has more bytes.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)

@@ -64,7 +64,7 @@ class Attempt:
         job_id: Derived from benchmark and number by `job_id_of`.
         target_uid: Board on which it runs: as the cluster reports, otherwise as decided or, with a
             looser binding, as its report states. None at its end if it was never known.
-        allowed_uids: Allow-list of a loose or filtered job; empty if it needed none.
+        allowed_uids: Allow-list of a filtered job; empty if it needed none.
         hcl: The job as dispatched, secrets masked; "" until rendered.
         upload_token_sha256: Hash of the token that may upload for it; None before dispatch.
         task_ended_at: When its task ended, as the cluster reported.
@@ -78,6 +78,7 @@ class Attempt:
         time_limit_s: Time limit of its run; None: the description's, or the server's.
         placed_uid: Board that the cluster allocated; None until it is known.
         reported_uid: Board that its report names; None without one.
+        evaluation_id: Id of Nomad's evaluation that its registration began; None without one.
     """
 
     benchmark_id: str
@@ -107,6 +108,7 @@ class Attempt:
     time_limit_s: float | None = None
     placed_uid: str | None = None
     reported_uid: str | None = None
+    evaluation_id: str | None = None
 
     def on_board(self, *, placed: str | None = None, reported: str | None = None) -> Attempt:
         """Return the attempt with the board that the cluster or the report names."""
@@ -152,9 +154,17 @@ def job_id_of(
     ``benchmark-<target>-<runtime>-<YYYYMMDDHHMMSS UTC>-<10 characters>``; since neither family
     nor engine holds a dash and the rest is of fixed width, no job's name is a prefix of another's.
     """
-    digest = hashlib.sha256(f"{benchmark_id}/{number}".encode()).digest()
-    suffix = base64.b32encode(digest)[:10].decode().lower()
+    suffix = job_suffix_of(benchmark_id, number)
     return f"benchmark-{family}-{runtime}-{submit_time:%Y%m%d%H%M%S}-{suffix}"
+
+
+def job_suffix_of(benchmark_id: str, number: int) -> str:
+    """Return the last part of an attempt's job id, which alone identifies the attempt.
+
+    The time in the job id is another one once the times of the benchmark have moved with a clock.
+    """
+    digest = hashlib.sha256(f"{benchmark_id}/{number}".encode()).digest()
+    return base64.b32encode(digest)[:10].decode().lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -63,7 +64,9 @@ class WaitingReason(StrEnum):
     PRIORITY = "priority"  # others come before it
     FETCHING = "fetching"  # its files are being downloaded
     BOARD_BUSY = "board_busy"
-    FASTER_BOARD = "faster_board"  # a mapping heuristic holds it back for a board that is busy
+    FASTER_BOARD = "faster_board"  # the plan holds it back for a board that is busy
+    QUIET_HOST = "quiet_host"  # the plan holds it back until its host is quiet
+    CHEAP_HOUR = "cheap_hour"  # the plan holds it back until credits cost less
     NO_SUCH_FAMILY = "no_such_family"
     ENGINE_MISSING = "engine_missing"
     TYPE_UNSUPPORTED = "type_unsupported"
@@ -102,6 +105,7 @@ class FailureCategory(StrEnum):
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"  # of an attempt: stopped for a more urgent one, uses up no retry
     PREEMPTED_TOO_OFTEN = "preempted_too_often"
+    REJECTED = "rejected"  # its job is not what was decided, or the cluster refuses it
     UNKNOWN = "unknown"
 
 
@@ -131,7 +135,7 @@ counts whenever it arrives."""
 class Binding(StrEnum):
     """How much of the choice of the board is left to the cluster."""
 
-    LOOSE = "loose"  # family, engine and type
+    LOOSE = "loose"  # family, engine and type; memory and storage where they were stated
     FILTERED = "filtered"  # all requirements, and an allow-list of boards
     STRICT = "strict"  # one board
 
@@ -183,12 +187,14 @@ class JobDescription:
         queue_timeout_s: Maximum wait until its task starts; None: only the deadline counts.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
-        preemptible: It may be preempted until it measures.
-        preemptible_measuring: It may be preempted while it measures or trains, too.
+        preemptible: It may be preempted.
+        preemptible_measuring: It may be preempted while it measures or trains, also where the
+            policy spares those that do.
         job_completion_threshold: 0-100: it may preempt a benchmark of lower priority whose
-            progress is below this; None: it preempts nobody.
+            progress is below this; None: it does not preempt.
         start_time: Earliest start; None: at once.
-        cron: Five-field crontab in UTC; each time submits a benchmark.
+        version_tag: The engine's version, or its beginning: other boards do not run it.
+        cron: Crontab of five fields, or of Nomad's seven, in UTC; each time submits a benchmark.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
@@ -240,6 +246,19 @@ class JobDescription:
         if self.target is not None:
             return self.target
         return (self.target_uid or "").split("-", 1)[0]
+
+    @property
+    def all_constraints(self) -> tuple[Constraint, ...]:
+        """The stated constraints, and that of ``version_tag`` on the engine's version."""
+        if not self.version_tag:
+            return self.constraints
+        version = re.escape(self.version_tag.removeprefix("v"))
+        of_version = Constraint(
+            attribute=f"engine.{self.runtime}.version",
+            operator="regexp",
+            value=f"^v?{version}([.+-].*)?$",
+        )
+        return (*self.constraints, of_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +50,10 @@ class PendingBenchmark:
         not_ready: Why it may not be placed, whichever board is free (fetching, held); None: it may.
         campaign_started: Whether another benchmark of its campaign has started.
         tried_uids: Boards on which an attempt of it failed; other boards are preferred.
-        resting: Boards on which it has just failed, and from when they may try it again.
+        avoid_until: Boards on which it has just failed, and from when they may try it again.
         user_priority: 1-10, bounded by the account.
         job_completion_threshold: It may preempt a less urgent benchmark whose progress is lower,
-            0-100; None: it preempts nobody.
+            0-100; None: it does not preempt.
         variant: Digest of everything else in its description on which its run time may depend: the
             engine's parameters, input shapes, precision, dataset, training configuration.
         budget: Maximum cost in credits; None: no limit of its own.
@@ -62,6 +63,7 @@ class PendingBenchmark:
         model_bytes: Size of its model file; None until it is known.
         pin: Of a benchmark that runs on ``target_uid`` alone; None: it is not pinned, or nobody
             waits for it yet.
+        extra: Its description's ``extra`` as JSON with sorted keys; "": it has none.
     """
 
     benchmark_id: str
@@ -83,7 +85,7 @@ class PendingBenchmark:
     campaign_id: str | None = None
     campaign_started: bool = False
     tried_uids: frozenset[str] = frozenset()
-    resting: tuple[tuple[str, datetime], ...] = ()
+    avoid_until: tuple[tuple[str, datetime], ...] = ()
     model_sha256: str | None = None
     job_completion_threshold: int | None = None
     nb_inference: int = 20
@@ -93,15 +95,16 @@ class PendingBenchmark:
     probe: bool = False
     model_bytes: int | None = None
     pin: PinGrace | None = None
+    extra: str = ""
 
     @property
     def has_own_policy(self) -> bool:
         """Whether another policy than the present one decides it."""
         return self.not_ready is not None and self.not_ready.reason is WaitingReason.OWN_POLICY
 
-    def resting_uids(self, now: datetime) -> frozenset[str]:
+    def avoided_uids(self, now: datetime) -> frozenset[str]:
         """Return the boards that may not try it again yet."""
-        return frozenset(uid for uid, until in self.resting if now < until)
+        return frozenset(uid for uid, until in self.avoid_until if now < until)
 
 
 PER_BENCHMARK = frozenset(
@@ -116,7 +119,7 @@ PER_BENCHMARK = frozenset(
         "campaign_id",
         "campaign_started",
         "tried_uids",
-        "resting",
+        "avoid_until",
         "job_completion_threshold",
         "model_bytes",
         "pin",
@@ -246,6 +249,7 @@ class Placement:
             (unknown, drained, unhealthy, or sharing cores with another one); empty where no limit
             is needed or the binding is strict.
         priority: 1-100.
+        binding_reason: Why the job is bound more strictly than was asked for; "" if it is not.
     """
 
     benchmark_id: str
@@ -254,6 +258,7 @@ class Placement:
     binding: Binding
     priority: int
     allowed_uids: tuple[str, ...] = ()
+    binding_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +281,37 @@ class Preemption:
     threshold: int
     progress: float
     while_measuring: bool = True
+
+
+class PlanReason(StrEnum):
+    """Why a benchmark is planned for this board and this start."""
+
+    NOW = "now"  # the board is free, and the benchmark starts in this cycle
+    NEXT_FREE = "next_free"  # no board is free for it; this one costs it least
+    BETTER_BOARD = "better_board"  # a board is free, but waiting for this one costs less
+    BOOKED = "booked"  # the board is reserved for it from then on
+    QUIET_HOST = "quiet_host"  # nothing else is expected to run on the host by then
+    CHEAP_HOUR = "cheap_hour"  # credits cost less from then on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStart:
+    """The board and the start that a cycle plans for a benchmark; the next cycle plans anew.
+
+    Attributes:
+        start: Expected; a reservation's own start where the board is booked.
+        sentence: The reason in words.
+        gain_s: What it saves against the best start now, in seconds of expected cost; None where
+            no board is free now.
+        error_s: Standard error of ``gain_s``.
+    """
+
+    target_uid: str
+    start: datetime
+    reason: PlanReason
+    sentence: str
+    gain_s: float | None = None
+    error_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +348,7 @@ class ScorerPart:
         weight: Its weight.
         reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
         absent: Why it did not answer; "" if it did.
+        fallback: What it answered instead of what its kind states, and why; "" otherwise.
     """
 
     scorer: str
@@ -320,6 +357,7 @@ class ScorerPart:
     weight: float
     reward: float | None
     absent: str = ""
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +378,7 @@ class Explanation:
         never: No expected board can ever run it.
         scorers: The policy's scorers, in its order.
         choice: What is expected on its board, compared with others, for people; "" if it waits.
+        planned: Board and start that are planned for it while it waits; None where there is none.
     """
 
     benchmark_id: str
@@ -356,3 +395,4 @@ class Explanation:
     never_ahead: int = 0
     scorers: tuple[ScorerPart, ...] = ()
     choice: str = ""
+    planned: PlannedStart | None = None

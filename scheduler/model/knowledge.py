@@ -13,6 +13,7 @@ from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.history import PastRun as PastRun
 from edgeyard.scheduler.model.history import RunKind as RunKind
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
+from edgeyard.scheduler.model.tariff import Tariff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Knowledge:
         runs: Ended attempts, oldest first: `History((run, ...))`.
         entitlements: By user id; a missing user has no limits.
         rates: Credits per board-second, by family; 1 for others.
+        tariff: Factors on the rates, by hour of the day.
         max_run_s: Time limit of runs without a user_time.
         leases: Present and future ones.
         quarantined: Reason of the quarantine, by target_uid.
@@ -85,9 +87,14 @@ class Knowledge:
     runs: History = field(default_factory=History)
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
+    tariff: Tariff = field(default_factory=Tariff)
     max_run_s: float = DEFAULT_MAX_RUN_S
     leases: tuple[Lease, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
+
+    def rate(self, family: str, now: datetime) -> float:
+        """Return what a second on a board of a family costs an attempt that is placed now."""
+        return self.rates.get(family, 1.0) * self.tariff.at(now)

@@ -8,14 +8,14 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, JobDesc
 _MEASURING = frozenset({"measuring", "training"})  # phases, as the runner reports them
 
 
-def is_preemptible(asked: JobDescription, attempt: Attempt) -> bool:
+def is_preemptible(description: JobDescription, attempt: Attempt) -> bool:
     """Return whether an attempt may be stopped for a more urgent benchmark at all.
 
     Its description allows it, its task runs on a board that is known, and there is still something
     to stop.
     """
     return (
-        asked.preemptible
+        description.preemptible
         and attempt.state is AttemptState.RUNNING
         and attempt.board_is_known
         and attempt.stopping is None

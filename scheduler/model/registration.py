@@ -15,6 +15,8 @@ class RegistrationKind(StrEnum):
     ENGINE = "engine"
     BOARD = "board"
     PARAMETER = "parameter"  # of engines
+    LAB_BOARD = "lab_board"  # an operator added it to the inventory
+    REMOVED_LAB_BOARD = "removed_lab_board"  # an operator removed it from the inventory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

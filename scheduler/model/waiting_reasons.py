@@ -240,7 +240,7 @@ def held_for_board(
             0 or less: it is the quicker board, but it would end no sooner there.
         free_uid: A board that is free now.
     """
-    minute = (free_at.astimezone(UTC) + timedelta(seconds=30)).replace(second=0, microsecond=0)
+    minute = _minute(free_at)
     if sooner_s > 0:
         compared = f"ends {_about_s(sooner_s)} sooner there than on {free_uid}, which is free"
     else:
@@ -249,6 +249,30 @@ def held_for_board(
         reason=WaitingReason.FASTER_BOARD,
         sentence=f"waits for {target_uid}, expected free at {minute:%Y-%m-%dT%H:%MZ}: {compared}",
     )
+
+
+def held_by_plan(
+    reason: WaitingReason, target_uid: str, start: datetime, gain_s: float, free_uid: str
+) -> WaitReason:
+    """Return the reason of a benchmark that the plan by expected cost holds back.
+
+    Args:
+        reason: ``faster_board``, ``quiet_host`` or ``cheap_hour``.
+        target_uid: The board that it is planned for.
+        start: When it is expected to start there.
+        gain_s: By how many seconds its expected cost is less than on the free board now.
+        free_uid: The best board that is free now.
+    """
+    at = f"{_minute(start):%Y-%m-%dT%H:%MZ}"
+    match reason:
+        case WaitingReason.QUIET_HOST:
+            until = f"planned on {target_uid} at {at}, when its host is expected to be quiet"
+        case WaitingReason.CHEAP_HOUR:
+            until = f"planned on {target_uid} at {at}, when credits cost less"
+        case _:
+            until = f"waits for {target_uid}, expected free at {at}"
+    sentence = f"{until}: costs {_about_s(gain_s)} less than on {free_uid}, which is free"
+    return WaitReason(reason=reason, sentence=sentence)
 
 
 # --- of the cluster ------------------------------------------------------------------------------
@@ -326,6 +350,11 @@ def _about_s(seconds: float) -> str:
     """Return a duration that does not change with every second that passes."""
     coarse_s = max((step for step in _COARSE_AGES_S if step <= seconds), default=0)
     return f"at least {_duration(coarse_s)}" if coarse_s else f"up to {_COARSE_AGES_S[0]} s"
+
+
+def _minute(at: datetime) -> datetime:
+    """Return the nearest full minute: what is expected shifts by seconds from cycle to cycle."""
+    return (at.astimezone(UTC) + timedelta(seconds=30)).replace(second=0, microsecond=0)
 
 
 def _moment(at: datetime) -> str:

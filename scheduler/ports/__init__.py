@@ -12,11 +12,13 @@ from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reser
 from edgeyard.scheduler.ports.clock import Clock
 from edgeyard.scheduler.ports.cluster import (
     Cluster,
+    ClusterView,
     JobRun,
     JobState,
     LoadReport,
     LogChunk,
     NodeSource,
+    ObservedJob,
 )
 from edgeyard.scheduler.ports.contents import Files
 from edgeyard.scheduler.ports.credits import Credits
@@ -41,6 +43,7 @@ __all__ = [
     "Campaigns",
     "Clock",
     "Cluster",
+    "ClusterView",
     "Credits",
     "Cycles",
     "FileStore",
@@ -53,6 +56,7 @@ __all__ = [
     "Log",
     "LogChunk",
     "NodeSource",
+    "ObservedJob",
     "Policies",
     "Registrations",
     "Reservations",

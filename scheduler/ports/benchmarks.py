@@ -52,7 +52,7 @@ class Benchmarks(Protocol):
         ...
 
     def move_times(self, by_s: float) -> None:
-        """Shift the times of all live benchmarks and of their attempts.
+        """Shift the times of all benchmarks that are live or have a live attempt, and of attempts.
 
         The server's clock was set by ``by_s`` seconds; ages and durations stay right.
         """

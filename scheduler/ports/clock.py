@@ -36,6 +36,14 @@ class Clock(Protocol):
         """Return the size of a permanent step of the machine's clock that `now` has yet to take."""
         ...
 
+    def record(self, step_s: float = 0.0) -> str:
+        """Return what the next process on this machine continues from, as JSON.
+
+        Args:
+            step_s: A step that `take_step` is about to take.
+        """
+        ...
+
     def take_step(self, step_s: float) -> None:
         """Move `now` by such a step; the stored times of live work have been moved already."""
         ...

@@ -51,13 +51,28 @@ class Files(Protocol):
         """
         ...
 
-    def user_files(self, user_id: str | None, *, limit: int | None = None) -> Sequence[UserFile]:
-        """Return at most `limit` uploaded files, newest first.
+    def user_files(self, user_id: str) -> Sequence[UserFile]:
+        """Return all uploaded files of a user, newest first."""
+        ...
+
+    def user_file_page(
+        self, *, user_id: str | None, name: str | None, limit: int, cursor: str | None
+    ) -> tuple[Sequence[UserFile], str | None]:
+        """Return uploaded files, newest first, and the cursor of the next page if there is one.
 
         Args:
             user_id: Whose; None: everybody's.
-            limit: None: all of them.
+            name: Only those of this name; None: all.
+            limit: Maximum number of files.
+            cursor: Of the page; None: the first one.
+
+        Raises:
+            InvalidInput: The cursor is none of this method.
         """
+        ...
+
+    def count_user_files(self, *, user_id: str | None, name: str | None) -> int:
+        """Count uploaded files; the arguments are those of `user_file_page`."""
         ...
 
     def remove_user_file(self, file_id: str) -> UserFile:
@@ -132,8 +147,8 @@ class Files(Protocol):
     def begin_removal(self, sha256: str) -> bool:
         """Announce that content is about to be removed; return False if something uses it.
 
-        Once this is committed nobody names the content until `end_removal`, or for a minute if
-        whoever announced it dies.
+        Once this is committed, no transaction names the content until `end_removal`, or for a
+        minute if the process that announced the removal dies.
         """
         ...
 

@@ -34,8 +34,18 @@ class Leadership(Protocol):
         """
         ...
 
-    def move_time(self, by_s: float) -> None:
-        """Shift the leader's time: its clock was set by ``by_s`` seconds, which it has accepted."""
+    def move_time(self, by_s: float, clock: str) -> None:
+        """Shift the leader's time: its clock was set by ``by_s`` seconds, which it has accepted.
+
+        Args:
+            by_s: Seconds.
+            clock: The record of that clock, from which a process that starts on the same machine
+                continues.
+        """
+        ...
+
+    def clock(self) -> str:
+        """Return the record of the clock that was set last; "" if none ever was."""
         ...
 
     def release(self, epoch: int) -> None:

@@ -40,6 +40,14 @@ class Uploads(Protocol):
         """Return the furthest upload of a user of this content; None if there is none."""
         ...
 
+    def rename(self, upload_id: str, name: str) -> Upload:
+        """Give an upload another file name, and return it.
+
+        Raises:
+            NotFound: There is no such upload (any more).
+        """
+        ...
+
     def append(self, piece: UploadPiece, at: datetime) -> Upload:
         """Add the next piece, and return the upload with it.
 

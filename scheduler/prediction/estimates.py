@@ -58,6 +58,9 @@ _CLOSE = 0.01
 _MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
 
+UNKNOWN_RUN_S = 60.0
+"""Run time of what nothing is known of, and no bound was stated for; the same on all boards."""
+
 OF_THE_BOARD = frozenset(
     {FailureCategory.BOARD_FAULT, FailureCategory.THERMAL, FailureCategory.UPLOAD}
 )
@@ -564,9 +567,9 @@ class _Effect:
     @classmethod
     def none(cls) -> _Effect:
         """Return the effect of no name."""
-        nobody = cls.__new__(cls)
-        nobody.spread, nobody._means, nobody._variances = 0.0, np.zeros(1), np.zeros(1)
-        return nobody
+        flat = cls.__new__(cls)
+        flat.spread, flat._means, flat._variances = 0.0, np.zeros(1), np.zeros(1)
+        return flat
 
     def of(self, names: Codes) -> Floats:
         """Return the effects of names; 0 for unknown ones."""

@@ -56,12 +56,12 @@ class PastRuns:
 
 def variant_of(benchmark: Benchmark) -> str:
     """Return a digest of all else that its run time may depend on; "" with the defaults."""
-    asked = benchmark.description
+    description = benchmark.description
     data = sorted(
         file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
     )
-    config = asked.odt_config if isinstance(asked.odt_config, Mapping) else None
-    said = (asked.parameters, asked.input, asked.precision, data, config)
+    config = description.odt_config if isinstance(description.odt_config, Mapping) else None
+    said = (description.parameters, description.input, description.precision, data, config)
     if not any(said):
         return ""
     text = json.dumps(said, sort_keys=True, default=str)

@@ -56,10 +56,12 @@ class QuickRuns:
             Shape (classes, boards): `INFEASIBLE` where no run can be so short, `TOO_SLOW` where
             even a quick run is predicted to take longer; (1, boards) of zeros where nothing is.
         """
+        infeasible = np.flatnonzero(bounds_s < MIN_RUN_S)
+        if not len(self.rows) and not len(infeasible):
+            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         slow = self.min_s > bounds_s[self.rows]
         if of_run:
             slow &= ~batch.ends_in_time[self.rows]
-        infeasible = np.flatnonzero(bounds_s < MIN_RUN_S)
         if not slow.any() and not len(infeasible):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         codes = np.zeros(batch.shape, dtype=np.uint8)

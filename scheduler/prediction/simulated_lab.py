@@ -8,14 +8,14 @@ a run that is under way is drawn given that it has not ended yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs, pairs_of
+from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs, pairs_of
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
@@ -40,6 +40,19 @@ _UNKNOWN_SCALE = 1.0
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFor:
+    """What a benchmark waits for although a board is free.
+
+    Attributes:
+        board: Row of the board on which it is to start.
+        start_s: It starts no sooner, seconds from now; 0 where it starts once the board is free.
+    """
+
+    board: int
+    start_s: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ForecastInput:
     """What a cycle found out, as far as forecasts depend on it.
@@ -52,10 +65,11 @@ class ForecastInput:
         order: Rows of benchmarks, first in the queue to last.
         places: Shape (jobs,): place in the queue from 1, not counting benchmarks that no known
             board could ever run.
-        board_of_job: Shape (jobs,): row of the board that each got now, `NOBODY` for none.
+        board_of_job: Shape (jobs,): row of the board that each got now, `NO_ROW` for none.
         pairs: The pairs of class and board that are scored.
         scores: Shape (pairs,).
         fits: Returns what the filters let pass of a batch, shape (classes, boards).
+        held: By row of the benchmark, what it is held back for.
     """
 
     batch: Batch
@@ -68,6 +82,7 @@ class ForecastInput:
     pairs: Pairs
     scores: NDArray[np.float32]
     fits: Callable[[Batch], NDArray[np.bool_]]
+    held: Mapping[int, HeldFor] = field(default_factory=dict)
 
     @cached_property
     def row_of_id(self) -> dict[str, int]:
@@ -119,7 +134,7 @@ class SimulatedLab:
             last: Stop after this benchmark; None: go on to the end.
         """
         given = self._given
-        placed = given.board_of_job != NOBODY
+        placed = given.board_of_job != NO_ROW
         reserved = np.isin(np.arange(len(placed)), list(self._reserved))
         order = given.order
         order = order[np.lexsort((~reserved[order], ~placed[order]))]
@@ -150,15 +165,19 @@ class SimulatedLab:
         """Return pairs of the benchmark, best first, and a time slot of the pair's board for each.
 
         A benchmark that was given a board now has that one alone; one whose stated start is
-        reserved has the board where it is.
+        reserved has the board where it is, and one that is held back the board that it waits for.
         """
         given = int(self._given.board_of_job[job])
-        if given != NOBODY:
+        if given != NO_ROW:
             at = self.pairs.at(row, given)
             pairs = np.array([] if at is None else [at], dtype=np.intp)
             return pairs, self._slots.first[self.pairs.boards[pairs]]
         if job in self._reserved:
             return self._with_slots(np.array([self._reserved[job]]))
+        if job in self._given.held:
+            at = self.pairs.at(row, self._given.held[job].board)
+            if at is not None:
+                return self._with_slots(np.array([at]))
         if row not in self._preferred:
             its = self.pairs.of(row)
             pairs = np.arange(its.start, its.stop)
@@ -205,7 +224,9 @@ class SimulatedLab:
 
     def _due_s(self, job: int) -> float:
         start = self._given.pending[job].start_time
-        return 0.0 if start is None else max((start - self.batch.now).total_seconds(), 0.0)
+        due_s = 0.0 if start is None else max((start - self.batch.now).total_seconds(), 0.0)
+        held = self._given.held.get(job)
+        return due_s if held is None else max(due_s, held.start_s)
 
     def _ready_s(self, job: int) -> Floats:
         """Return from when on it may start, shape (samples,)."""
@@ -222,7 +243,7 @@ class SimulatedLab:
         self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], start: Floats
     ) -> Floats:
         """Return ``start``, shape (..., pairs), with inf where it may not start then."""
-        if not self._cut or self._given.board_of_job[job] != NOBODY:
+        if not self._cut or self._given.board_of_job[job] != NO_ROW:
             return start
         closes = self._closing_times(job)[slots]
         fits = (start + self._holds_s[pairs] <= closes) & (start < self._slots.ends[slots])
@@ -380,6 +401,19 @@ def expected_left_s(batch: Batch, holders: Sequence[BoardHolder]) -> Floats:
     """Return the median of how much longer each run lasts, seconds, shape (holders,)."""
     nothing = np.zeros(0, dtype=np.intp)
     return expected_times(batch, nothing, nothing, holders)[1]
+
+
+def left_times(batch: Batch, holders: Sequence[BoardHolder]) -> tuple[Floats, Floats]:
+    """Return how much longer each run lasts, and the standard error of that, shape (holders,).
+
+    The median, and half of what lies between the quantiles one standard error to both sides.
+    """
+    if not holders:
+        return np.empty(0), np.empty(0)
+    nothing = np.zeros(0, dtype=np.intp)
+    _, law = _predicted(batch, nothing, nothing, holders)
+    left = _left_s(batch, holders, law, np.tile((0.16, 0.5, 0.84), (len(holders), 1)))
+    return left[:, 1], (left[:, 2] - left[:, 0]) / 2.0
 
 
 def expected_run_times(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> Floats:

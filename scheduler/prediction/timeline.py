@@ -123,7 +123,7 @@ class Timeline:
 
     Attributes:
         batch: Of the cycle.
-        policy: States how surely a run must be over, and how long boards cool down.
+        policy: States how certainly a run must be over, and how long boards cool down.
         reservations: By row of the benchmark.
     """
 
@@ -153,7 +153,7 @@ class Timeline:
         """By row of the board, when its next reservation begins, or that of a board next to it.
 
         A benchmark that states no start and whose reservation is due is the first to choose in this
-        cycle, and may choose another board: its reservation closes the board to nobody.
+        cycle, and may choose another board: its reservation does not close the board.
         """
         found: dict[int, datetime] = {}
         for own in self.reservations.values():

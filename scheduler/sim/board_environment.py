@@ -59,7 +59,7 @@ class _AgentLab(LabWorld):
         self.in_system = 0.0
         super().__init__(scenario, policy, plugins, seed=seed)
         self.weights = [
-            HOUR_S / max(job.asked.run_s, 1.0) if by_slowdown else 1.0 for job in self._jobs
+            HOUR_S / max(job.description.run_s, 1.0) if by_slowdown else 1.0 for job in self._jobs
         ]
 
     def _arrive(self, row: int) -> None:
@@ -141,7 +141,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         self._scenario = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
         chosen = policy if isinstance(policy, Policy) else policy_named(policy, known)
         # the agent assigns: nothing is held back or preempted by the policy
-        self._policy = replace(chosen, mapping=None, max_joint_jobs=0, max_preemptions=0)
+        self._policy = replace(chosen, planner=None, max_joint_jobs=0, max_preemptions=0)
         self._plugins = known.resolve(self._policy)
         self._visible, self._max_steps = visible, max_steps
         self._by_slowdown = reward == "slowdown"
@@ -161,7 +161,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(boards + 1)
         self._steps = 0
         self._penalty = 0.0
-        self._asked: set[str] = set()
+        self._offered: set[str] = set()
         self._offer: _Offer | None = None
 
     def _new_lab(self, seed: int) -> _AgentLab:
@@ -181,7 +181,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         drawn = int(self.np_random.integers(2**31)) if fixed is None else int(fixed)
         self._lab = self._new_lab(drawn)
         self._steps, self._penalty, self._offer = 0, 0.0, None
-        self._asked.clear()
+        self._offered.clear()
         self._run()
         self._penalty = 0.0  # before the first action nothing could be chosen
         return self._observation(), {"scenario_seed": drawn}
@@ -192,7 +192,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         if offer is None:
             raise RuntimeError("the episode has ended: call reset")
         self._steps += 1
-        self._asked.add(offer.benchmark_id)
+        self._offered.add(offer.benchmark_id)
         if int(action) < len(self.board_uids) and offer.mask[int(action)]:
             self._lab.place(offer.placement(self.board_uids[int(action)]))
         self._penalty = 0.0
@@ -248,10 +248,10 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         while lab.ended < lab.count:
             if lab.is_due:
                 given, result = lab.decided()
-                self._offer = _offer(lab, given, result, self._asked, len(self.board_uids))
+                self._offer = _offer(lab, given, result, self._offered, len(self.board_uids))
                 if self._offer is not None:
                     return False
-                self._asked.clear()
+                self._offered.clear()
                 try:
                     lab.end_cycle(result)
                 except InvalidInput:
@@ -368,24 +368,24 @@ class _Offer:
 
 
 def _usable(result: CycleResult, job: int) -> NDArray[np.bool_]:
-    """Return the boards that pass the filters and are not reserved or resting, shape (boards,)."""
+    """Return the boards that pass the filters and are not reserved or avoided, shape (boards,)."""
     decided = result.decided
     row = int(decided.batch.class_of_job[job])
     usable = decided.feasibility.fits[row] & ~decided.timeline.late_of(row)
-    for uid in decided.pending[job].resting_uids(decided.now):
+    for uid in decided.pending[job].avoided_uids(decided.now):
         if uid in decided.batch.row_of_uid:
             usable[decided.batch.row_of_uid[uid]] = False
     return np.asarray(usable, dtype=np.bool_)
 
 
 def _offer(
-    lab: _AgentLab, given: CycleInput, result: CycleResult, asked: set[str], boards: int
+    lab: _AgentLab, given: CycleInput, result: CycleResult, offered: set[str], boards: int
 ) -> _Offer | None:
     """Return the first benchmark of the queue that could start and was not asked about yet."""
     decided = result.decided
     withheld = decided.assignment.withheld
     for job in decided.order[decided.ready[decided.order]].tolist():
-        if decided.pending[job].benchmark_id in asked:
+        if decided.pending[job].benchmark_id in offered:
             continue
         if job in withheld and withheld[job].reason in _NOT_OFFERED:
             continue

@@ -93,9 +93,9 @@ class _Clusters:
         state = self.state
         steps, backlog = state.lengths.shape[1], state.backlog.shape[1]
         horizon = state.free.shape[2]
-        most = float(max(steps, backlog, horizon, self._units, self.max_size))
+        high = float(max(steps, backlog, horizon, self._units, self.max_size))
         counts: gymnasium.Space[Observations] = gymnasium.spaces.Box(
-            0.0, most, self._vectors.shape[1:], np.float32
+            0.0, high, self._vectors.shape[1:], np.float32
         )
         return counts
 

@@ -9,8 +9,8 @@ abstains without past runs cannot act.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.feasibility import Feasibility, feasibility
 from edgeyard.scheduler.decide.ledgers import open_ledgers
-from edgeyard.scheduler.decide.scores import score
+from edgeyard.scheduler.decide.scores import Scores, score
 from edgeyard.scheduler.framework.batch import Batch, Resources, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
-from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.framework.runner import Fault, PluginCall, PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
@@ -41,18 +41,67 @@ MAX_DATE_S = 250_000_000_000.0
 """Later times are the same date for policies."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeChoice:
+    """How the nodes of one job were chosen.
+
+    Attributes:
+        job: A row of the jobs.
+        eligible: Rows of the nodes that have enough left and that no filter refuses.
+        scores: The scorers' answers on these; None: there are too few of them.
+    """
+
+    job: int
+    eligible: Integers
+    scores: Scores | None
+
+
 class PluginChooser:
     """Chooses nodes by the filters, scorers, evaluator and aggregator of a policy.
 
     Weights follow the evaluator's rewards as in the service, decision by decision. A filter that
-    bounds users is asked, too. A plugin that fails ends the simulation.
+    bounds users is asked, too.
+
+    Attributes:
+        weights: Learned so far, by scorer.
+        choices: In the order in which jobs were considered; empty unless they are recorded.
+        calls: Calls of plugins; empty without a clock.
+        faults: Plugins that failed or were too slow, where these are left out.
     """
 
     def __init__(
-        self, jobs: NodeJobs, nodes: NodeColumns, policy: Policy, plugins: Plugins, *, seed: int
+        self,
+        jobs: NodeJobs,
+        nodes: NodeColumns,
+        policy: Policy,
+        plugins: Plugins,
+        *,
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+        monotonic_s: Callable[[], float] | None = None,
+        rewarded: Callable[[Mapping[str, float]], None] | None = None,
+        records: bool = False,
     ) -> None:
-        """Take the world and the policy; nothing is chosen yet."""
+        """Take the world and the policy; nothing is chosen yet.
+
+        Args:
+            jobs: All that may be asked about.
+            nodes: To choose between.
+            policy: For messages.
+            plugins: What it names.
+            seed: Of random scorers.
+            weights: Learned before, by scorer; None: nothing.
+            monotonic_s: Clock to time plugins by; None: they are not timed.
+            rewarded: Called with the evaluator's rewards of each choice.
+            records: Record choices and faults, and leave out plugins that fail; otherwise one that
+                fails ends the simulation.
+        """
         self._jobs, self._policy, self._plugins, self._seed = jobs, policy, plugins, seed
+        self._monotonic_s, self._rewarded, self._records = monotonic_s, rewarded, records
+        self.weights: Mapping[str, float] = weights or {}
+        self.choices: list[NodeChoice] = []
+        self.calls: list[PluginCall] = []
+        self.faults: list[Fault] = []
         self._names = nodes.names
         self._row_of = {name: row for row, name in enumerate(nodes.names)}
         shares = 1.0 - np.column_stack((nodes.cpu_load, nodes.memory_load, np.zeros(len(nodes))))
@@ -82,8 +131,7 @@ class PluginChooser:
                 for cpus, memory_mb, gpus in self._whole.tolist()
             ),
         )
-        self._prior = {seat.scorer.name: seat.weight for seat in plugins.scorers}
-        self._weights: Mapping[str, float] = {}
+        self._prior = {role.scorer.name: role.weight for role in plugins.scorers}
         self._refused: dict[int, str] = {}
 
     def choose(self, job: int, now: float, free: Floats, fits: NDArray[np.bool_]) -> Integers:
@@ -93,24 +141,26 @@ class PluginChooser:
             ConfigError: A plugin failed.
         """
         batch = self._batch(job, now, free)
-        runner = PluginRunner(lock=self._plugins.lock)
+        self._refused.pop(job, None)
+        runner = PluginRunner(self._monotonic_s, self._plugins.lock)
         found = feasibility(batch, self._plugins.filters, runner)
         ledgers = open_ledgers(batch, self._plugins.filters, runner)
         usable = found.fits[0] & fits
         refusal = ledgers.refusal(0) if ledgers else None
-        self._raise(runner, now)
         if refusal is not None:
             self._refused[job] = refusal.sentence
-            return np.zeros(0, dtype=np.int64)
-        if int(usable.sum()) < int(self._jobs.nodes[job]):
+            usable[:] = False
+        elif int(usable.sum()) < int(self._jobs.nodes[job]):
             self._refused[job] = self._phrase(batch, found)
+        if refusal is not None or job in self._refused:
+            self._record(runner, now, NodeChoice(job=job, eligible=_rows(usable), scores=None))
             return np.zeros(0, dtype=np.int64)
         pairs = pairs_of(usable[None, :])
-        scores = score(batch, pairs, self._plugins, runner)
+        scores = score(batch, pairs, self._plugins, runner, self._rewarded)
         if scores.rewards and self._plugins.evaluator is not None:
             aggregator = self._plugins.aggregator
-            self._weights = runner.learn(aggregator, self._prior, self._weights, scores.rewards)
-        self._raise(runner, now)
+            self.weights = runner.learn(aggregator, self._prior, self.weights, scores.rewards)
+        self._record(runner, now, NodeChoice(job=job, eligible=_rows(usable), scores=scores))
         best = np.argsort(-scores.combined, kind="stable")
         return pairs.boards[best].astype(np.int64)
 
@@ -129,12 +179,12 @@ class PluginChooser:
         batch = self._batch(0, float(self._jobs.submit_s[0]), self._total)
         runner, pairs = PluginRunner(lock=self._plugins.lock), pairs_of(fits[None, :])
         silent = []
-        for seat in self._plugins.scorers or _last(self._plugins):
-            answer = runner.score(seat, seat.weight, batch, pairs)
+        for role in self._plugins.scorers or _last(self._plugins):
+            answer = runner.score(role, role.weight, batch, pairs)
             self._raise(runner, float(self._jobs.submit_s[0]))
             if answer is None or not np.isnan(answer.scores).all():
                 return
-            silent.append(repr(seat.scorer.name))
+            silent.append(repr(role.scorer.name))
         if silent and len(pairs):
             one = len(silent) == 1
             raise InvalidInput.at(
@@ -166,8 +216,8 @@ class PluginChooser:
             ram_bytes=np.ceil(free[:, 1] * MIB + 1.0).astype(np.int64),
         )
         loads = _Loads(self._row_of, self._whole, free)
-        knowledge = Knowledge(weights=self._weights, host_loads=loads)
-        batch = build_batch(snapshot, [pending], at, self._seed + job, knowledge)
+        knowledge = Knowledge(weights=self.weights, host_loads=loads)
+        batch = build_batch(snapshot, [pending], at, self._seed + jobs.number(job), knowledge)
         resources = Resources(
             names=RESOURCES, total=self._total, free=free, needs=self._needs[job : job + 1]
         )
@@ -186,11 +236,23 @@ class PluginChooser:
         phrase = reason.plugin.phrase(batch, 0, board, reason.code)
         return f"filter {reason.plugin.name!r} refuses {self._names[board]}, which {phrase}"
 
+    def _record(self, runner: PluginRunner, now: float, choice: NodeChoice) -> None:
+        if not self._records:
+            self._raise(runner, now)
+            return
+        self.choices.append(choice)
+        self.calls += runner.calls
+        self.faults += [*runner.faults, *runner.overruns]
+
     def _raise(self, runner: PluginRunner, now: float) -> None:
         if runner.faults:
             raise ConfigError(
                 [f"policy {self._policy.name}: {runner.faults[0]} (at second {now:g})"]
             )
+
+
+def _rows(usable: NDArray[np.bool_]) -> Integers:
+    return np.flatnonzero(usable).astype(np.int64)
 
 
 def _last(plugins: Plugins) -> tuple[WeightedScorer, ...]:

@@ -8,12 +8,12 @@ Rules. There is one scheduling pass after each event, also within one instant. A
 arrive first, in the order of their rows; then jobs end, in the order in which they started. A pass
 goes down the queue: jobs start until one does not fit (``none``); or that one gets a reservation,
 made again at each pass, and a later job starts if it ends by then or leaves enough room for it then
-(``easy``); or all that fit start, whoever comes before them (``any``).
+(``easy``); or all that fit start, even if others come before them (``any``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -61,6 +61,8 @@ class NodeJobs:
         gpus: A share of one GPU, or a whole number.
         names: For messages and policies.
         users: Who submitted them.
+        numbers: Their places among all jobs of a scenario, for what is drawn at random; None: their
+            rows.
     """
 
     submit_s: Floats
@@ -72,9 +74,14 @@ class NodeJobs:
     gpus: Floats
     names: tuple[str, ...]
     users: tuple[str, ...]
+    numbers: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.submit_s)
+
+    def number(self, row: int) -> int:
+        """Return the place of a job among all jobs of its scenario."""
+        return row if self.numbers is None else int(self.numbers[row])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,6 +167,7 @@ class _Jobs(NamedTuple):
     needs: Floats
     gpus: Floats
     first: Integers
+    number: Integers
 
 
 class _Cluster(NamedTuple):
@@ -200,10 +208,10 @@ def _fits(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float)
         return False
     if gpu_need <= 0.0:
         return True
-    least = gpu_need if gpu_need < 1.0 else 1.0
+    min_gpus = gpu_need if gpu_need < 1.0 else 1.0
     wanted = 1 if gpu_need < 1.0 else round(gpu_need)
     for gpu in range(gpus.shape[1]):
-        if gpus[node, gpu] >= least - _SLACK:
+        if gpus[node, gpu] >= min_gpus - _SLACK:
             wanted -= 1
             if wanted == 0:
                 return True
@@ -316,7 +324,7 @@ def _choose(jobs: _Jobs, cluster: _Cluster, job: int, rule: int, luck: Floats) -
     fitting = 0
     for node in range(nodes):
         if _fits(cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job]):
-            draw = (luck[node] + 0.6180339887498949 * job) % 1.0
+            draw = (luck[node] + 0.6180339887498949 * jobs.number[job]) % 1.0
             scores[node] = _score(
                 cluster.total, cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job],
                 rule, draw,
@@ -518,6 +526,215 @@ def _free(cluster: _Cluster) -> Floats:
     return np.column_stack((cluster.free, idle))
 
 
+class NodesWorld:
+    """Jobs and nodes from event to event; the caller decides which jobs start.
+
+    Attributes:
+        jobs: All of them.
+        nodes: All of them.
+        queue: Rows of the jobs that wait.
+        now_s: Time of the last event.
+        events: How many have happened.
+        total_events: How many there will have been.
+        arrivals: Jobs that have arrived.
+    """
+
+    def __init__(self, jobs: NodeJobs, nodes: NodeColumns) -> None:
+        """Begin with idle nodes.
+
+        Args:
+            jobs: At least one; each fits the empty nodes.
+            nodes: At least one.
+
+        Raises:
+            InvalidInput: A job fits on too few of the empty nodes.
+        """
+        refuse_large_jobs(jobs, nodes)
+        self.jobs, self.nodes = jobs, nodes
+        self._jobs, self._cluster, self._events = _begin(jobs, nodes)
+        self.queue = np.zeros(0, dtype=np.int64)
+        self.now_s, self.events, self.arrivals = 0.0, 0, 0
+        self.total_events = total = 2 * len(jobs)
+        self._time_s, self._busy = np.zeros(total), np.zeros(total)
+        self._pending, self._running, self._overloaded = (
+            np.zeros(total, dtype=np.int64) for _ in range(3)
+        )
+        self._cores = float(self._cluster.total[:, 0].sum()) or 1.0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Nothing runs and nothing is to come."""
+        return self.arrivals == len(self.jobs) and not self._cluster.counts[_RUNNING]
+
+    @property
+    def free_shares(self) -> Floats:
+        """The free share of all cores, memory and GPUs, shape (3,)."""
+        return _free_shares(self._cluster)
+
+    def advance(self) -> tuple[int, bool]:
+        """Let the next event happen; return its job, and whether it arrived.
+
+        One that has arrived is not in the queue yet.
+        """
+        self.now_s, job, arrived = _take_event(self._jobs, self._cluster, self._events)
+        self.arrivals += int(arrived)
+        return job, arrived
+
+    def schedule(
+        self, mode: Backfill, rule: int, luck: Floats, chooser: NodeChooser | None
+    ) -> list[int]:
+        """Start jobs of the queue, first to last; return their rows.
+
+        Args:
+            mode: Who may start before the first; not conservative.
+            rule: How nodes are chosen.
+            luck: Of the random choice, shape (nodes,).
+            chooser: Chooses nodes instead of the rule; None: the rule does.
+        """
+        if not len(self.queue):
+            return []
+        before = self.queue
+        if chooser is not None:
+            self.queue = _schedule_chosen(
+                self._jobs, self._cluster, self._events, before, self.now_s, _MODES[mode], chooser
+            )
+        else:
+            self.queue = _schedule(
+                self._jobs, self._cluster, self._events, before, self.now_s, _MODES[mode], rule,
+                luck,
+            )  # fmt: skip
+        if len(before) == len(self.queue):
+            return []
+        waiting = set(self.queue.tolist())
+        return [job for job in before.tolist() if job not in waiting]
+
+    def start(self, job: int, nodes: Sequence[int]) -> None:
+        """Start a job that waits on these nodes.
+
+        Raises:
+            ValueError: They are not as many as it takes, one is there twice or has too little left.
+        """
+        free, gpus = self._cluster.free, self._cluster.gpus
+        needs, gpu_need = self._jobs.needs[job], float(self._jobs.gpus[job])
+        count = int(self.jobs.nodes[job])
+        if len(nodes) != count or len(set(nodes)) != count:
+            raise ValueError(f"job {self.jobs.names[job]!r} takes {count_of(count, 'node')}")
+        for node in nodes:
+            if not _fits(free, gpus, node, needs, gpu_need):
+                raise ValueError(f"node {self.nodes.names[node]!r} has too little left")
+        first = self._jobs.first[job]
+        self._cluster.node[first : first + count] = nodes
+        _start(self._jobs, self._cluster, self._events, job, self.now_s)
+        self.queue = self.queue[self.queue != job]
+
+    def start_s(self, job: int) -> float:
+        """Return when a job started; NaN: not yet."""
+        return float(self._cluster.start[job])
+
+    def nodes_of(self, job: int) -> list[int]:
+        """Return the nodes that a job takes or took."""
+        its: list[int] = self._cluster.node[
+            self._jobs.first[job] : self._jobs.first[job + 1]
+        ].tolist()
+        return its
+
+    def fitting(self, job: int) -> int:
+        """Return how many nodes have enough left for a job."""
+        return int(_fitting(self._jobs, self._cluster, job).sum())
+
+    def note(self) -> None:
+        """Note the state after an event and its pass."""
+        row, cluster = self.events, self._cluster
+        self._time_s[row], self._pending[row] = self.now_s, len(self.queue)
+        self._running[row] = cluster.counts[_RUNNING]
+        self._overloaded[row] = cluster.counts[_OVERLOADED]
+        self._busy[row] = 1.0 - float(cluster.free[:, 0].sum()) / self._cores
+        self.events += 1
+
+    def state(self) -> NodesState:
+        """Return what a pass depends on now."""
+        jobs, cluster = self._jobs, self._cluster
+        running = cluster.running[: cluster.counts[_RUNNING]].copy()
+        return NodesState(
+            now_s=self.now_s,
+            free=cluster.free,
+            gpus=cluster.gpus,
+            waiting=self.queue,
+            running=running,
+            release_s=cluster.release,
+            bound_s=jobs.bound,
+            taken=tuple(
+                tuple(
+                    zip(
+                        self.nodes_of(job),
+                        cluster.taken[jobs.first[job] : jobs.first[job + 1]].tolist(),
+                        strict=True,
+                    )
+                )
+                for job in running.tolist()
+            ),
+        )
+
+    def resume(self, state: NodesState) -> None:
+        """Take a state that was noted elsewhere; `schedule` decides on it.
+
+        Args:
+            state: Its rows are those of this world's jobs and nodes.
+        """
+        cluster, jobs = self._cluster, self._jobs
+        self.now_s, self.queue = state.now_s, state.waiting
+        cluster.free[:] = state.free
+        cluster.gpus[:] = state.gpus
+        cluster.release[:] = state.release_s
+        jobs.bound[:] = state.bound_s
+        cluster.running[: len(state.running)] = state.running
+        cluster.counts[_RUNNING] = len(state.running)
+        for job, its in zip(state.running.tolist(), state.taken, strict=True):
+            for place, (node, taken) in enumerate(its, int(jobs.first[job])):
+                cluster.node[place], cluster.taken[place] = node, taken
+
+    def result(self) -> NodesSchedule:
+        """Return what became of the jobs until now."""
+        cluster, done = self._cluster, slice(self.events)
+        return NodesSchedule(
+            start_s=cluster.start,
+            end_s=cluster.end,
+            first_reservation_s=cluster.first_reservation,
+            first=self._jobs.first,
+            node=cluster.node,
+            time_s=self._time_s[done],
+            pending=self._pending[done],
+            running=self._running[done],
+            busy_share=np.clip(self._busy[done], 0.0, 1.0),
+            overloaded=self._overloaded[done],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodesState:
+    """All that a scheduling pass depends on besides the jobs and the nodes.
+
+    Attributes:
+        now_s: Seconds.
+        free: Shape (nodes, 2): cores and memory that no job uses.
+        gpus: Shape (nodes, most): free share of each GPU; -1: there is none.
+        waiting: Rows of jobs.
+        running: Rows of jobs, by when reservations expect their end.
+        release_s: Shape (jobs,): that time; NaN of those that do not run.
+        bound_s: Shape (jobs,): for how long reservations expect a job to run.
+        taken: Of each that runs, its nodes, with the GPUs that it has there as bits.
+    """
+
+    now_s: float
+    free: Floats
+    gpus: Floats
+    waiting: Integers
+    running: Integers
+    release_s: Floats
+    bound_s: Floats
+    taken: tuple[tuple[tuple[int, int], ...], ...]
+
+
 def run_nodes(
     jobs: NodeJobs,
     nodes: NodeColumns,
@@ -550,67 +767,47 @@ def run_nodes(
         InvalidInput: A job fits on too few of the empty nodes.
         ConfigError: The chooser never lets a job start.
     """
-    refuse_large_jobs(jobs, nodes)
-    state, cluster, events = _begin(jobs, nodes)
-    luck = stream(seed, "nodes").random(len(nodes))
-    mode = _MODES[backfill]
-    queue = np.zeros(0, dtype=np.int64)
+    world = NodesWorld(jobs, nodes)
+    luck = luck_of(seed, nodes)
     ranks = np.zeros(0, dtype=np.intp)
     if time_invariant:
         ranks = order(np.arange(len(jobs)), float(jobs.submit_s.max()), np.ones(3))
-    total = 2 * len(jobs)
-    time_s, busy = np.zeros(total), np.zeros(total)
-    pending, running, overloaded = (np.zeros(total, dtype=np.int64) for _ in range(3))
-    cores = float(cluster.total[:, 0].sum()) or 1.0
-    now, arrivals = 0.0, 0
-    for count in range(total):
-        if chooser is not None and arrivals == len(jobs) and not cluster.counts[_RUNNING]:
-            raise ConfigError([_starved(jobs, queue, now, chooser)])
-        now, job, arrived = _take_event(state, cluster, events)
+    for count in range(world.total_events):
+        if chooser is not None and world.is_stuck:
+            first = int(world.queue[0])
+            raise ConfigError([starved(jobs, world.queue, world.now_s, chooser.reason(first))])
+        job, arrived = world.advance()
         if arrived:
-            arrivals += 1
-            place = len(queue)
+            place = len(world.queue)
             if time_invariant:
-                place = int(np.searchsorted(ranks[queue], ranks[job]))
-            queue = np.insert(queue, place, job)
+                place = int(np.searchsorted(ranks[world.queue], ranks[job]))
+            world.queue = np.insert(world.queue, place, job)
         else:
-            ended(job, now)
-        if not time_invariant and len(queue) > 1:
-            ordered = np.empty_like(queue)
-            ordered[order(queue, now, _free_shares(cluster))] = queue
-            queue = ordered
-        if len(queue) and chooser is not None:
-            queue = _schedule_chosen(state, cluster, events, queue, now, mode, chooser)
-        elif len(queue):
-            queue = _schedule(state, cluster, events, queue, now, mode, rule, luck)
-        time_s[count], pending[count] = now, len(queue)
-        running[count] = cluster.counts[_RUNNING]
-        overloaded[count] = cluster.counts[_OVERLOADED]
-        busy[count] = 1.0 - float(cluster.free[:, 0].sum()) / cores
+            ended(job, world.now_s)
+        if not time_invariant and len(world.queue) > 1:
+            ordered = np.empty_like(world.queue)
+            ordered[order(world.queue, world.now_s, world.free_shares)] = world.queue
+            world.queue = ordered
+        world.schedule(backfill, rule, luck, chooser)
+        world.note()
         if count % 1000 == 0:
-            advanced(count / total)
+            advanced(count / world.total_events)
     advanced(1.0)
-    return NodesSchedule(
-        start_s=cluster.start,
-        end_s=cluster.end,
-        first_reservation_s=cluster.first_reservation,
-        first=state.first,
-        node=cluster.node,
-        time_s=time_s,
-        pending=pending,
-        running=running,
-        busy_share=np.clip(busy, 0.0, 1.0),
-        overloaded=overloaded,
-    )
+    return world.result()
 
 
-def _starved(jobs: NodeJobs, queue: Integers, now: float, chooser: NodeChooser) -> str:
+def luck_of(seed: int, nodes: NodeColumns) -> Floats:
+    """Return the random numbers of the nodes, shape (nodes,)."""
+    return stream(seed, "nodes").random(len(nodes))
+
+
+def starved(jobs: NodeJobs, queue: Integers, now: float, reason: str) -> str:
     """Return that jobs wait although all nodes are idle and nothing is to come."""
     first = int(queue[0])
     more = f" and {len(queue) - 1:,} more" if len(queue) > 1 else ""
     return (
         f"job {jobs.names[first]}{more} can never start: at second {now:g} all nodes are idle, and "
-        f"{chooser.reason(first)}"
+        f"{reason}"
     )
 
 
@@ -653,7 +850,7 @@ def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
 
 def _begin(jobs: NodeJobs, nodes: NodeColumns) -> tuple[_Jobs, _Cluster, Events]:
     """Return idle nodes, and the first arrival as the only event."""
-    count, most = len(jobs), int(nodes.gpus.max(initial=0))
+    count, max_gpus = len(jobs), int(nodes.gpus.max(initial=0))
     first = np.concatenate([[0], np.cumsum(jobs.nodes)]).astype(np.int64)
     whole = np.column_stack((nodes.cpus, nodes.memory_mb)).astype(np.float64)
     total = whole * (1.0 - np.column_stack((nodes.cpu_load, nodes.memory_load)))
@@ -666,12 +863,13 @@ def _begin(jobs: NodeJobs, nodes: NodeColumns) -> tuple[_Jobs, _Cluster, Events]
         needs=np.ascontiguousarray(np.column_stack((jobs.cpus, jobs.memory_mb)), dtype=np.float64),
         gpus=np.ascontiguousarray(jobs.gpus, dtype=np.float64),
         first=first,
+        number=np.array([jobs.number(row) for row in range(count)], dtype=np.int64),
     )
     cluster = _Cluster(
         total=total,
         whole=whole,
         free=total.copy(),
-        gpus=np.where(np.arange(most)[None, :] < nodes.gpus[:, None], 1.0, -1.0),
+        gpus=np.where(np.arange(max_gpus)[None, :] < nodes.gpus[:, None], 1.0, -1.0),
         counts=np.zeros(4, dtype=np.int64),
         running=np.zeros(count + 1, dtype=np.int64),
         release=np.full(count, np.nan),

@@ -33,11 +33,8 @@ MAX_SKIP = 3
 SKIP_SCORE = 0.0
 """A score up to it is low."""
 
-HOST_CAPACITY = np.array([4000.0, 8192.0])
-"""CPU (MHz) and memory (MB) of a host of a simulated lab, whose scenario does not state them."""
-
 TASK_NEED = np.array([100.0, 300.0])
-"""What a task takes that states nothing: Nomad's defaults."""
+"""CPU (MHz) and memory (MB) of a task that states nothing: Nomad's defaults."""
 
 _MAX_FIT = 18.0
 

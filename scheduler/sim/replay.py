@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from edgeyard import __version__
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.batch import Outlook, Queue
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.sim import processors as world
+from edgeyard.scheduler.sim.kernel.history import SAMPLES, add_run, empty_history, sample_jobs
 from edgeyard.scheduler.sim.metrics import Schedule
 from edgeyard.scheduler.sim.runs import (
     COMPLETED,
@@ -161,6 +162,8 @@ class _Run:
         _, self._user = np.unique(users, return_inverse=True)
         self._usage = np.zeros(self._user.max(initial=0) + 1)
         self._used_at = 0.0
+        self._history = empty_history(len(self._usage))
+        self._ended = np.zeros(len(numbers), dtype=np.bool_)
 
     def ask_once(self) -> Callable[[int], int]:
         """Ask the policy for the order of all jobs; return what runs events by it."""
@@ -192,10 +195,40 @@ class _Run:
         return max_events
 
     def _charge(self, job: int, now: float) -> None:
-        """Add what a job used to its user's usage."""
+        """Note that a job has ended: add what it used to its user's usage and history."""
+        self._ended[job] = True
         self._usage *= 0.5 ** ((now - self._used_at) / USAGE_HALF_LIFE_S)
         self._used_at = now
-        self._usage[self._user[job]] += self._jobs.run[job] * self._jobs.procs[job]
+        run_s = float(self._jobs.run[job])
+        self._usage[self._user[job]] += run_s * self._jobs.procs[job]
+        add_run(self._history, int(self._user[job]), run_s, float(self._jobs.requested[job]))
+
+    def _outlook(self, rows: NDArray[np.int64], now: float) -> Outlook:
+        """Return the machine as one pool, with the runs on it in the order of arrival."""
+        if self._mode == world.NO_BACKFILLING:
+            running = np.flatnonzero(~np.isnan(self.machine.start) & ~self._ended)
+        else:
+            running = np.sort(self.machine.running[: self.machine.counts[world.RUNNING]])
+        samples_s, weights = self._samples(rows)
+        running_samples_s, running_weights = self._samples(running)
+        return Outlook(
+            names=("the machine",),
+            pools=np.zeros(len(rows), dtype=np.int64),
+            free=self.machine.counts[[world.FREE]],
+            samples_s=samples_s,
+            weights=weights,
+            running_pools=np.zeros(len(running), dtype=np.int64),
+            running_processors=self._jobs.procs[running],
+            elapsed_s=now - self.machine.start[running],
+            requested_s=self._jobs.requested[running],
+            running_samples_s=running_samples_s,
+            running_weights=running_weights,
+        )
+
+    def _samples(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        samples_s, weights = np.empty((len(rows), SAMPLES)), np.empty((len(rows), SAMPLES))
+        sample_jobs(self._history, self._user[rows], self._jobs.requested[rows], samples_s, weights)
+        return samples_s, weights
 
     def _order(self, rows: NDArray[np.int64], now: float) -> NDArray[np.intp]:
         """Return the rank of each of these jobs, checked."""
@@ -220,6 +253,7 @@ class _Run:
             free=self.machine.counts[[world.FREE]] / self._processors,
             guard_s=inf,
             estimate=lambda: self._jobs.requested[rows],
+            look_out=lambda: self._outlook(rows, now),
         )
         name = getattr(self._policy, "name", type(self._policy).__name__)
         try:

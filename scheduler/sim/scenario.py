@@ -22,6 +22,7 @@ import msgspec
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FailureCategory
+from edgeyard.scheduler.model.tariff import checked_tariff
 
 DAY_S = 86400.0
 BUILT_IN = Path(__file__).parent / "scenarios"
@@ -77,10 +78,15 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
         speed: Run times are divided by it; 1: as the mix states them.
         speed_spread: Standard deviation of the logarithm of each board's own speed.
         engines: Supported benchmark types by engine.
+        disturbance: By which share of its time a run is slowed by each other run that is under way
+            on its host when it starts; such runs are not comparable. 0: hosts disturb nobody.
         sharing: So many neighbours on one host share cores: one of them measures at a time.
         idle_w: Electric power of a board that waits, watts; with ``busy_w`` energy is reported.
         busy_w: The same of one that runs a benchmark.
         faults: Instead of the scenario's.
+        host_cpu_mhz: CPU of each host, by which Nomad chooses the host of a loose job; of a host
+            with boards of several groups the highest counts. Likewise ``host_memory_mb``.
+        host_memory_mb: Memory of each host.
     """
 
     family: str
@@ -95,10 +101,13 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
     )
     ram_mib: int = 4096
     storage_mib: int = 32768
+    disturbance: float = 0.0
     sharing: int = 1
     idle_w: float | None = None
     busy_w: float | None = None
     faults: Faults | None = None
+    host_cpu_mhz: float = 4000.0
+    host_memory_mb: float = 8192.0
 
 
 class JobKind(_Value, frozen=True, omit_defaults=True):
@@ -301,6 +310,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
         arrivals: What arrives by chance; None: only ``jobs``.
         jobs: What arrives as stated.
         rates: Credits for a second on a board, by family; 1 for others.
+        tariff: Factors on the rates by hour of the day, 24 of them; empty: 1 at all hours.
         max_run_s: Time limit of runs that state none.
         cycle_s: Minimum time between two cycles: what happens in between is decided in one.
         compare_s: All runs are compared with the cluster so often: the end of a run whose event is
@@ -318,6 +328,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
     leases: tuple[LeaseRow, ...] = ()
     users: tuple[User, ...] = ()
     rates: Mapping[str, float] = {}
+    tariff: tuple[float, ...] = ()
     max_run_s: float = 3600.0
     cycle_s: float = 1.0
     compare_s: float = 5.0
@@ -646,6 +657,11 @@ def _lab_problems(lab: LabScenario) -> Iterator[_Problem]:
         yield "lab.boards", f"has {boards} boards", f"at most {_MAX_BOARDS}"
     families = _families(lab)
     yield from _above_zero(lab, "lab.", ("max_run_s", "cycle_s", "compare_s"))
+    if lab.tariff:
+        try:
+            checked_tariff(lab.tariff)
+        except ValueError as error:
+            yield "lab.tariff", str(error), "24 numbers from 0 to 1000, or none"
     if lab.history_jobs < 0:
         yield "lab.history_jobs", f"is {lab.history_jobs}", "a whole number from 0"
     if lab.arrivals is None and not lab.jobs:
@@ -758,17 +774,17 @@ def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Pro
         seen.add(job.job_id)
 
 
-def _request_problems(asked: JobKind | JobRow, here: str) -> Iterator[_Problem]:
-    if not 1 <= asked.user_priority <= 10:
-        yield f"{here}user_priority", f"is {asked.user_priority}", "1 to 10"
-    if not ENGINE_PATTERN.fullmatch(asked.engine):
-        yield f"{here}engine", f"is {asked.engine!r}", "the name of an engine such as ort"
+def _request_problems(description: JobKind | JobRow, here: str) -> Iterator[_Problem]:
+    if not 1 <= description.user_priority <= 10:
+        yield f"{here}user_priority", f"is {description.user_priority}", "1 to 10"
+    if not ENGINE_PATTERN.fullmatch(description.engine):
+        yield f"{here}engine", f"is {description.engine!r}", "the name of an engine such as ort"
     for field in ("ram_mib", "storage_mib", "max_retries"):
-        if not 0 <= getattr(asked, field) <= 2**31:
-            yield f"{here}{field}", f"is {getattr(asked, field)}", "a whole number from 0"
-    if asked.nb_inference < 1:
-        yield f"{here}nb_inference", f"is {asked.nb_inference}", _COUNT
-    threshold = asked.job_completion_threshold
+        if not 0 <= getattr(description, field) <= 2**31:
+            yield f"{here}{field}", f"is {getattr(description, field)}", "a whole number from 0"
+    if description.nb_inference < 1:
+        yield f"{here}nb_inference", f"is {description.nb_inference}", _COUNT
+    threshold = description.job_completion_threshold
     if threshold is not None and not 0 <= threshold <= 100:
         yield f"{here}job_completion_threshold", f"is {threshold}", "0 to 100"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -38,6 +38,8 @@ from edgeyard.scheduler.sim.replay import simulated_run as replayed_run
 from edgeyard.scheduler.sim.runs import (
     COMPLETED,
     ENDED,
+    PENDING,
+    RUNNING,
     JobColumns,
     OccupancyColumns,
     RunMeta,
@@ -95,7 +97,7 @@ def simulate_nodes(
     if described is None:
         raise InvalidInput.at("nodes", f"is missing: the world is {scenario.world!r}")
     advanced = progress or (lambda share: None)
-    _refuse_settings(policy, log=bool(described.log))
+    refuse_settings(policy, log=bool(described.log))
     if described.log:
         return _replayed(scenario, described, policy, plugins, drawn, advanced, began)
     nodes = node_columns(described)
@@ -105,23 +107,20 @@ def simulate_nodes(
     if rule is None:
         chooser = PluginChooser(jobs, nodes, policy, plugins, seed=drawn)
         chooser.refuse_silent_scorers()
-    asked = OrderAsker(jobs, nodes, plugins.queue_policy)
+    asker = OrderAsker(jobs, nodes, plugins.queue_policy)
     found = world.run_nodes(
         jobs,
         nodes,
-        asked.order,
+        asker.order,
         time_invariant=is_time_invariant(plugins.queue_policy),
         backfill=policy.backfill,
         rule=world.FIRST_FIT if rule is None else rule,
         chooser=chooser,
         seed=drawn,
-        ended=asked.charge,
+        ended=asker.charge,
         advanced=advanced,
     )
-    figures = {"processors": float(nodes.cpus.sum()), **_bounds(jobs, nodes)}
-    wall_s = time.perf_counter() - began
-    meta = _meta(scenario, policy, drawn, wall_s, 2 * len(jobs), found.end_s, figures)
-    return _run(meta, jobs, nodes, found)
+    return nodes_run(scenario, policy, drawn, jobs, nodes, found, time.perf_counter() - began)
 
 
 def compiled_rule(policy: Policy) -> int | None:
@@ -141,7 +140,7 @@ def compiled_rule(policy: Policy) -> int | None:
     return _RULES.get(first.name)
 
 
-def _refuse_settings(policy: Policy, *, log: bool) -> None:
+def refuse_settings(policy: Policy, *, log: bool = False) -> None:
     """Check that all of a policy that could decide otherwise acts in this world.
 
     Raises:
@@ -149,12 +148,12 @@ def _refuse_settings(policy: Policy, *, log: bool) -> None:
     """
     where = f"--policy {policy.name}"
     world_of = "an SWF log (nodes.log)" if log else "nodes"
-    if policy.mapping is not None:
+    if policy.planner is not None:
         raise InvalidInput.at(
             where,
-            f"mapping = '{policy.mapping.value}' can't act on {world_of}: it chooses between "
+            f"planner = '{policy.planner.value}' can't act on {world_of}: it chooses between "
             "boards that each run one benchmark at a time",
-            "mapping = 'none', or a lab",
+            "planner = 'none', or a lab",
         )
     if policy.max_joint_jobs:
         raise InvalidInput.at(
@@ -248,14 +247,14 @@ def node_jobs(described: NodesScenario, nodes: world.NodeColumns, seed: int) -> 
             long=mix.long, dominant=mix.dominant, other=mix.other,
         )  # fmt: skip
         lengths, sizes = drawn.arrivals(stream(seed, "arrivals"), mix.steps)
-        least = np.array([nodes.cpus.min(), nodes.memory_mb.min(), float(nodes.gpus.min())])
+        smallest = np.array([nodes.cpus.min(), nodes.memory_mb.min(), float(nodes.gpus.min())])
         needs = np.zeros((mix.steps, 3))
-        needs[:, : mix.resources] = sizes[:, :3] / UNITS * least[: mix.resources]
+        needs[:, : mix.resources] = sizes[:, :3] / UNITS * smallest[: mix.resources]
         needs[:, 2] = np.where(needs[:, 2] < 1.0, needs[:, 2], np.ceil(needs[:, 2]))
         for step in np.flatnonzero(lengths).tolist():
             length_s = float(lengths[step]) * mix.step_s
-            asked = needs[step].tolist()
-            rows.append((step * mix.step_s, length_s, length_s, 1, *asked, f"drawn-{step}", ""))
+            request = needs[step].tolist()
+            rows.append((step * mix.step_s, length_s, length_s, 1, *request, f"drawn-{step}", ""))
         rows.sort(key=lambda row: row[0])
     if not rows:
         raise InvalidInput.at(
@@ -275,27 +274,71 @@ def node_jobs(described: NodesScenario, nodes: world.NodeColumns, seed: int) -> 
     )
 
 
-class OrderAsker:
-    """Asks a queue policy for the order of jobs, with the columns that it would have in a lab."""
+class CoreUsage:
+    """Core-seconds that users have used, as they fade."""
 
-    def __init__(self, jobs: world.NodeJobs, nodes: world.NodeColumns, policy: QueuePolicy) -> None:
-        """Take the jobs, in order of arrival, and who orders them."""
-        self._jobs, self._policy = jobs, policy
-        totals = np.array([nodes.cpus.sum(), nodes.memory_mb.sum(), float(nodes.gpus.sum())])
-        needs = np.column_stack((jobs.cpus, jobs.memory_mb, jobs.gpus)) * jobs.nodes[:, None]
-        self._needs = needs / np.where(totals > 0.0, totals, 1.0)
-        self._processors = np.maximum(np.ceil(needs[:, 0]), 1.0).astype(np.int64)
-        width = len(str(len(jobs)))
-        self._ids = [f"{row:0{width}}" for row in range(len(jobs))]
-        _, self._user = np.unique(np.array(jobs.users), return_inverse=True)
+    def __init__(self, jobs: world.NodeJobs) -> None:
+        """Begin with none."""
+        self._jobs = jobs
+        self._processors = _processors(jobs)
+        self._names, self._user = np.unique(np.array(jobs.users), return_inverse=True)
         self._usage = np.zeros(int(self._user.max(initial=0)) + 1)
         self._used_at = 0.0
 
     def charge(self, job: int, now: float) -> None:
-        """Add what a job used to its user's usage: core-seconds, as they fade."""
+        """Add what a job used to its user's usage."""
         self._usage *= 0.5 ** ((now - self._used_at) / USAGE_HALF_LIFE_S)
         self._used_at = now
         self._usage[self._user[job]] += float(self._jobs.run_s[job]) * int(self._processors[job])
+
+    def of(self, rows: Integers, now: float) -> Floats:
+        """Return the usage of the users of jobs, shape (rows,)."""
+        found: Floats = self._now(now)[self._user[rows]]
+        return found
+
+    def by_user(self, now: float) -> dict[str, float]:
+        """Return the usage of each user."""
+        return dict(zip(self._names.tolist(), self._now(now).tolist(), strict=True))
+
+    def _now(self, now: float) -> Floats:
+        found: Floats = self._usage * 0.5 ** (max(now - self._used_at, 0.0) / USAGE_HALF_LIFE_S)
+        return found
+
+
+def _processors(jobs: world.NodeJobs) -> Integers:
+    return np.maximum(np.ceil(jobs.cpus * jobs.nodes), 1.0).astype(np.int64)
+
+
+class OrderAsker:
+    """Asks a queue policy for the order of jobs, with the columns that it would have in a lab."""
+
+    def __init__(
+        self,
+        jobs: world.NodeJobs,
+        nodes: world.NodeColumns,
+        policy: QueuePolicy,
+        usage: Callable[[Integers, float], Floats] | None = None,
+    ) -> None:
+        """Take the jobs, in order of arrival, and who orders them.
+
+        Args:
+            jobs: All that may wait.
+            nodes: Of which free shares are shares.
+            policy: Orders them.
+            usage: Returns what the users of jobs have used by a time; None: what `charge` adds up.
+        """
+        self._jobs, self._policy = jobs, policy
+        totals = np.array([nodes.cpus.sum(), nodes.memory_mb.sum(), float(nodes.gpus.sum())])
+        needs = np.column_stack((jobs.cpus, jobs.memory_mb, jobs.gpus)) * jobs.nodes[:, None]
+        self._needs = needs / np.where(totals > 0.0, totals, 1.0)
+        self._processors = _processors(jobs)
+        self._ids = [f"{jobs.number(row):08}" for row in range(len(jobs))]
+        self._used = CoreUsage(jobs)
+        self._usage = usage or self._used.of
+
+    def charge(self, job: int, now: float) -> None:
+        """Add what a job used to its user's usage: core-seconds, as they fade."""
+        self._used.charge(job, now)
 
     def order(self, rows: Integers, now: float, free: Floats) -> NDArray[np.intp]:
         """Return the rank of each of these jobs.
@@ -304,7 +347,6 @@ class OrderAsker:
             ConfigError: The policy raised an error, or its ranks are no permutation.
         """
         ages, count, listed = now - self._jobs.submit_s[rows], len(rows), rows.tolist()
-        fading = 0.5 ** (max(now - self._used_at, 0.0) / USAGE_HALF_LIFE_S)
         queue = Queue(
             now=EPOCH + timedelta(seconds=min(now, MAX_DATE_S)),
             ids=tuple(self._ids[row] for row in listed),
@@ -314,7 +356,7 @@ class OrderAsker:
             waits_s=ages,
             slacks_s=np.full(count, np.nan),
             partly_running=np.zeros(count, dtype=bool),
-            usage_board_s=self._usage[self._user[rows]] * fading,
+            usage_board_s=self._usage(rows, now),
             shares=np.ones(count),
             submit_times_s=self._jobs.submit_s[rows],
             processors=self._processors[rows],
@@ -400,12 +442,51 @@ def _meta(
     )
 
 
+def nodes_run(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    jobs: world.NodeJobs,
+    nodes: world.NodeColumns,
+    found: world.NodesSchedule,
+    wall_s: float,
+) -> SimulatedRun:
+    """Return a schedule as a run.
+
+    Args:
+        scenario: What was simulated.
+        policy: Decided.
+        seed: Of the drawn jobs.
+        jobs: All of them; those that have not arrived yet when it was cut short are left out.
+        nodes: All of them.
+        found: What became of the jobs.
+        wall_s: Real seconds that it took.
+    """
+    whole = len(found.time_s) == 2 * len(jobs)
+    now = np.inf if whole else float(found.time_s[-1]) if len(found.time_s) else -np.inf
+    arrived = len(jobs) if whole else int((jobs.submit_s <= now).sum())
+    ended = found.end_s <= now
+    figures = {"processors": float(nodes.cpus.sum()), **_bounds(jobs, nodes)}
+    meta = _meta(scenario, policy, seed, wall_s, len(found.time_s), found.end_s, figures)
+    run = _run(meta, jobs, nodes, found, ended)
+    if whole:
+        return run
+    columns = {each.name: getattr(run.jobs, each.name)[:arrived] for each in fields(run.jobs)}
+    return replace(run, jobs=JobColumns(**columns))
+
+
 def _run(
-    meta: RunMeta, jobs: world.NodeJobs, nodes: world.NodeColumns, found: world.NodesSchedule
+    meta: RunMeta,
+    jobs: world.NodeJobs,
+    nodes: world.NodeColumns,
+    found: world.NodesSchedule,
+    ended: NDArray[np.bool_],
 ) -> SimulatedRun:
     count = len(jobs)
     held = np.repeat(np.arange(count), jobs.nodes)
     by_start = np.argsort(found.start_s[held], kind="stable")
+    by_start = by_start[ended[held][by_start]]
+    started = ~np.isnan(found.start_s)
     changes = np.flatnonzero(np.diff(found.time_s, append=np.inf) > 0.0)  # the last of an instant
     return SimulatedRun(
         meta=meta,
@@ -414,10 +495,10 @@ def _run(
             user=np.array(jobs.users, dtype=np.str_),
             submit_s=jobs.submit_s,
             start_s=found.start_s,
-            end_s=found.end_s,
+            end_s=np.where(ended, found.end_s, np.nan),
             board=found.node[found.first[:-1]],
-            status=np.full(count, COMPLETED, dtype=np.int64),
-            attempts=np.ones(count, dtype=np.int64),
+            status=np.where(ended, COMPLETED, np.where(started, RUNNING, PENDING)),
+            attempts=started.astype(np.int64),
             preemptions=np.zeros(count, dtype=np.int64),
             deadline_s=np.full(count, np.nan),
             procs=np.maximum(np.ceil(jobs.cpus * jobs.nodes), 1.0).astype(np.int64),
@@ -427,7 +508,7 @@ def _run(
             job=held[by_start].astype(np.int64),
             from_s=found.start_s[held][by_start],
             to_s=found.end_s[held][by_start],
-            how=np.full(len(held), ENDED, dtype=np.int64),
+            how=np.full(len(by_start), ENDED, dtype=np.int64),
         ),
         series=SeriesColumns(
             time_s=found.time_s[changes],

@@ -21,6 +21,8 @@ import msgspec
 
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.learning.model import read_manifest
 from edgeyard.scheduler.sim.runs import SimulatedRun, load_run
 from edgeyard.scheduler.sim.scenario import (
     Scenario,
@@ -41,10 +43,12 @@ class SweptPolicy:
         name: By which its runs are compared.
         text: Its TOML: a changed text is another policy. "": it is ``default`` with the queue
             policy of this name.
+        files: Hash of the files of its scorers and models, see `digest_of_files`; "": it has none.
     """
 
     name: str
     text: str
+    files: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,11 +100,11 @@ def run_key(digest: str, policy: SweptPolicy, seed: int, *further: str) -> str:
 
     Args:
         digest: The scenario's, see `digest_of`.
-        policy: Name and text.
+        policy: Name, text and files.
         seed: Of arrivals and faults.
         further: What else makes it another run, such as its depth.
     """
-    parts = (digest, policy.name, policy.text, seed, __version__, *further)
+    parts = (digest, policy.name, policy.text, policy.files, seed, __version__, *further)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -147,6 +151,38 @@ def digest_of(scenario: Scenario) -> str:
     except OSError as error:
         raise InvalidInput.at(f"{scenario.name}: nodes.log", f"can't be read: {error}") from error
     return hashlib.sha256(f"{digest}{log}".encode()).hexdigest()
+
+
+def digest_of_files(policy: Policy, models: Path | None = None) -> str:
+    """Return the hash of the files that a policy's scorers are made of; "": they have none.
+
+    Args:
+        policy: Its scorers and its fallback count.
+        models: Folder of registered models; None: there are none.
+
+    Raises:
+        InvalidInput: A file can't be read.
+    """
+    parts: list[tuple[str, str]] = []
+    for each in policy.scorers:
+        if each.file is not None:
+            parts.append((each.name, _file_digest(Path(each.file.rpartition(":")[0]), policy)))
+    names = {each.name for each in policy.scorers if each.file is None and each.url is None}
+    for name in sorted({*names, policy.fallback or ""}):
+        manifest = None if models is None or not name else models / f"{name}.toml"
+        if manifest is not None and manifest.is_file():
+            onnx = manifest.with_name(read_manifest(manifest).onnx)
+            parts += [(name, _file_digest(path, policy)) for path in (manifest, onnx)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest() if parts else ""
+
+
+def _file_digest(path: Path, policy: Policy) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        reason = f"{path} can't be read: {error.strerror or error}"
+        raise InvalidInput.at(f"--policy {policy.name}", reason) from error
 
 
 def with_load(scenario: Scenario, load: float) -> Scenario:
@@ -210,7 +246,11 @@ def cell_to_text(cell: Cell) -> str:
         "scenario": scenario_to_json(cell.scenario),
         "digest": cell.digest,
         "load": cell.load,
-        "policy": {"name": cell.policy.name, "text": cell.policy.text},
+        "policy": {
+            "name": cell.policy.name,
+            "text": cell.policy.text,
+            "files": cell.policy.files,
+        },
         "seed": cell.seed,
         "version": __version__,
     }
@@ -232,7 +272,9 @@ def cell_from_text(text: str, *, source: str = "cell") -> Cell:
             scenario=scenario,
             digest=str(document["digest"]),
             load=float(document["load"]),
-            policy=SweptPolicy(name=str(policy["name"]), text=str(policy["text"])),
+            policy=SweptPolicy(
+                name=str(policy["name"]), text=str(policy["text"]), files=str(policy["files"])
+            ),
             seed=int(document["seed"]),
         )
     except (ValueError, KeyError, TypeError, EOFError, OSError, zlib.error) as error:

@@ -1,22 +1,36 @@
-"""The document that an integer programme reads and the plan that it answers: stable JSON.
+"""The document that a planner reads and the plan that it returns: stable JSON.
 
-DECICE's wrapper: columns become a document, whoever solves it answers with a plan, and the plan
-becomes scores again. Edgeyard's own programmes read the same document, so that an external solver
-can be tried in their place. Both have a JSON Schema (`DOCUMENT_SCHEMA`, `PLAN_SCHEMA`).
+Columns become a document, a solver answers with a plan, and the plan becomes scores or starts.
+Edgeyard's own programmes read the same document, so that an external solver can be tried in their
+place. Both have a JSON Schema (`DOCUMENT_SCHEMA`, `PLAN_SCHEMA`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-SCHEMA = "edgeyard.ilp/1"
+SCHEMA = "edgeyard.ilp/2"
+
+_TOLERANCE_S = 1e-6
 
 _NUMBER: Mapping[str, object] = {"type": "number", "minimum": 0}
+_POSITIVE: Mapping[str, object] = {"type": "number", "exclusiveMinimum": 0}
 _INDEX: Mapping[str, object] = {"type": "integer", "minimum": 0}
+
+
+class PlanStatus(StrEnum):
+    """How a plan was found."""
+
+    OPTIMAL = "optimal"  # proven, within the gap that was allowed
+    FEASIBLE = "feasible"  # the best that the solver found within its limits
+    GREEDY = "greedy"  # the solver found nothing in time: the plan of a simple rule
+    NONE = "none"  # nothing can be planned
 
 
 def _object(properties: Mapping[str, object], **more: object) -> dict[str, object]:
@@ -29,29 +43,35 @@ def _object(properties: Mapping[str, object], **more: object) -> dict[str, objec
     }
 
 
+def _or_null(schema: Mapping[str, object]) -> Mapping[str, object]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 DOCUMENT_SCHEMA: Mapping[str, object] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "What is to be planned",
+    "title": "Jobs and boards to plan",
     **_object(
         {
             "schema": {"const": SCHEMA},
-            "objective": {"enum": ["completion", "deadlines", "fairness"]},
-            "boards": {"type": "array", "items": _object({"id": {"type": "string"}})},
-            "users": {
+            "objective": {"enum": ["completion", "deadlines", "fairness", "run time"]},
+            "cool_down_s": _NUMBER,
+            "boards": {
                 "type": "array",
                 "items": _object(
-                    {
-                        "usage_board_s": _NUMBER,
-                        "share": {"type": "number", "exclusiveMinimum": 0},
-                    }
+                    {"id": {"type": "string"}, "ready_s": _NUMBER, "closes_s": _or_null(_NUMBER)}
                 ),
+            },
+            "users": {
+                "type": "array",
+                "items": _object({"usage_board_s": _NUMBER, "share": _POSITIVE}),
             },
             "jobs": {
                 "type": "array",
                 "items": _object(
                     {
                         "user": _INDEX,
-                        "deadline_s": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+                        "deadline_s": _or_null({"type": "number"}),
+                        "weight": _POSITIVE,
                     }
                 ),
             },
@@ -62,8 +82,11 @@ DOCUMENT_SCHEMA: Mapping[str, object] = {
         }
     ),
 }
-"""``pairs`` are the only allowed ones; ``user``, ``job`` and ``board`` are places in their lists;
-``deadline_s`` is from now."""
+"""``pairs`` are the only allowed ones; ``user``, ``job`` and ``board`` are indices into the lists.
+
+All times are seconds from now: ``ready_s``, when a board is expected to be free; ``closes_s``, when
+its next reservation or lease begins; ``deadline_s``. A board rests ``cool_down_s`` between runs.
+"""
 
 PLAN_SCHEMA: Mapping[str, object] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -71,8 +94,8 @@ PLAN_SCHEMA: Mapping[str, object] = {
     **_object(
         {
             "schema": {"const": SCHEMA},
-            "status": {"enum": ["optimal", "feasible", "none"]},
-            "gap": {"anyOf": [_NUMBER, {"type": "null"}]},
+            "status": {"enum": [each.value for each in PlanStatus]},
+            "gap": _or_null(_NUMBER),
             "starts": {
                 "type": "array",
                 "items": _object({"job": _INDEX, "board": _INDEX, "start_s": _NUMBER}),
@@ -80,20 +103,29 @@ PLAN_SCHEMA: Mapping[str, object] = {
         }
     ),
 }
-"""``gap`` is ``|objective - bound| / |objective|``, null where it isn't known; who has no start is
-not planned."""
+"""``gap`` is ``|objective - bound| / |objective|``, null where it is not known.
+
+A job without a start is not planned. The plan of a simple rule, because the solver found none, has
+the status ``greedy``.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Document:
-    """What is to be planned.
+    """Jobs and boards to plan.
 
     Attributes:
+        objective: ``completion``, ``deadlines``, ``fairness`` or ``run time``.
+        boards: Their names.
         run_s: Shape (jobs, boards), seconds; NaN where the job may not use the board.
         deadlines_s: Shape (jobs,), from now; NaN without one.
-        users: Shape (jobs,): places in ``usage_board_s`` and ``shares``.
+        users: Shape (jobs,): indices into ``usage_board_s`` and ``shares``.
         usage_board_s: Shape (users,).
         shares: Shape (users,), above 0.
+        ready_s: Shape (boards,): when each is expected to be free, from now.
+        closes_s: Shape (boards,): when a run must be over, from now; inf: never.
+        weights: Shape (jobs,), above 0: how bad it is to miss the deadline.
+        cool_down_s: How long a board rests between two runs.
     """
 
     objective: str
@@ -103,14 +135,38 @@ class Document:
     users: NDArray[np.intp]
     usage_board_s: NDArray[np.float64]
     shares: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    closes_s: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    cool_down_s: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(jobs, boards)."""
+        return len(self.users), len(self.boards)
+
+    def ends_alone_s(self) -> NDArray[np.float64]:
+        """Return when each job would end as the first on each board, shape (jobs, boards).
+
+        NaN where the job may not use the board, or would not be over before it closes.
+        """
+        ends = self.ready_s + self.run_s
+        with np.errstate(invalid="ignore"):
+            return np.where(ends <= self.closes_s, ends, np.nan)
 
     def as_json(self) -> dict[str, object]:
-        """As `DOCUMENT_SCHEMA` says."""
+        """Return the document as `DOCUMENT_SCHEMA` describes it."""
         jobs, boards = np.nonzero(~np.isnan(self.run_s))
         return {
             "schema": SCHEMA,
             "objective": self.objective,
-            "boards": [{"id": each} for each in self.boards],
+            "cool_down_s": self.cool_down_s,
+            "boards": [
+                {"id": uid, "ready_s": ready, "closes_s": None if math.isinf(closes) else closes}
+                for uid, ready, closes in zip(
+                    self.boards, self.ready_s.tolist(), self.closes_s.tolist(), strict=True
+                )
+            ],
             "users": [
                 {"usage_board_s": usage, "share": share}
                 for usage, share in zip(
@@ -118,8 +174,13 @@ class Document:
                 )
             ],
             "jobs": [
-                {"user": user, "deadline_s": None if np.isnan(due) else due}
-                for user, due in zip(self.users.tolist(), self.deadlines_s.tolist(), strict=True)
+                {"user": user, "deadline_s": None if math.isnan(due) else due, "weight": weight}
+                for user, due, weight in zip(
+                    self.users.tolist(),
+                    self.deadlines_s.tolist(),
+                    self.weights.tolist(),
+                    strict=True,
+                )
             ],
             "pairs": [
                 {"job": job, "board": board, "run_s": run_s}
@@ -134,31 +195,45 @@ def document_from_json(data: Mapping[str, object]) -> Document:
     """Return a document from JSON that fits `DOCUMENT_SCHEMA`.
 
     Raises:
-        ValueError: It doesn't, or an index points nowhere.
+        ValueError: It does not fit, a number is not finite, or an index points to nothing.
     """
     try:
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']!r} instead of {SCHEMA!r}")
         jobs, boards = _dicts(data["jobs"]), _dicts(data["boards"])
         users, pairs = _dicts(data["users"]), _dicts(data["pairs"])
         run_s = np.full((len(jobs), len(boards)), np.nan)
         for each in pairs:
-            job, board, took = int(each["job"]), int(each["board"]), float(each["run_s"])
-            if job < 0 or board < 0 or not 0 <= took < np.inf:
-                raise ValueError(f"pair {each!r}")
-            run_s[job, board] = took
-        who = np.array([int(each["user"]) for each in jobs], dtype=np.intp)
-        if len(who) and not 0 <= who.min() <= who.max() < len(users):
-            raise ValueError("a job's user is not in the list")
+            job, board = _index(each["job"], len(jobs)), _index(each["board"], len(boards))
+            run_s[job, board] = _number(each["run_s"], "run_s")
         return Document(
             objective=str(data["objective"]),
             boards=tuple(str(each["id"]) for each in boards),
             run_s=run_s,
             deadlines_s=np.array(
-                [np.nan if each["deadline_s"] is None else each["deadline_s"] for each in jobs],
+                [
+                    np.nan
+                    if each["deadline_s"] is None
+                    else _number(each["deadline_s"], "deadline_s", -math.inf)
+                    for each in jobs
+                ],
                 dtype=np.float64,
             ),
-            users=who,
-            usage_board_s=np.array([each["usage_board_s"] for each in users], dtype=np.float64),
-            shares=np.array([each["share"] for each in users], dtype=np.float64),
+            users=np.array([_index(each["user"], len(users)) for each in jobs], dtype=np.intp),
+            usage_board_s=np.array(
+                [_number(each["usage_board_s"], "usage_board_s") for each in users], np.float64
+            ),
+            shares=np.array([_above_0(each["share"], "share") for each in users], np.float64),
+            ready_s=np.array([_number(each["ready_s"], "ready_s") for each in boards], np.float64),
+            closes_s=np.array(
+                [
+                    np.inf if each["closes_s"] is None else _number(each["closes_s"], "closes_s")
+                    for each in boards
+                ],
+                dtype=np.float64,
+            ),
+            weights=np.array([_above_0(each["weight"], "weight") for each in jobs], np.float64),
+            cool_down_s=_number(data["cool_down_s"], "cool_down_s"),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"no document of {SCHEMA}: {error!r}") from error
@@ -166,32 +241,40 @@ def document_from_json(data: Mapping[str, object]) -> Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """Who starts where and when.
+    """Where and when jobs start.
 
     Attributes:
-        status: ``optimal`` (within the gap that was asked for), ``feasible`` (the best that was
-            found in its time) or ``none``.
-        gap: ``|objective - bound| / |objective|``; NaN where it isn't known.
-        board: Shape (jobs,): row of the board, -1 for who is not planned.
-        start_s: Shape (jobs,): from now; NaN for who is not planned.
-        value: Of the objective; NaN without a plan.
+        status: How it was found.
+        gap: ``|objective - bound| / |objective|``; NaN where it is not known.
+        board: Shape (jobs,): row of the board, -1 for jobs that are not planned.
+        start_s: Shape (jobs,): from now; NaN for jobs that are not planned.
+        value: Of the objective; NaN where it is not known.
         solver_s: Time that the solver took, for reports alone.
+        problem: Why the status is ``greedy``; "" otherwise.
     """
 
-    status: str
+    status: PlanStatus
     gap: float
     board: NDArray[np.intp]
     start_s: NDArray[np.float64]
     value: float = np.nan
     solver_s: float = 0.0
+    problem: str = ""
+
+    def ends_s(self, document: Document) -> NDArray[np.float64]:
+        """Return when each job ends, shape (jobs,); NaN for jobs that are not planned."""
+        ends = np.full(len(self.board), np.nan)
+        planned = np.flatnonzero(self.board >= 0)
+        ends[planned] = self.start_s[planned] + document.run_s[planned, self.board[planned]]
+        return ends
 
     def as_json(self) -> dict[str, object]:
-        """As `PLAN_SCHEMA` says."""
+        """Return the plan as `PLAN_SCHEMA` describes it."""
         planned = np.flatnonzero(self.board >= 0)
         return {
             "schema": SCHEMA,
-            "status": self.status,
-            "gap": None if np.isnan(self.gap) else self.gap,
+            "status": self.status.value,
+            "gap": None if math.isnan(self.gap) else self.gap,
             "starts": [
                 {"job": job, "board": int(self.board[job]), "start_s": float(self.start_s[job])}
                 for job in planned.tolist()
@@ -200,10 +283,10 @@ class Plan:
 
 
 def no_plan(document: Document) -> Plan:
-    """Nobody starts."""
+    """Return a plan without any start."""
     jobs = len(document.users)
     return Plan(
-        status="none",
+        status=PlanStatus.NONE,
         gap=np.nan,
         board=np.full(jobs, -1, dtype=np.intp),
         start_s=np.full(jobs, np.nan),
@@ -211,23 +294,24 @@ def no_plan(document: Document) -> Plan:
 
 
 def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
-    """Return a plan of anybody's, checked against what it plans.
+    """Return the plan of an external solver, checked against the document.
 
     Raises:
-        ValueError: It is no plan, or uses a pair that is not allowed, or a board twice at a time.
+        ValueError: It is no plan, or breaks a rule of `check_plan`.
     """
-    board = np.full(len(document.users), -1, dtype=np.intp)
-    start_s = np.full(len(document.users), np.nan)
+    jobs, boards = document.shape
+    board = np.full(jobs, -1, dtype=np.intp)
+    start_s = np.full(jobs, np.nan)
     try:
         for each in _dicts(data["starts"]):
-            job, where, start = int(each["job"]), int(each["board"]), float(each["start_s"])
-            if job < 0 or where < 0 or board[job] >= 0 or np.isnan(document.run_s[job, where]):
+            job, where = _index(each["job"], jobs), _index(each["board"], boards)
+            if board[job] >= 0 or np.isnan(document.run_s[job, where]):
                 raise ValueError(f"start {each!r} is not allowed")
-            board[job], start_s[job] = where, start
-        status, gap = str(data["status"]), data["gap"]
+            board[job], start_s[job] = where, _real(each["start_s"], "start_s")
+        gap = data["gap"]
         found = Plan(
-            status=status,
-            gap=np.nan if gap is None else float(str(gap)),
+            status=PlanStatus(str(data["status"])),
+            gap=np.nan if gap is None else _number(gap, "gap"),
             board=board,
             start_s=start_s,
         )
@@ -238,24 +322,54 @@ def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
 
 
 def check_plan(document: Document, plan: Plan) -> None:
-    """Each board takes one job at a time, and only those that may use it.
+    """Check that each board takes one job at a time, while it is open, and only allowed ones.
 
     Raises:
-        ValueError: Which doesn't.
+        ValueError: The plan breaks a rule; the message names it.
     """
     planned = np.flatnonzero(plan.board >= 0)
     where, start = plan.board[planned], plan.start_s[planned]
     took = document.run_s[planned, where]
     if np.isnan(took).any() or not (np.isfinite(start) & (start >= 0)).all():
         raise ValueError("a job is planned where it may not run, or at no time")
+    if (start < document.ready_s[where] - _TOLERANCE_S).any():
+        raise ValueError("a job is planned before its board is free")
+    if (start + took > document.closes_s[where] + _TOLERANCE_S).any():
+        raise ValueError("a job is planned beyond the time at which its board closes")
     order = np.lexsort((start, where))
     where, start, took = where[order], start[order], took[order]
-    same_board = where[1:] == where[:-1]
-    if (same_board & (start[1:] < start[:-1] + took[:-1] - 1e-6)).any():
+    free = start[:-1] + took[:-1] + document.cool_down_s
+    if ((where[1:] == where[:-1]) & (start[1:] < free - _TOLERANCE_S)).any():
         raise ValueError("a board is planned for two jobs at a time")
 
 
-def _dicts(value: object) -> Sequence[Mapping[str, int | float]]:
+def _dicts(value: object) -> Sequence[Mapping[str, object]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise TypeError("not a list of objects")
     return value
+
+
+def _index(value: object, count: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < count:
+        raise ValueError(f"{value!r} is not allowed: an index must be below {count}")
+    return value
+
+
+def _real(value: object, name: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name}: {value!r} is no number")
+    return float(value)
+
+
+def _number(value: object, name: str, min_value: float = 0.0) -> float:
+    number = _real(value, name)
+    if not math.isfinite(number) or number < min_value:
+        raise ValueError(f"{name}: {value!r} is not allowed: it must be finite and not negative")
+    return number
+
+
+def _above_0(value: object, name: str) -> float:
+    number = _number(value, name)
+    if number <= 0.0:
+        raise ValueError(f"{name}: {value!r} is not allowed: it must be above 0")
+    return number

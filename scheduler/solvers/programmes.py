@@ -1,197 +1,204 @@
-"""Integer programmes over the document, one for each objective, and how they are solved.
+"""Plans from a document, one way for each objective.
 
-*completion* (mean completion time). ``x[j,b,k] = 1``: job j is the k-th from the end on board b;
-it then delays k jobs, itself included, so that the sum of completion times is ``k run_s[j,b]``
-over all x (Horn, 1973; Bruno, Coffman & Sethi, CACM 1974)::
+*completion* (mean completion time) and *run time* (one job a board) are assignment problems, which
+`edgeyard.scheduler.solvers.assignment` solves exactly.
 
-    min  sum k run_s[j,b] x[j,b,k]   sum_bk x[j,.,.] = 1   sum_j x[.,b,k] <= 1
+*deadlines* (weighted deadline misses). ``x[j,b] = 1``: j runs on b in time. A set of jobs can all
+be in time on one board if and only if they are when the nearest deadline goes first (Jackson,
+1955); a board that closes is a deadline for all jobs on it, and one that comes free later leaves
+less time::
 
-Positions are bounded at first. If no board uses its last one, longer ones change nothing: the
-price of an empty position is 0, so by duality no job gains by a further one (the programme is an
-assignment: its relaxation has whole solutions). Else the bound is doubled.
+    max  sum w_j x - e sum (ready_b + run_jb) x      sum_b x[j,.] <= 1
+         sum_{j: due_jb <= D} (run_jb + c) x[j,b] <= D + c - ready_b  for all b, D
+    with due_jb = min(due_j, closes_b), c the cool-down, e so small that no time outweighs a miss
 
-*deadlines* (deadline misses). ``x[j,b] = 1``: j runs on b in time. A set of jobs can all be in time
-on one board if and only if they are when the nearest deadline goes first (Jackson, 1955)::
+An integer programme (the problem is NP-hard). The plan starts the jobs of a board nearest deadline
+first; then it appends all other jobs, which have no deadline or miss it, each where it ends first.
 
-    max  sum x - e sum run_s x   sum_b x[j,.] <= 1   sum_{j: due <= D} run_s x[j,b] <= D  for all D
+*fairness*. Boards that are free now take one job each, as many as possible; a user's n-th start
+costs what the user would have used of the own share by then, so that the user who used least comes
+first and nobody takes all::
 
-with ``e`` so small that no run time outweighs a deadline; jobs without one are not planned.
-
-*fairness*: one job a board, as many as can be; a user's n-th placement costs what the user would
-have used of their share by then, so that who used little comes first and nobody takes all::
-
-    min  sum_u sum_n (usage_u + (n - 1/2) r) / share_u  y[u,n] + e sum run_s x
+    min  sum_u sum_n (usage_u + (n - 1/2) r) / share_u  y[u,n] + e sum run x
          sum_b x[j,.] <= 1   sum_j x[.,b] <= 1   sum_{j of u} x = sum_n y[u,n]   sum x = most
 
 with r the mean run time; the costs of a user grow with n, so that a solution fills them in order.
+This is a network flow, so that the programme's relaxation has whole solutions. All other jobs are
+appended in turn, always of the user who has used the least of the own share by then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.solvers.document import Document, Plan, no_plan
-from edgeyard.scheduler.solvers.greedy import greedy
+from edgeyard.scheduler.solvers.assignment import assign_one_each, plan_completion
+from edgeyard.scheduler.solvers.document import Document, Plan, PlanStatus, no_plan
+from edgeyard.scheduler.solvers.exchange import Programme
+from edgeyard.scheduler.solvers.greedy import append_fairly, append_jobs, greedy
 from edgeyard.scheduler.solvers.run import Limits, SolverResult, run
 
-if TYPE_CHECKING:
-    import pulp
+OBJECTIVES = ("completion", "deadlines", "fairness", "run time")
 
-_POSITIONS = 2
-"""Positions of each board at first, beyond the mean number of jobs a board."""
+MAX_ENTRIES = 100_000
+"""Of a programme's constraints: more take longer to write than a solver has time."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Choice:
-    """The binary variables of a programme, one for each allowed pair or position."""
-
-    jobs: NDArray[np.intp]
-    boards: NDArray[np.intp]
-    variables: list[pulp.LpVariable]
-
-    def chosen(self) -> NDArray[np.intp]:
-        """Places of those that are 1."""
-        values = [each.varValue for each in self.variables]
-        return np.flatnonzero(np.array([0.0 if v is None else v for v in values]) > 0.5)
+_Row = tuple[NDArray[np.intp], NDArray[np.float64], float, float]
+"""Columns, entries, lower and upper bound."""
 
 
 def solve(document: Document, limits: Limits) -> Plan:
     """Return the best plan that was found.
 
     Args:
-        document: Its objective says which programme.
-        limits: Solver, time, gap. When time is up before the solver has anything, a simple rule's
-            plan is used, whose gap nobody knows.
+        document: Its objective decides how.
+        limits: Of the solver. When it finds nothing within them the plan is a simple rule's, with
+            the status ``greedy``, no gap, and the problem.
 
     Raises:
-        ValueError: There is no such objective.
-        RuntimeError: The solver is missing or failed.
+        ValueError: There is no such objective or solver.
     """
-    programme = {"completion": _completion, "deadlines": _deadlines, "fairness": _fairness}
-    if document.objective not in programme:
-        raise ValueError(f"no programme for {document.objective!r}; of {', '.join(programme)}")
-    if not len(document.boards) or np.isnan(document.run_s).all():
+    if document.objective not in OBJECTIVES:
+        raise ValueError(f"no programme for {document.objective!r}; of {', '.join(OBJECTIVES)}")
+    if not len(document.boards) or np.isnan(document.ends_alone_s()).all():
         return no_plan(document)
-    return programme[document.objective](document, limits)
-
-
-def _completion(document: Document, limits: Limits) -> Plan:
-    import pulp
-
-    usable = ~np.isnan(document.run_s).all(axis=1)
-    count = int(usable.sum())
-    most = -(-count // len(document.boards)) + _POSITIONS
-    spent_s = 0.0
-    while True:
-        most = min(most, count)
-        problem = pulp.LpProblem("completion", pulp.LpMinimize)
-        jobs, boards = np.nonzero(~np.isnan(document.run_s))
-        jobs, boards = np.repeat(jobs, most), np.repeat(boards, most)
-        positions = np.tile(np.arange(1, most + 1), len(jobs) // most)
-        choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
-        cost = positions * document.run_s[jobs, boards]
-        problem.setObjective(_sum(choice.variables, cost))
-        for each in _groups(jobs):
-            problem.addConstraint(_sum([choice.variables[at] for at in each]) == 1)
-        for each in _groups(boards * most + positions - 1):
-            problem.addConstraint(_sum([choice.variables[at] for at in each]) <= 1)
-        solved = run(problem, limits.less(spent_s))
-        spent_s += solved.seconds
-        if not solved.found:
-            return greedy(document, spent_s)
-        chosen = choice.chosen()
-        if most == count or not (positions[chosen] == most).any() or spent_s >= limits.time_s:
-            break
-        most *= 2
-    board = np.full(len(document.users), -1, dtype=np.intp)
-    start_s = np.full(len(document.users), np.nan)
-    board[jobs[chosen]] = boards[chosen]
-    for each in np.unique(boards[chosen]).tolist():
-        mine = chosen[boards[chosen] == each]
-        mine = mine[np.argsort(-positions[mine])]  # the last position from the end runs first
-        took = document.run_s[jobs[mine], each]
-        start_s[jobs[mine]] = np.cumsum(took) - took
-    return _plan(solved, board, start_s, spent_s, solved.value / count)
+    if document.objective == "completion":
+        return plan_completion(document)
+    if document.objective == "run time":
+        return assign_one_each(document)
+    return (
+        _deadlines(document, limits)
+        if document.objective == "deadlines"
+        else _fairness(document, limits)
+    )
 
 
 def _deadlines(document: Document, limits: Limits) -> Plan:
-    import pulp
-
-    due = document.deadlines_s
+    due = np.fmin(document.deadlines_s[:, None], document.closes_s)
+    due = np.where(np.isnan(document.deadlines_s)[:, None], np.nan, due)
+    alone = document.ready_s + document.run_s
     with np.errstate(invalid="ignore"):
-        jobs, boards = np.nonzero(document.run_s <= due[:, None])
+        jobs, boards = np.nonzero(alone <= due)
+    jobs, boards, exact = _kept_pairs(alone, jobs, boards, lambda sizes: sizes * (sizes + 1) // 2)
     if not len(jobs):
-        return no_plan(document)
-    took = document.run_s[jobs, boards]
-    problem = pulp.LpProblem("deadlines", pulp.LpMaximize)
-    choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
-    small = 0.5 / (1.0 + float(np.nansum(np.nanmax(document.run_s[np.unique(jobs)], axis=1))))
-    problem.setObjective(_sum(choice.variables, 1.0 - small * took))
-    for each in _groups(jobs):
-        problem.addConstraint(_sum([choice.variables[at] for at in each]) <= 1)
-    for each in _groups(boards):
-        for limit in np.unique(due[jobs[each]]).tolist():
-            first = each[due[jobs[each]] <= limit]
-            if took[first].sum() > limit:
-                rows = [choice.variables[at] for at in first]
-                problem.addConstraint(_sum(rows, took[first]) <= limit)
-    solved = run(problem, limits)
-    if not solved.found:
-        return greedy(document, solved.seconds)
-    chosen = choice.chosen()
-    board = np.full(len(due), -1, dtype=np.intp)
-    start_s = np.full(len(due), np.nan)
+        rest = greedy(document, "")
+        found = (rest.board >= 0).any()
+        return replace(rest, status=PlanStatus.OPTIMAL if found else PlanStatus.NONE, gap=0.0)
+    weights = document.weights[jobs]
+    ends = alone[jobs, boards]
+    small = 0.5 * float(weights.min()) / (1.0 + float(ends.max()) * len(np.unique(jobs)))
+    cool_down_s = document.cool_down_s
+    limit = due[jobs, boards]
+
+    def constraints() -> Iterable[_Row]:
+        for each in _groups(jobs):
+            yield each, np.ones(len(each)), -np.inf, 1.0
+        for each in _groups(boards):
+            each = each[np.argsort(limit[each], kind="stable")]
+            took = document.run_s[jobs[each], boards[each]] + cool_down_s
+            room_s = limit[each] + cool_down_s - document.ready_s[boards[each[0]]]
+            last = np.flatnonzero(np.append(np.diff(limit[each]) > 0.0, True))
+            for end in last[np.cumsum(took)[last] > room_s[last]].tolist():
+                yield each[: end + 1], took[: end + 1], -np.inf, float(room_s[end])
+
+    solved = run(_programme(small * ends - weights, constraints()), limits)
+    if solved.chosen is None:
+        return greedy(document, solved.problem, solved.seconds)
+    chosen = np.flatnonzero(solved.chosen)
+    board = np.full(len(document.users), -1, dtype=np.intp)
+    start_s = np.full(len(document.users), np.nan)
     board[jobs[chosen]] = boards[chosen]
-    for at in np.unique(boards[chosen]).tolist():
-        mine = chosen[boards[chosen] == at]
-        mine = mine[np.argsort(due[jobs[mine]], kind="stable")]
-        start_s[jobs[mine]] = np.cumsum(took[mine]) - took[mine]
-    return _plan(solved, board, start_s, solved.seconds, float(len(chosen)))
+    for its in _groups(boards[chosen]):
+        its = chosen[its]
+        its = its[np.argsort(limit[its], kind="stable")]
+        took = document.run_s[jobs[its], boards[its]] + cool_down_s
+        start_s[jobs[its]] = document.ready_s[boards[its[0]]] + np.cumsum(took) - took
+    append_jobs(document, board, start_s, np.flatnonzero(board < 0))
+    plan = _plan(solved, board, start_s, float(document.weights[jobs[chosen]].sum()))
+    return plan if exact else replace(plan, status=PlanStatus.FEASIBLE, gap=np.nan)
+
+
+def _kept_pairs(
+    ends: NDArray[np.float64],
+    jobs: NDArray[np.intp],
+    boards: NDArray[np.intp],
+    entries_of: Callable[[NDArray[np.intp]], NDArray[np.intp]],
+) -> tuple[NDArray[np.intp], NDArray[np.intp], bool]:
+    """Keep each job's best boards, and return whether the best plan is still among the rest.
+
+    As many boards as there are jobs lose nothing: the others use fewer, so that one is left where a
+    job ends no later. Fewer are kept where the constraints would have more than `MAX_ENTRIES`
+    entries; ``entries_of`` returns them for boards with so many pairs each.
+    """
+    order = np.lexsort((ends[jobs, boards], jobs))
+    jobs, boards = jobs[order], boards[order]
+    first = np.flatnonzero(np.diff(jobs, prepend=-1))
+    rank = np.arange(len(jobs)) - np.repeat(first, np.diff(first, append=len(jobs)))
+    all_jobs = len(first)
+    count = all_jobs
+    while True:
+        kept = rank < count
+        sizes = np.bincount(boards[kept], minlength=1)
+        if count <= 1 or int(entries_of(sizes).sum()) <= MAX_ENTRIES:
+            return jobs[kept], boards[kept], count == all_jobs
+        count //= 2
 
 
 def _fairness(document: Document, limits: Limits) -> Plan:
-    import pulp
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    allowed = ~np.isnan(document.run_s)
-    most = int((maximum_bipartite_matching(csr_array(allowed), perm_type="column") >= 0).sum())
-    jobs, boards = np.nonzero(allowed)
-    took = document.run_s[jobs, boards]
-    problem = pulp.LpProblem("fairness", pulp.LpMinimize)
-    choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
-    costs = fairness_costs(document)
-    turns = [_binaries(problem, len(each), f"y{user}_") for user, each in enumerate(costs)]
-    scale = max(float(np.concatenate(costs).max()), 1e-9)
-    small = 1e-4 / (1.0 + float(took.max()) * most)
-    problem.setObjective(
-        _sum([each for row in turns for each in row], np.concatenate(costs) / scale)
-        + _sum(choice.variables, small * took)
-    )
-    for each in (*_groups(jobs), *_groups(boards)):
-        problem.addConstraint(_sum([choice.variables[at] for at in each]) <= 1)
-    for user, row in enumerate(turns):
-        mine = [choice.variables[at] for at in np.flatnonzero(document.users[jobs] == user)]
-        problem.addConstraint(_sum(mine) - _sum(row) == 0)
-    problem.addConstraint(_sum(choice.variables) == most)
-    solved = run(problem, limits)
-    if not solved.found:
-        return greedy(document, solved.seconds)
-    chosen = choice.chosen()
+    allowed = ~np.isnan(document.ends_alone_s()) & (document.ready_s <= 0.0)
     board = np.full(len(document.users), -1, dtype=np.intp)
     start_s = np.full(len(document.users), np.nan)
+    if not allowed.any():
+        append_fairly(document, board, start_s)
+        return Plan(status=PlanStatus.OPTIMAL, gap=0.0, board=board, start_s=start_s, value=0.0)
+    alone = document.ends_alone_s()
+    jobs, boards = np.nonzero(allowed)
+    jobs, boards, exact = _kept_pairs(alone, jobs, boards, lambda sizes: 4 * sizes)
+    allowed = np.zeros(allowed.shape, dtype=np.bool_)
+    allowed[jobs, boards] = True
+    max_started = int(
+        (maximum_bipartite_matching(csr_array(allowed), perm_type="column") >= 0).sum()
+    )
+    took = document.run_s[jobs, boards]
+    costs = fairness_costs(document)
+    turns = np.concatenate(costs)
+    user_of_turn = np.repeat(np.arange(len(costs)), [len(each) for each in costs])
+    scale = max(float(turns.max()), 1e-9)
+    small = 1e-4 / (1.0 + float(took.max()) * max_started)
+    pairs = np.arange(len(jobs))
+
+    def constraints() -> Iterable[_Row]:
+        for each in (*_groups(jobs), *_groups(boards)):
+            yield each, np.ones(len(each)), -np.inf, 1.0
+        for user in range(len(costs)):
+            mine = np.flatnonzero(document.users[jobs] == user)
+            its = np.flatnonzero(user_of_turn == user) + len(pairs)
+            entries = np.concatenate((np.ones(len(mine)), -np.ones(len(its))))
+            if len(entries):
+                yield np.concatenate((mine, its)), entries, 0.0, 0.0
+        yield pairs, np.ones(len(pairs)), float(max_started), float(max_started)
+
+    objective = np.concatenate((small * took, turns / scale))
+    solved = run(_programme(objective, constraints()), limits)
+    if solved.chosen is None:
+        return greedy(document, solved.problem, solved.seconds)
+    chosen = np.flatnonzero(solved.chosen[: len(pairs)])
     board[jobs[chosen]], start_s[jobs[chosen]] = boards[chosen], 0.0
     placed = np.bincount(document.users[jobs[chosen]], minlength=len(costs))
     value = float(sum(each[:n].sum() for each, n in zip(costs, placed.tolist(), strict=True)))
-    return _plan(solved, board, start_s, solved.seconds, value)
+    append_fairly(document, board, start_s)
+    plan = _plan(solved, board, start_s, value)
+    return plan if exact else replace(plan, status=PlanStatus.FEASIBLE, gap=np.nan)
 
 
 def fairness_costs(document: Document) -> list[NDArray[np.float64]]:
-    """Of each user's first, second, ... placement; see the module."""
+    """Return the costs of each user's first, second, ... start; see the module."""
     mean_s = float(np.nanmean(document.run_s))
     usable = ~np.isnan(document.run_s).all(axis=1)
     counts = np.bincount(document.users[usable], minlength=len(document.shares))
@@ -203,37 +210,32 @@ def fairness_costs(document: Document) -> list[NDArray[np.float64]]:
     ]
 
 
+def _programme(costs: NDArray[np.float64], constraints: Iterable[_Row]) -> Programme:
+    rows = list(constraints)
+    return Programme(
+        costs=costs,
+        rows=np.repeat(np.arange(len(rows)), [len(each[0]) for each in rows]),
+        columns=np.concatenate([each[0] for each in rows]),
+        entries=np.concatenate([each[1] for each in rows]),
+        lower=np.array([each[2] for each in rows]),
+        upper=np.array([each[3] for each in rows]),
+    )
+
+
 def _plan(
-    solved: SolverResult,
-    board: NDArray[np.intp],
-    start_s: NDArray[np.float64],
-    seconds: float,
-    value: float,
+    solved: SolverResult, board: NDArray[np.intp], start_s: NDArray[np.float64], value: float
 ) -> Plan:
     return Plan(
-        status="optimal" if solved.optimal else "feasible",
+        status=PlanStatus.OPTIMAL if solved.optimal else PlanStatus.FEASIBLE,
         gap=solved.gap,
         board=board,
         start_s=start_s,
         value=value,
-        solver_s=seconds,
+        solver_s=solved.seconds,
     )
 
 
-def _binaries(problem: pulp.LpProblem, count: int, stem: str = "x") -> list[pulp.LpVariable]:
-    return [problem.add_variable(f"{stem}{at}", 0, 1, "Integer") for at in range(count)]
-
-
-def _sum(
-    variables: list[pulp.LpVariable], factors: NDArray[np.float64] | None = None
-) -> pulp.LpAffineExpression:
-    import pulp
-
-    weights = [1.0] * len(variables) if factors is None else factors.tolist()
-    return pulp.LpAffineExpression(list(zip(variables, weights, strict=True)))
-
-
 def _groups(keys: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Places with the same key, for each key."""
+    """Return the indices with the same key, for each key."""
     order = np.argsort(keys, kind="stable")
     return list(np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)) if len(keys) else []

@@ -114,31 +114,33 @@ _VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
 )
-_LIVE_IDS = select(benchmarks.c.benchmark_id).where(text(tables.LIVE_STATUSES))
+# Also those that have ended and whose attempt still runs: the times of both stay in one scale.
+_UNSETTLED = or_(
+    cast("ColumnElement[bool]", text(f"benchmarks.{tables.LIVE_STATUSES}")),
+    benchmarks.c.benchmark_id.in_(
+        select(attempts.c.benchmark_id).where(attempts.c.state != AttemptState.ENDED.value)
+    ),
+)
+_UNSETTLED_IDS = select(benchmarks.c.benchmark_id).where(_UNSETTLED)
 
 
-def _moving(table: Table, names: Sequence[str], *live: ColumnElement[bool]) -> Update:
-    """Of all rows for which one of ``live`` holds: add ``by_us`` to their times."""
+def _moving(table: Table, names: Sequence[str], moved_rows: ColumnElement[bool]) -> Update:
+    """Add ``by_us`` to these times of rows."""
     by = bindparam("by_us", type_=BigInteger)
     moved = {name: type_coerce(table.c[name], BigInteger) + by for name in names}
     if "version" in table.c:  # who has read them reads them again
         moved["version"] = table.c.version + 1
-    return update(table).where(or_(*live)).values(moved)
+    return update(table).where(moved_rows).values(moved)
 
 
 _MOVE_TIMES = (
-    _moving(benchmark_tags, ("submit_time",), benchmark_tags.c.benchmark_id.in_(_LIVE_IDS)),
+    _moving(benchmark_tags, ("submit_time",), benchmark_tags.c.benchmark_id.in_(_UNSETTLED_IDS)),
     _moving(
         attempts,
         ("created_at", "queued_at", "started_at", "task_ended_at", "result_at", "ended_at"),
-        attempts.c.state != AttemptState.ENDED.value,
-        attempts.c.benchmark_id.in_(_LIVE_IDS),
+        attempts.c.benchmark_id.in_(_UNSETTLED_IDS),
     ),
-    _moving(
-        benchmarks,
-        ("submit_time", "started_at", "unavailable_since"),
-        cast("ColumnElement[bool]", text(tables.LIVE_STATUSES)),
-    ),
+    _moving(benchmarks, ("submit_time", "started_at", "unavailable_since", "ended_at"), _UNSETTLED),
 )
 
 
@@ -176,7 +178,7 @@ class SqlBenchmarks(Benchmarks):
         self._tx.lock(benchmark_ids)
 
     def move_times(self, by_s: float) -> None:
-        self._tx.lock(cast(str, row["benchmark_id"]) for row in self._tx.rows(_LIVE_VERSIONS))
+        self._tx.lock(cast(str, row["benchmark_id"]) for row in self._tx.rows(_UNSETTLED_IDS))
         for statement in _MOVE_TIMES:
             self._tx.run(statement, {"by_us": round(by_s * 1e6)})
 

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import strict_json
@@ -19,6 +31,7 @@ from edgeyard.scheduler.model.files import (
     UserFile,
 )
 from edgeyard.scheduler.ports import Files
+from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (
@@ -112,7 +125,7 @@ _REMOVALS = select(content_removals).where(among(content_removals.c.sha256))
 _REMOVAL_NUMBER = select(content_removals.c.number).where(content_removals.c.sha256 == _SHA256)
 _FORGET_REMOVALS = delete(content_removals).where(content_removals.c.at < bindparam("before"))
 _MAX_REMOVAL = timedelta(minutes=1)
-"""Whoever announced a removal longer ago has died: the file store's calls are bounded."""
+"""A process that announced a removal longer ago has died: calls of the file store end sooner."""
 
 _REMOVALS_KEPT = timedelta(days=1)
 """Longer than anybody takes from looking for content to naming it."""
@@ -156,11 +169,27 @@ class SqlFiles(Files):
             self._tx.row(select(user_files).where(user_files.c.file_id == file_id)), file_id
         )
 
-    def user_files(self, user_id: str | None, *, limit: int | None = None) -> Sequence[UserFile]:
-        query = select(user_files).order_by(*_NEWEST).limit(limit)
-        if user_id is not None:
-            query = query.where(user_files.c.user_id == user_id)
+    def user_files(self, user_id: str) -> Sequence[UserFile]:
+        query = select(user_files).where(*_of_user(user_id, None)).order_by(*_NEWEST)
         return [_user_file(row, "") for row in self._tx.rows(query)]
+
+    def user_file_page(
+        self, *, user_id: str | None, name: str | None, limit: int, cursor: str | None
+    ) -> tuple[Sequence[UserFile], str | None]:
+        at, key = user_files.c.created_at, user_files.c.file_id
+        query = select(user_files).where(*_of_user(user_id, name))
+        if cursor is not None:
+            after = read_cursor(cursor)
+            query = query.where(tuple_(at, key) < tuple_(*after, types=[UtcTime(), Text()]))
+        rows = self._tx.rows(query.order_by(*_NEWEST).limit(limit + 1))
+        shown = [_user_file(row, "") for row in rows[:limit]]
+        if len(rows) <= limit:
+            return shown, None
+        return shown, cursor_of(shown[-1].created_at, shown[-1].file_id)
+
+    def count_user_files(self, *, user_id: str | None, name: str | None) -> int:
+        query = select(func.count()).select_from(user_files).where(*_of_user(user_id, name))
+        return cast(int, self._tx.value(query))
 
     def remove_user_file(self, file_id: str) -> UserFile:
         rows = self._tx.changed(_FORGET, {"id": file_id})
@@ -296,6 +325,12 @@ class SqlFiles(Files):
         number = more if was is None else cast(int, was) + more
         row = {"sha256": sha256, "number": number, "under_way": under_way, "at": now}
         self._tx.replace(content_removals, row)
+
+
+def _of_user(user_id: str | None, name: str | None) -> list[ColumnElement[bool]]:
+    """Return the conditions of a user's files, and of those of a name."""
+    conditions = ((user_files.c.user_id, user_id), (user_files.c.name, name))
+    return [column == value for column, value in conditions if value is not None]
 
 
 def _user_file(row: Row | None, name: str) -> UserFile:

@@ -61,7 +61,26 @@ def read_directly(
         return None
     if connection.dispatch.before_cursor_execute:
         return None  # somebody listens to what is executed
-    given = values or {}
+    driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+    try:
+        bound = _bound(plan, values or {})
+        if bound is None:
+            return None
+        cursor = driver.execute(*bound)
+        rows: list[Any] = cursor.fetchall()
+    except (sqlite3.Error, ArithmeticError, TypeError, ValueError, AttributeError):
+        return None  # a value of a wrong type, or one that the database refuses
+    names = [each[0] for each in cursor.description]
+    if plan.columns:
+        rows = [list(row) for row in rows]
+        for place, process in plan.columns:
+            for row in rows:
+                row[place] = process(row[place])
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _bound(plan: _Plan, given: _Row) -> tuple[str, list[object]] | None:
+    """Return the text and the values of a plan; None where one is missing."""
     text, parameters = plan.text, list[object]()
     for name, default, process in plan.binds:
         value = given.get(name, default)
@@ -75,19 +94,7 @@ def read_directly(
             parameters += ids if process is None else [process(each) for each in ids]
         else:
             parameters.append(value if process is None else process(value))
-    driver = cast(sqlite3.Connection, connection.connection.driver_connection)
-    try:
-        cursor = driver.execute(text, parameters)
-        rows: list[Any] = cursor.fetchall()
-    except (sqlite3.Error, OverflowError, UnicodeEncodeError):
-        return None
-    names = [each[0] for each in cursor.description]
-    if plan.columns:
-        rows = [list(row) for row in rows]
-        for place, process in plan.columns:
-            for row in rows:
-                row[place] = process(row[place])
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return text, parameters
 
 
 def _planned(statement: Executable, dialect: Dialect) -> _Plan | None:

@@ -14,7 +14,7 @@ from edgeyard.scheduler.ports import Leadership
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
 
-_OWN_COLUMNS = ("only", "database_us")
+_OWN_COLUMNS = ("only", "database_us", "clock")
 _LEAD = select(*(column for column in leadership.c if column.name not in _OWN_COLUMNS))
 _DATABASE_US = cast_to(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
 _WITH_AGE = _LEAD.add_columns(((_DATABASE_US - leadership.c.database_us) / 1e6).label("age_s"))
@@ -31,8 +31,10 @@ _RENEW = (
 )
 _RENEW_TIMED = _RENEW.values(database_us=_DATABASE_US)
 _MOVE_TIME = update(leadership).values(
-    at=type_coerce(leadership.c.at, BigInteger) + bindparam("by_us", type_=BigInteger)
+    at=type_coerce(leadership.c.at, BigInteger) + bindparam("by_us", type_=BigInteger),
+    clock=bindparam("record"),
 )
+_CLOCK = select(leadership.c.clock)
 _RELEASE = update(leadership).where(leadership.c.epoch == bindparam("held")).values(server_id="")
 
 
@@ -73,8 +75,12 @@ class SqlLeadership(Leadership):
         if not self._tx.run(renew, {"held": epoch, "now": now}).rowcount:
             raise LeadershipLost(epoch)
 
-    def move_time(self, by_s: float) -> None:
-        self._tx.run(_MOVE_TIME, {"by_us": round(by_s * 1e6)})
+    def move_time(self, by_s: float, clock: str) -> None:
+        self._tx.run(_MOVE_TIME, {"by_us": round(by_s * 1e6), "record": clock})
+
+    def clock(self) -> str:
+        row = self._tx.row(_CLOCK)
+        return "" if row is None else cast(str, row["clock"])
 
     def release(self, epoch: int) -> None:
         self._tx.run(_RELEASE, {"held": epoch})

@@ -279,6 +279,7 @@ attempts = Table(
     Column("time_limit_s", Float),
     Column("placed_uid", Text),
     Column("reported_uid", Text),
+    Column("evaluation_id", Text),
 )
 Index(
     "uq_attempts_live",
@@ -806,6 +807,7 @@ leadership = Table(
     Column("since", UtcTime),
     Column("at", UtcTime),
     Column("database_us", BigInteger),  # the database's own clock at the renewal; SQLite has none
+    Column("clock", Text, nullable=False, server_default=""),  # the machine's that was set last
 )
 
 scenarios = Table(

@@ -23,6 +23,12 @@ _APPEND = (
     .values(offset_bytes=bindparam("ends"), touched_at=bindparam("at", type_=UtcTime))
     .returning(uploads)
 )
+_RENAME = (
+    update(uploads)
+    .where(uploads.c.upload_id == _ID)
+    .values(name=bindparam("to", type_=Text))
+    .returning(uploads)
+)
 _PIECES = (
     select(upload_pieces)
     .where(upload_pieces.c.upload_id == _ID)
@@ -73,6 +79,12 @@ class SqlUploads(Uploads):
         )
         row = self._tx.row(query)
         return None if row is None else _upload(row)
+
+    def rename(self, upload_id: str, name: str) -> Upload:
+        changed = self._tx.changed(_RENAME, {"id": upload_id, "to": name})
+        if not changed:
+            raise NotFound("upload", upload_id)
+        return _upload(changed[0])
 
     def append(self, piece: UploadPiece, at: datetime) -> Upload:
         self._tx.lock_names()

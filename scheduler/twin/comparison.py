@@ -51,12 +51,15 @@ class Comparison:
 
 def compare(expected: Sequence[Board], hosts: Sequence[Host]) -> Comparison:
     """Compare board by board."""
+    rejected = {uid: why for host in hosts for uid, why in host.rejected}
     reported = {board.target_uid: (board, host) for host in hosts for board in host.boards}
     known = {board.target_uid: board for board in expected}
     missing, unknown, differing = [], [], []
     for uid in sorted(known.keys() | reported.keys()):
         if uid not in reported:
-            missing.append(Finding(target_uid=uid, host="", reason="no host reports it"))
+            missing.append(
+                Finding(target_uid=uid, host="", reason=rejected.get(uid, "no host reports it"))
+            )
             continue
         found, host = reported[uid]
         if uid not in known:

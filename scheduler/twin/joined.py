@@ -72,12 +72,14 @@ class JoinedBoard:
         seen: The reported board; None if no host reports it.
         host: The host that reports it.
         view: Its state, with the reported board limited to what the inventory grants.
+        rejected: Why what a host reports under its name is not this board; "" otherwise.
     """
 
     seen: Board | None
     host: Host | None
     view: BoardView
     attributes: Mapping[str, AttributeValue]
+    rejected: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,6 +135,7 @@ class JoinedBoards:
         reported: dict[str, tuple[Board | None, Host | None]] = {
             board.target_uid: (board, host) for host in hosts for board in host.boards
         }
+        rejected = {uid: why for host in hosts for uid, why in host.rejected}
         known: dict[str, Board | None] = {**expected}
         known.update((uid, None) for uid in reported if uid not in expected)
         boards = []
@@ -142,28 +145,40 @@ class JoinedBoards:
         for uid, stated in known.items():
             seen, host = reported.get(uid, _NOBODY)
             before = self.of_uid.get(uid)
-            if before is not None and (before.seen is seen or before.seen == seen):
+            why = rejected.get(uid, "") if rejected and seen is None else ""
+            if (
+                before is not None
+                and before.rejected == why
+                and (before.seen is seen or before.seen == seen)
+            ):
                 if before.host is not was or host is not now:  # mostly the last board's
                     was, now = before.host, host
                     alike = was is now or _same(was, now)
                 if alike:
                     boards.append(before)
                     continue
-            boards.append(_one(uid, stated, seen, host, unknown))
+            boards.append(_one(uid, stated, seen, host, unknown, why))
         if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
             return self
         return JoinedBoards(boards, unknown, self.others)
 
 
 def _one(
-    uid: str, stated: Board | None, seen: Board | None, host: Host | None, unknown: UnknownDevices
+    uid: str,
+    stated: Board | None,
+    seen: Board | None,
+    host: Host | None,
+    unknown: UnknownDevices,
+    rejected: str,
 ) -> JoinedBoard:
     board = seen if stated is None or seen is None else _stricter(stated, seen)
     board = stated if board is None else board
     if board is None:
         raise ValueError(f"board {uid} is neither expected nor reported")
+    if rejected:
+        board = replace(board, healthy=False, health_reason=rejected)
     view = view_of(board, host, stated is not None, {}, {}, unknown)
-    return JoinedBoard(seen, host, view, attributes_of(view.board))
+    return JoinedBoard(seen, host, view, attributes_of(view.board), rejected)
 
 
 def _is(one: object, other: object) -> bool:
@@ -263,6 +278,8 @@ def view_of(
         state, reason = BoardState.UNKNOWN, "not in the inventory, so it is never used"
     elif uid in drained:
         state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
+    elif host is None and not board.healthy:
+        state, reason = BoardState.UNHEALTHY, board.health_reason
     elif host is None:
         state, reason = BoardState.OFFLINE, "no host reports it"
     elif not host.ready:

@@ -74,6 +74,7 @@ class Twin:
         """
         self._expected = tuple(expected)
         self._stated = {board.target_uid: board for board in self._expected}
+        self._once_expected = frozenset(self._stated)
         self._unknown = unknown
         self._nothing = JoinedBoards((), unknown).joined(self._stated, (), unknown)
         self._guarded = may_grow and unknown is UnknownDevices.DENY
@@ -137,6 +138,7 @@ class Twin:
         nothing = JoinedBoards((), self._unknown).joined(stated, (), self._unknown)
         with self._lock:
             self._expected, self._stated, self._nothing = tuple(expected), stated, nothing
+            self._once_expected |= frozenset(stated)
             if self._known is not None:
                 hosts = self._known.hosts
                 joined = JoinedBoards((), self._unknown).joined(stated, hosts, self._unknown)
@@ -194,6 +196,20 @@ class Twin:
         with self._lock:
             return self._unusable.get(target_uid)
 
+    def is_forbidden(self, target_uid: str) -> bool:
+        """Return whether a board is reported, but never was in the inventory and may not be used.
+
+        What runs on a board that was removed from the inventory meanwhile may end there.
+        """
+        with self._lock:
+            known, expected = self._known, self._once_expected
+        return (
+            self._unknown is UnknownDevices.DENY
+            and known is not None
+            and target_uid not in expected
+            and target_uid in known.joined.of_uid
+        )
+
     def host_of(self, target_uid: str) -> str:
         """Return the host that reports a board; the name of the board if none does."""
         board = self.joined().get(target_uid)
@@ -210,6 +226,18 @@ class Twin:
             if found != self._loads:
                 self._loads = found
             return self._loads
+
+    def unusable_parts(self) -> frozenset[tuple[str, str]]:
+        """Return the hosts that are away and the boards that are unusable, each with the reason."""
+        with self._lock:
+            known, unusable = self._known, self._unusable
+        hosts = () if known is None else known.hosts
+        return frozenset(
+            [
+                *((host.name, host.ready_reason) for host in hosts if not host.ready),
+                *((uid, reason) for uid, (_, reason) in unusable.items()),
+            ]
+        )
 
     @property
     def trouble(self) -> str:
@@ -243,6 +271,13 @@ class Twin:
         views = [
             _now(each, drained, holders, self._unknown, outside)
             for each in (known.joined if known else self._nothing).boards
+        ]
+        busy = {view.board.target_uid for view in views if view.state is BoardState.BUSY}
+        views = [
+            replace(view, state=BoardState.BUSY, reason=f"its cores are in use by {min(others)}")
+            if view.state is BoardState.IDLE and (others := view.board.shares_with & busy)
+            else view
+            for view in views
         ]
         views = [
             replace(view, clock_offset_s=reports[view.host].clock_offset_s)

@@ -130,8 +130,8 @@ class IsolatedScorer:
         assert link is not None
         link.settimeout(max(until_s - time.monotonic(), 0.001))
         send(link, Frame.ASK, *pickled((batch, pairs)))
-        most = max(4 * len(pairs), MAX_TEXT_BYTES)
-        kind, data = receive(link, max_bytes=most, until_s=until_s)
+        max_bytes = max(4 * len(pairs), MAX_TEXT_BYTES)
+        kind, data = receive(link, max_bytes=max_bytes, until_s=until_s)
         if kind is Frame.FAILED:
             raise WorkerError(data.decode("utf-8", "replace")[:300])
         if kind is not Frame.SCORES or len(data) % 4:

@@ -53,8 +53,8 @@ def main(words: list[str]) -> int:
     with contextlib.suppress(EOFError, OSError):
         while True:
             _, data = receive(link, max_bytes=_MAX_ASK_BYTES)
-            asked: Any = unpickled(data)
-            _answer(link, scorer, *asked)
+            request: Any = unpickled(data)
+            _answer(link, scorer, *request)
     return 0
 
 
@@ -99,9 +99,13 @@ def _limit() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    least = _MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MAX_MEMORY_BYTES)
-    resource.setrlimit(resource.RLIMIT_AS, (least, least))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    max_bytes = (
+        _MAX_MEMORY_BYTES
+        if hard_limit == resource.RLIM_INFINITY
+        else min(hard_limit, _MAX_MEMORY_BYTES)
+    )
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     os.nice(5)
 
 

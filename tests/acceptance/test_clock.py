@@ -67,9 +67,10 @@ def test_an_hour_for_three_seconds_ends_nothing_that_runs_or_waits(
     running = submit(server, description(model, nb_inference=1_000_000, user_time="20m"))
     server.wait(running, ("running",))
     deadline = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    here = {"target": None, "target_uid": server.show(running)["target_uid"]}
     waiting = [
-        submit(server, description(model, nb_inference=5, deadline=deadline)),
-        submit(server, description(model, nb_inference=5, queue_timeout="30m")),
+        submit(server, description(model, nb_inference=5, deadline=deadline, **here)),
+        submit(server, description(model, nb_inference=5, queue_timeout="30m", **here)),
     ]
     for offset_s in (HOUR_S, -HOUR_S):
         clock.step(offset_s)

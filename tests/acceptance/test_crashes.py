@@ -158,6 +158,7 @@ def _submit(server: Server, url: str, key: str) -> Mapping[str, object]:
             model_url=url,
             benchmark_type="TYPE2",
             dataset="data.npz",
+            nb_inference=None,
             max_retries=0,
         ),
         Idempotency_Key=key,

@@ -153,10 +153,14 @@ def test_the_transcript_in_the_guide_is_what_the_command_prints(
     shutil.copy(DEMO / "digits.onnx", "digits.onnx")
     rng = np.random.default_rng(0)
     np.savez("images.npz", image=rng.random((20, 1, 8, 8), dtype=np.float32) * 16)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "100")
     done = CliRunner().invoke(app, command.split()[1:], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
-    lines, shown = done.stdout.splitlines(), printed.splitlines()
+    lines, shown = (
+        # without the reasons of a verdict, which depend on what else the machine does
+        [line for line in text.splitlines() if not line.startswith(("·", "  "))]
+        for text in (done.stdout, printed)
+    )
     assert len(lines) == len(shown)
     for title in (0, 3):
         assert lines[title].split() == shown[title].split()

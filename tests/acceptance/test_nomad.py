@@ -245,6 +245,12 @@ def test_forty_loose_submissions_run_once_each_and_are_recorded_on_the_boards_th
     counted = Counter(each["JobID"] for each in placed)
     attempts = {benchmark_id: attempt_of(server.show(benchmark_id)) for benchmark_id in ids}
     assert [counted[each["job_id"]] for each in attempts.values()] == [1] * 40
+    evaluations = {str(each["evaluation_id"]) for each in attempts.values()}
+    assert len(evaluations) == 40
+    some = min(evaluations)
+    found = nomad_cluster.call("GET", f"/v1/evaluation/{some}?namespace={nomad_cluster.namespace}")
+    assert isinstance(found, dict)
+    assert found["ID"] == some
     given = {each["JobID"]: board_of(each) for each in placed}
     wrong = {}
     for benchmark_id, attempt in attempts.items():
@@ -412,12 +418,15 @@ def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
     shutil.copyfile(MODEL, odd)
     tag = "a\"b'c \\n {{ with nomadVar }} $(id) %d <<EOT"
     name = str(server.upload(odd)["name"])
-    benchmark_id = submit(server, name, target="x86", version_tag=tag)
+    other = {"attribute": "os.name", "operator": "!=", "value": tag}
+    benchmark_id = submit(server, name, target="x86", constraints=[other])
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "completed", ended["failure"]
     job = nomad_job(nomad_cluster, str(attempt_of(ended)["job_id"]))
-    env = job["TaskGroups"][0]["Tasks"][0]["Env"]
-    assert (env["MODEL_FILENAME"], env["VERSION_TAG"]) == (odd.name, tag)
+    task = job["TaskGroups"][0]["Tasks"][0]
+    assert task["Env"]["MODEL_FILENAME"] == odd.name
+    constraints = task["Resources"]["Devices"][0]["Constraints"]
+    assert tag in [each["RTarget"] for each in constraints]
     for text in ("${NOMAD_ALLOC_ID}", "%{ if true }", "two\nlines", "nul\0"):
         with pytest.raises(RuntimeError, match=r"422 .*version_tag"):
             submit(server, name, version_tag=text)

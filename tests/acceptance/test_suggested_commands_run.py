@@ -47,6 +47,7 @@ NOT_RUN = (
     (r"^sim from-history\b", "needs days of history: tests/unit/test_sim_cli.py"),
     (r"--password-stdin", "reads a password from stdin: tests/acceptance/test_platform_client.py"),
     (r"^users password\b", "needs an account with a password"),
+    (r"^sim replay LOG --queue (DIR/)?NAME", "is the form of a command, with NAME of a policy"),
     (r"^scenarios generate KIND", "is the form of a command, with KIND for its kinds"),
 )
 MISSING = re.compile(
@@ -107,7 +108,7 @@ class Lab:
                 self.client.hold(ours)
             text = re.sub(r"\b(ID|urgent)\b", ours, text)
         values = {
-            r"emumid-ort-\d+-\w+": self.ended[0],
+            r"(emumid|x86)-ort-\d+-\w+|\bb-42\b": self.ended[0],
             r"\bID2\b": self.ended[-1],
             r"--campaign ID\b": "--campaign suite",
             r"\bcampaigns show NAME\b": "campaigns show suite",
@@ -209,6 +210,9 @@ def prepare(lab: Lab, words: str) -> None:
         (lab.folder / "net.onnx").write_bytes(both)
         for name in ("ids", "mask"):
             np.save(lab.folder / f"{name}.npy", np.ones((1, 4), np.float32))
+    if words == "boards release BOARD":
+        lease = ["boards", "lease", "emumid-0001-0001", "--until", "+1 h", "--user", "ada"]
+        CliRunner().invoke(app, lease, catch_exceptions=False)
     if words.startswith("users credit"):
         CliRunner().invoke(app, ["users", "credit", "ada", "1000"], catch_exceptions=False)
 

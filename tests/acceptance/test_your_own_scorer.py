@@ -28,7 +28,7 @@ def test_the_tutorial_of_a_scorer_does_what_it_says(
     page = TUTORIAL.read_text()
     # A port that is free here.
     port = str(free_port())
-    environment = {**clean_environment, "EDGEYARD_PORT": port, "COLUMNS": "80"}
+    environment = {**clean_environment, "EDGEYARD_PORT": port, "EDGEYARD_COLUMNS": "80"}
     found = list(steps(page.replace("42777", port)))
     printed = dict(
         zip([each.typed for each in found], follow(found, checkout, environment, 600), strict=True)

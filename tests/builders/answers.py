@@ -42,6 +42,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "unpinned": False,
         "user_priority": 5,
         "forecast": None,
+        "planned": None,
         "description": {
             "model": "net.onnx",
             "runtime": "ort",
@@ -87,6 +88,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
                     "failure": None,
                     "stopping": None,
                     "cluster_page": None,
+                    "evaluation_id": None,
                 }
             ]
             if placed
@@ -118,8 +120,10 @@ def dry_run(**changes: object) -> Body:
         "priority_parts": {"type": 80.0},
         "hcl": 'job "benchmark-x" {}',
         "forecast": None,
+        "planned": None,
         "description": {"model": "net.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
         "workload": workload(),
+        "not_uploaded": [],
         "warnings": [],
     } | changes
 
@@ -379,6 +383,7 @@ def explanation(**changes: object) -> Body:
             "binding": "strict",
             "priority": 80,
             "allowed_uids": [],
+            "binding_reason": "",
         },
         "waiting": None,
         "never": False,
@@ -390,6 +395,7 @@ def explanation(**changes: object) -> Body:
                 "weight": 1.0,
                 "reward": None,
                 "absent": "",
+                "fallback": "",
             }
             for scorer, objective, unit in (
                 ("fastest", "run time", "seconds"),
@@ -400,4 +406,5 @@ def explanation(**changes: object) -> Body:
         "choice": "expected to end at 08:00:52 (52 s ± 3 s)",
         "ran_on": None,
         "forecast": None,
+        "planned": None,
     } | changes

@@ -21,6 +21,8 @@ from fastapi import FastAPI
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.lab_inventory import LabInventory
+from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
@@ -51,6 +53,7 @@ from edgeyard.scheduler.model.decision import (
     CycleInput,
     Explanation,
     Placement,
+    PlannedStart,
     Verdict,
 )
 from edgeyard.scheduler.model.files import DownloadGrant
@@ -113,6 +116,9 @@ class MovableClock:
     def pending_step_s(self) -> float:
         return 0.0
 
+    def record(self, step_s: float = 0.0) -> str:
+        return ""
+
     def take_step(self, step_s: float) -> None:
         raise AssertionError("its steps are never pending")
 
@@ -174,6 +180,7 @@ class FakeEngine:
     joined: dict[str, JoinedBoard] = field(default_factory=dict)
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
+    plans: dict[str, PlannedStart] = field(default_factory=dict)
     submission_forecast: Forecast | None = None
     led: LeaderView = field(default_factory=lambda: leader_view())
     failing: dict[str, str] = field(default_factory=dict)
@@ -241,6 +248,9 @@ class FakeEngine:
     def forecast(self, benchmark_id: str) -> Forecast | None:
         return self.forecasts.get(benchmark_id)
 
+    def planned(self, benchmark_id: str) -> PlannedStart | None:
+        return self.plans.get(benchmark_id)
+
     def coverage(self) -> Coverage:
         return Coverage(held=41, ended=50)
 
@@ -265,6 +275,9 @@ class FakeEngine:
 
     def queue(self) -> FakeQueue:
         return FakeQueue(order=self.order, never=self.never)
+
+    def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        return {each: {"type": 70.0, "user": 10.0} for each in benchmark_ids}
 
     def state(self) -> CycleInput:
         now = datetime.now(UTC)
@@ -455,6 +468,10 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         others=lambda: engine.unknown,
         joined=lambda: engine.joined,
     )
+    made.lab_inventory = LabInventory(made.store, clock, lambda settings: Inventory(BOARDS))
+    made.reload_inventory = Reloader(
+        made, made.lab_inventory.load, lambda settings, inventory: ()
+    ).reload_inventory
     return made, clock
 
 

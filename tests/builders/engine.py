@@ -165,6 +165,7 @@ class Lab:
             self.time,
             twin.unusable,
             self.claims,
+            twin.is_forbidden,
         )
 
     def submit(self, user_id: str = "ann", content: bytes = b"net", **changes: object) -> str:

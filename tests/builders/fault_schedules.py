@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -102,9 +103,59 @@ faults = st.builds(
 schedules = st.builds(
     FaultSchedule,
     seed=st.integers(0, 2**16),
+    servers=st.sampled_from([1, 2]),
     hosts=st.sampled_from([(1,), (2,), (2, 1), (1, 1, 1)]),
     sharing=st.booleans(),
     credits=st.none() | st.sampled_from([150.0, 1000.0]),
     submissions=st.lists(submissions, min_size=1, max_size=8).map(tuple),
     faults=st.lists(faults, max_size=8).map(tuple),
 )
+
+
+_DENSE_S = 90.0
+
+
+def dense_schedule(number: int) -> FaultSchedule:
+    """Draw a schedule with up to 16 faults within 90 s; the same number draws the same one.
+
+    Hypothesis prefers few and simple faults; here many overlap.
+    """
+    draw = random.Random(number)
+
+    def at_s() -> float:
+        return round(draw.uniform(0.0, _DENSE_S), 1)
+
+    def submission() -> Submission:
+        return Submission(
+            at_s=at_s(),
+            run_s=draw.choice([1.0, 5.0, 20.0, 60.0]),
+            user=draw.randint(0, 1),
+            ends=tuple(draw.choice(list(TaskEnd)) for _ in range(draw.randint(0, 2))),
+            max_retries=draw.randint(0, 2),
+            pin=draw.choice([None, None, 0, 1, 2]),
+            start_s=draw.choice([None, None, 10.0, 60.0]),
+            deadline_s=draw.choice([None, None, 30.0, 200.0]),
+            queue_timeout_s=draw.choice([None, None, 20.0, 100.0]),
+            priority=draw.choice([1, 5, 5, 9]),
+            urgent=draw.random() < 0.3,
+            binding=draw.choice([None, None, "loose", "filtered", "strict"]),
+        )
+
+    def fault() -> Fault:
+        return Fault(
+            at_s=at_s(),
+            kind=draw.choice(list(FaultKind)),
+            for_s=draw.choice([2.0, 10.0, 30.0, 90.0]),
+            pick=draw.randint(0, 20),
+            by_s=draw.choice([-3600.0, -40.0, 5.0, 40.0, 3600.0]),
+        )
+
+    return FaultSchedule(
+        seed=number,
+        servers=draw.choice([1, 2]),
+        hosts=draw.choice([(1,), (2,), (2, 1), (1, 1, 1)]),
+        sharing=draw.random() < 0.3,
+        credits=draw.choice([None, 150.0, 1000.0]),
+        submissions=tuple(submission() for _ in range(draw.randint(2, 8))),
+        faults=tuple(fault() for _ in range(draw.randint(4, 16))),
+    )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.decide.mapping import Hold, Mapper, MappingResult
-from edgeyard.scheduler.framework.batch import NOBODY, Pairs
-from edgeyard.scheduler.framework.policy import MappingHeuristic
+from edgeyard.scheduler.framework.batch import NO_ROW, Pairs
+from edgeyard.scheduler.framework.policy import Planner
 from edgeyard.scheduler.prediction.timeline import conflict_group
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class PlainMapping:
         self.run_s = by_class[of_group]
         self.start = now[of_group]
         for group, each in enumerate(groups):
-            self.run_s[group, each.rests] = np.inf
+            self.run_s[group, each.avoided] = np.inf
             others = self.run_s[group].copy()
             others[each.tried] = np.inf
             if np.isfinite(others).any():
@@ -77,14 +77,14 @@ class PlainMapping:
             self.ready_s[near] = max(float(self.ready_s[near]), until_s)
             self.start[:, near] = False
 
-    def run(self, heuristic: MappingHeuristic | None) -> None:
+    def run(self, heuristic: Planner | None) -> None:
         """Map until no benchmark could start any more."""
-        if heuristic is MappingHeuristic.SUFFERAGE:
+        if heuristic is Planner.SUFFERAGE:
             self._by_sufferage()
-        elif heuristic in (MappingHeuristic.MIN_MIN, MappingHeuristic.MAX_MIN):
-            self._by_ends(latest=heuristic is MappingHeuristic.MAX_MIN)
+        elif heuristic in (Planner.MIN_MIN, Planner.MAX_MIN):
+            self._by_ends(latest=heuristic is Planner.MAX_MIN)
         else:
-            self._in_turn(by_run_time=heuristic is MappingHeuristic.MET)
+            self._in_turn(by_run_time=heuristic is Planner.MET)
 
     def _in_turn(self, *, by_run_time: bool) -> None:
         """Map one after the other, in the queue's order."""
@@ -94,13 +94,13 @@ class PlainMapping:
                 return
             group = group_of[job]
             board = self._best(group, by_run_time=by_run_time)
-            if board != NOBODY:
+            if board != NO_ROW:
                 self._map(group, board)
 
     def _by_ends(self, *, latest: bool) -> None:
         """Map the benchmark whose earliest end is the earliest of all, or the latest."""
         best = [self._best(group) for group in range(len(self._jobs))]
-        open_ = {group for group, board in enumerate(best) if board != NOBODY}
+        open_ = {group for group, board in enumerate(best) if board != NO_ROW}
         sign = -1.0 if latest else 1.0
         while open_ and self.start[list(open_)].any():
             group = min(
@@ -121,7 +121,7 @@ class PlainMapping:
 
     def _by_sufferage(self) -> None:
         """Map in rounds: of those that want the same board, who would lose most gets it."""
-        open_ = {group for group in range(len(self._jobs)) if self._best(group) != NOBODY}
+        open_ = {group for group in range(len(self._jobs)) if self._best(group) != NO_ROW}
         while open_ and self.start[list(open_)].any():
             wants: dict[int, tuple[float, int, int]] = {}
             for group in open_:
@@ -149,7 +149,7 @@ class PlainMapping:
             ends = np.where(shortest <= shortest.min() + _SAME_S, ends, np.inf)
         least = ends.min()
         if not np.isfinite(least):
-            return NOBODY
+            return NO_ROW
         same = np.flatnonzero(ends <= least + _SAME_S)
         return int(same[0] if len(same) == 1 else same[self._ties[group, same].argmin()])
 

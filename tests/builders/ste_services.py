@@ -19,17 +19,19 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from edgeyard.benchmark_api.connections import bounded_protocol
+from edgeyard.benchmark_api.connections import BoundedProtocol, bounded_protocol
 
 TOKEN = "a-token-of-the-test"
 START_S = 180.0
 
 
 @contextmanager
-def served(app: FastAPI, token: str = TOKEN) -> Iterator[httpx.Client]:
-    """Serve an app in a thread."""
+def served(
+    app: FastAPI, token: str = TOKEN, protocol: type[BoundedProtocol] | None = None
+) -> Iterator[httpx.Client]:
+    """Serve an app in a thread, with the protocol of a server or the usual one."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, http=bounded_protocol(64))
+    config = uvicorn.Config(app, log_config=None, http=protocol or bounded_protocol(64))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

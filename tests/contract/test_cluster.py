@@ -103,7 +103,7 @@ class TestRegistration:
         [
             ("      env {", "      volume_mount {\n      }\n      env {", "volume_mount"),
             ('driver = "raw_exec"', 'driver = "raw_exec"\n      user = "root"', "user"),
-            ('operator  = "="', 'operator  = "version"', "version"),
+            ('operator  = "="', 'operator  = "distinct_property"', "distinct_property"),
         ],
     )
     def test_what_it_does_not_know_is_refused_by_name(

@@ -543,11 +543,43 @@ def test_the_newest_file_of_a_name_is_meant(store: SqlStore) -> None:
         with pytest.raises(Conflict):
             uow.files.add_user_file(old)
         assert uow.files.user_file("ada", old.name) == new
-        assert list(uow.files.user_files("ada", limit=9)) == [new, old]
-        assert list(uow.files.user_files(None, limit=2)) == [others, new]
+        assert list(uow.files.user_files("ada")) == [new, old]
         uow.files.remove_user_file("f-2")
         assert uow.files.user_file("ada", old.name) == old
         assert uow.files.user_file_by_id("f-3") == others
+
+
+def test_files_are_read_page_by_page(store: SqlStore) -> None:
+    mine = [
+        make.a_user_file(f"f-{number}", created_at=make.at(number // 2), name=name)
+        for number, name in enumerate(("a.onnx", "b.onnx", "a.onnx", "a.onnx", "c.onnx"))
+    ]
+    others = make.a_user_file("g", user_id="bob", created_at=make.at(9), name="a.onnx")
+    with store.write() as uow:
+        for number, file in enumerate((*mine, others)):
+            uow.files.add_user_file(replace(file, sha256=make.a_sha256(str(number))))
+    newest = [each.file_id for each in (others, *reversed(mine))]
+    with store.read() as uow:
+        for user_id, name, expected in (
+            (None, None, newest),
+            ("ada", None, newest[1:]),
+            ("ada", "a.onnx", ["f-3", "f-2", "f-0"]),
+            ("ada", "absent", []),
+        ):
+            found: list[str] = []
+            cursor: str | None = None
+            while True:
+                page, cursor = uow.files.user_file_page(
+                    user_id=user_id, name=name, limit=2, cursor=cursor
+                )
+                found += [each.file_id for each in page]
+                if cursor is None:
+                    break
+                assert len(page) == 2
+            assert found == expected
+            assert uow.files.count_user_files(user_id=user_id, name=name) == len(expected)
+        with pytest.raises(InvalidInput):
+            uow.files.user_file_page(user_id=None, name=None, limit=2, cursor="no cursor")
 
 
 def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:

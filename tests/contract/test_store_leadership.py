@@ -63,7 +63,9 @@ def test_only_the_present_leader_renews_and_releases(store: SqlStore) -> None:
 def test_the_leaders_time_moves_with_its_clock(store: SqlStore) -> None:
     _take(store, "a")
     with store.write() as uow:
-        uow.leadership.move_time(-40.5)
+        assert uow.leadership.clock() == ""
+        uow.leadership.move_time(-40.5, '{"steps": 1}')
+        assert uow.leadership.clock() == '{"steps": 1}'
         assert uow.leadership.current().at == make.NOW - timedelta(seconds=40.5)
 
 

@@ -30,6 +30,9 @@ class FixedClock:
     def pending_step_s(self) -> float:
         return 0.0
 
+    def record(self, step_s: float = 0.0) -> str:
+        return ""
+
     def take_step(self, step_s: float) -> None:
         raise AssertionError("its steps are never pending")
 

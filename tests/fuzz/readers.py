@@ -79,6 +79,7 @@ from edgeyard.scheduler.model.wire import description_from_json, description_to_
 from edgeyard.scheduler.sim.importers.alibaba import import_alibaba
 from edgeyard.scheduler.sim.importers.machines import Selection
 from edgeyard.scheduler.sim.importers.supercloud import import_supercloud
+from edgeyard.scheduler.sim.ste.training import new_model
 from tests.builders import answers, nomad
 from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 from tests.builders.networks import DEMO, gemm
@@ -390,8 +391,8 @@ def _manifest(content: bytes, folder: Path) -> None:
 
 
 def _manifest_seeds() -> Sequence[bytes]:
-    models = ROOT / "scheduler" / "learning" / "models"
-    return tuple(path.read_bytes() for path in sorted(models.glob("*.toml")))
+    with tempfile.TemporaryDirectory() as folder:
+        return (new_model("mine", Path(folder)).read_bytes(),)
 
 
 _DEVICE = "daiedge/edgedevice"

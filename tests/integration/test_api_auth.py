@@ -57,6 +57,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/benchmarks/{benchmark_id}/priority"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/retry"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/clone"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/clone/check"): OWNERS,
     ("GET", "/v1/benchmarks/{benchmark_id}/hcl"): OWNERS,
     ("GET", "/v1/benchmarks/{benchmark_id}/explanation"): OWNERS,
     ("GET", "/v1/benchmarks/{benchmark_id}/events"): OWNERS,
@@ -99,6 +100,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("PUT", "/v1/rates/{family}"): OPERATORS,
     ("GET", "/v1/inventory"): USERS,
     ("GET", "/v1/inventory/check"): USERS,
+    ("POST", "/v1/inventory/boards"): OPERATORS,
+    ("DELETE", "/v1/inventory/boards/{target_uid}"): OPERATORS,
     ("GET", "/v1/strays"): OPERATORS,
     ("POST", "/v1/strays/{job_id}/stop"): OPERATORS | {"operator": 404},  # there is none
     ("GET", "/v1/queue"): USERS,
@@ -540,7 +543,15 @@ BODIES: dict[str, dict[str, object]] = {
     "/upload/{job}/{filename}": {"content": b"x"},
     "/upload/{job}/": {"files": {"file": ("x.bin", b"x")}},
     "/v1/benchmarks/{benchmark_id}/clone": {"json": {}},
+    "/v1/benchmarks/{benchmark_id}/clone/check": {"json": {}},
     "/v1/benchmarks/check": {"json": description()},
+    "/v1/inventory/boards": {
+        "json": {
+            "target_uid": "rpi5-0077-0001",
+            "memory": {"ram": "4 GiB", "storage": "32 GiB"},
+            "engines": {"ort": {"supported_types": ["TYPE1"]}},
+        }
+    },
     "/v1/files/names": {"json": {"name": "own.onnx", "sha256": hashlib.sha256(MODEL).hexdigest()}},
 }
 
@@ -607,7 +618,7 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         headers={"Content-Type": "application/yaml"},
     )
     written_by_people = path.endswith(
-        ("/v1/benchmarks", "/v1/benchmarks/check", "/clone", "/v1/campaigns")
+        ("/v1/benchmarks", "/v1/benchmarks/check", "/clone", "/clone/check", "/v1/campaigns")
     )
     assert answer.status_code == (422 if written_by_people else 415), answer.text
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders import records as make
 from tests.builders.api import BOARDS, MODEL, Api, description, running
@@ -77,10 +77,16 @@ def test_what_the_server_knows_itself_is_ignored_with_a_warning(api: Api) -> Non
         ({"deadline": "2020-01-01T00:00:00Z"}, "/deadline", "a time after"),
         ({"start_time": "2020-01-01T00:00:00Z"}, "/start_time", "a time after"),
         ({"cron": "every day"}, "/cron", "minute hour day"),
+        ({"cron": "0 3 * * *", "start_time": "2099-01-01T00:00:00Z"}, "/cron", "one of them"),
+        ({"cron": "0 3 * * *", "deadline": "2099-01-01T00:00:00Z"}, "/cron", "one of them"),
         ({"model": "absent.onnx"}, "/model", "a file that you uploaded"),
         ({"model_url": "http://127.0.0.1:1/x"}, "/model_url", "public address"),
         ({"model": "http://[::1]/m.onnx"}, "/model_url", "public address"),
-        ({"dataset_urls": ["ftp://x/y"]}, "/dataset_urls/0", "public address"),
+        (
+            {"benchmark_type": "TYPE2", "dataset_urls": ["ftp://x/y"]},
+            "/dataset_urls/0",
+            "public address",
+        ),
         ({"nb_inferense": 3}, "/nb_inferense", "did you mean nb_inference?"),
         ({"benchmark_type": "TYPE2"}, "/dataset", "an uploaded file's name"),
         ({"benchmark_type": "TYPE3"}, "/odt_config", "epochs"),
@@ -418,8 +424,9 @@ def test_files_of_all_roles_are_found_and_may_not_clash(api: Api) -> None:
         files = uow.benchmarks.get(benchmark_id).files
     assert {file.role for file in files} == set(FileRole)
     clash = description(
-        benchmark_type="TYPE2", dataset_urls=["https://a.org/x.npz", "https://b.org/x.npz"]
+        benchmark_type="TYPE2", model_url="https://a.org/x.npz", model=..., dataset="x.npz"
     )
+    api.upload("x.npz")
     assert "two files" in refusal(api.as_().post("/v1/benchmarks", json=clash))["detail"]
 
 
@@ -512,6 +519,29 @@ def test_a_clone_takes_changes_over(api: Api) -> None:
     assert refusal(wrong)["errors"][0]["pointer"] == "/model"
 
 
+def test_a_clone_of_another_type_drops_what_that_type_does_not_read(api: Api) -> None:
+    trained = api.submit(benchmark_type="TYPE3", dataset="data.npz", odt_config="odt.json")
+
+    def cloned(origin: str, **changes: object) -> Benchmark:
+        answer = api.as_().post(f"/v1/benchmarks/{origin}/clone", json=changes)
+        assert answer.status_code == 202, answer.text
+        with api.store.read() as uow:
+            return uow.benchmarks.get(answer.json()["benchmark_id"])
+
+    accuracy = cloned(trained, benchmark_type="TYPE2")
+    assert {file.role for file in accuracy.files} == {FileRole.MODEL, FileRole.DATASET}
+    assert accuracy.description.odt_config is None
+    latency = cloned(accuracy.benchmark_id, benchmark_type="TYPE1", nb_inference=50)
+    assert [file.role for file in latency.files] == [FileRole.MODEL]
+    assert latency.description.dataset is None
+    again = cloned(latency.benchmark_id, benchmark_type="TYPE2", dataset="data.npz")
+    assert again.description.nb_inference == 20
+    refused = api.as_().post(
+        f"/v1/benchmarks/{trained}/clone", json={"benchmark_type": "TYPE1", "dataset": "data.npz"}
+    )
+    assert refusal(refused)["errors"][0]["pointer"] == "/dataset"
+
+
 def test_a_dry_run_of_a_clone_says_what_its_submission_says(api: Api) -> None:
     made = api.submit()
     path = f"/v1/benchmarks/{made}/clone"
@@ -597,6 +627,9 @@ def test_the_queue_is_in_the_engines_order_and_hides_others(api: Api) -> None:
     items = api.as_().get("/v1/queue").json()["items"]
     assert [each["position"] for each in items] == [0, 1]
     assert [each["benchmark_id"] for each in items] == [None, mine]
+    for each in items:
+        assert each["priority_parts"] == {"type": 70.0, "user": 10.0}
+        assert each["priority"] == 80
     everything = api.as_("operator").get("/v1/queue").json()["items"]
     assert [each["benchmark_id"] for each in everything] == [other, mine]
     api.engine.never = frozenset({other})  # holds nobody up

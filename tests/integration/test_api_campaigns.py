@@ -11,6 +11,8 @@ import httpx
 import pytest
 from onnx import helper
 
+from edgeyard import Client
+from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine.intake import fire_due
 from tests.builders.api import Api, description, running
 from tests.builders.runner import model_of
@@ -153,6 +155,27 @@ def test_each_model_of_a_matrix_gets_the_inputs_that_it_has(api: Api) -> None:
     )
     reasons = [each["reason"] for each in foreign.json()["errors"]]
     assert reasons == [f"{name}.onnx: the model has no input 'z'" for name in ("one", "two")]
+
+
+def test_a_client_gives_each_local_model_of_a_matrix_its_inputs(api: Api, tmp_path: Path) -> None:
+    models = {name: tmp_path / f"{name}.onnx" for name in ("one", "two")}
+    models["one"].write_bytes(network("p"))
+    models["two"].write_bytes(network("q"))
+    asked: dict[str, Any] = {
+        "model": list(models.values()),
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+        "input": {name: {"shape": [1, 4]} for name in "pq"},
+    }
+    with Client(api.url, api.tokens["alice"]) as client:
+        found = client.preview(asked)
+        assert [[each["name"] for each in one.workload.inputs] for one in found] == [["p"], ["q"]]
+        client.upload(models["one"])  # the server knows the inputs of one of them
+        assert [one.would for one in client.preview(asked)] == ["run", "run"]
+        assert len(client.submit(**asked)) == 2
+        with pytest.raises(InvalidInput, match="no input 'z'"):
+            client.submit(**{**asked, "input": {**asked["input"], "z": {"shape": [1]}}})
 
 
 def test_a_matrix_is_checked_before_its_files_are_there(api: Api) -> None:

@@ -308,7 +308,7 @@ def test_an_uploaded_training_configuration_is_checked(api: Api) -> None:
 def test_a_model_larger_than_the_memory_of_all_boards_is_refused(tmp_path: Path) -> None:
     checks = ContentChecks(ContentFiles(tmp_path))
     file = model_file("ab" * 32, 5 * 2**30)
-    with pytest.raises(InvalidInput, match="has 5 GiB, more than the memory of any board"):
+    with pytest.raises(InvalidInput, match=r"has 5 GiB, and the boards of .* have at most 4 GiB"):
         checks.check(asked_of("ort"), [file], max_ram_bytes=4 * 2**30)
 
 
@@ -369,10 +369,11 @@ def test_the_size_of_a_model_is_checked_before_it_is_sent(tmp_path: Path) -> Non
         [error] = refusal(answer(2**33))["errors"]
         assert (error["pointer"], error["reason"]) == (
             "/model",
-            "has 8 GiB, more than the memory of any board that may run it",
+            "has 8 GiB, and the boards of rpi4b that may run it have at most 4 GiB of memory",
         )
-        [error] = refusal(answer(2**35))["errors"]
-        assert error["accepted"] == "at most 16 GiB as a model"
+        [limit, memory] = refusal(answer(2**35))["errors"]
+        assert limit["accepted"] == "at most 16 GiB as a model"
+        assert memory["accepted"] == "a model of at most 4 GiB, or another target"
 
 
 def test_others_write_while_a_submission_is_looked_into(

@@ -36,7 +36,11 @@ def test_the_server_answers_the_committed_reference(api: Api) -> None:
     [
         description(),
         description(ram="4 GiB", storage=1, user_time="15 min", precision="2 %"),
-        description(odt_config={"epochs": 1}, dataset_urls=["https://example.org/x"]),
+        description(
+            benchmark_type="TYPE3",
+            odt_config={"epochs": 1},
+            dataset_urls=["https://example.org/x"],
+        ),
     ],
 )
 def test_the_schema_takes_what_the_server_takes(body: dict[str, object]) -> None:

@@ -60,6 +60,17 @@ def put(
     return api.as_(None).put(f"/upload/{job}/{name}", content=content, headers=given)
 
 
+def test_results_come_by_the_benchmark_s_id_and_the_token_names_the_attempt(api: Api) -> None:
+    attempt = api.dispatched(api.submit(), TOKEN)
+    own = {"Authorization": f"Bearer {TOKEN}"}
+    url = f"/upload/{attempt.benchmark_id}/report.json"
+    assert api.as_(None).put(url, content=report(attempt), headers=own).status_code == 201
+    wrong = {"Authorization": "Bearer wrong"}
+    assert api.as_(None).put(url, content=b"{}", headers=wrong).status_code == 401
+    with api.store.read() as uow:
+        assert uow.attempts.by_job_id(attempt.job_id).result_at is not None
+
+
 def report(attempt: Attempt, **changes: object) -> bytes:
     return json.dumps(
         {

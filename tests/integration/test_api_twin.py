@@ -17,6 +17,7 @@ import httpx
 import jsonschema
 import pytest
 
+from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.bootstrap import metrics_source
 from edgeyard.benchmark_api.live_twin import JOB_CPUS, JOB_MEMORY_BYTES, Metrics, live_data
 from edgeyard.benchmark_api.settings import Settings
@@ -64,6 +65,24 @@ def test_the_live_state_has_nodes_jobs_and_links(api: Api) -> None:
     assert jobs["past"]["status"] == "completed"
     assert {each["kind"] for each in found["links"]} == {"host"}
     read_twin_data(json.dumps(found).encode())  # what another twin takes
+
+
+def test_the_live_state_is_as_the_reference_of_the_api_documents_it(api: Api) -> None:
+    reference = openapi_document()
+    operation = reference["paths"]["/v1/twin/data"]["get"]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    assert {"$ref": "#/components/schemas/TwinData"} in schema["anyOf"]
+    components = reference["components"]
+    document = {"$ref": "#/components/schemas/TwinData", "components": components}
+    found = live(api)
+    jsonschema.validate(found, document)
+    assert found["jobs"]
+    for part, wrong in (
+        ("nodes", {**found["nodes"][0], "cpu_cores": "4"}),
+        ("jobs", {"job_id": 1}),
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**found, part: [wrong]}, document)
 
 
 def test_operators_post_states_and_read_them_by_version(api: Api) -> None:

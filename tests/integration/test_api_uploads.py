@@ -119,6 +119,19 @@ def test_a_long_request_is_stored_in_several_pieces(api: Api) -> None:
     assert stored_bytes(api) == on_disk(api) == len(content)
 
 
+def test_an_upload_that_goes_on_under_another_name_gets_this_name(api: Api) -> None:
+    content = os.urandom(2 * MIB)
+    where = begun(api, content, name="first.onnx")
+    assert send(api, where, content[:MIB], 0).status_code == 204
+    again = begin(api, content, name="second.onnx")
+    assert (again.headers["Upload-Offset"], again.headers["Location"].endswith(where)) == (
+        str(MIB),
+        True,
+    )
+    assert send(api, where, content[MIB:], MIB).status_code == 204
+    assert [each["name"] for each in files(api)] == ["second.onnx"]
+
+
 @pytest.mark.parametrize("offset", [0, MIB - 1, MIB + 1, 2 * MIB])
 def test_a_wrong_offset_is_refused(api: Api, offset: int) -> None:
     content = os.urandom(2 * MIB)
@@ -223,6 +236,10 @@ def test_what_was_announced_may_not_fill_up_by_other_ways(api: Api) -> None:
         ({"Upload-Length": "5"}, 422),
         ({"Upload-Length": "0", "Upload-Metadata": "filename bmV0"}, 422),
         ({"Upload-Length": "-1", "Upload-Metadata": "filename bmV0"}, 422),
+        ({"Upload-Length": "+5", "Upload-Metadata": "filename bmV0"}, 422),
+        ({"Upload-Length": "5.0", "Upload-Metadata": "filename bmV0"}, 422),
+        ({"Upload-Length": "1_0", "Upload-Metadata": "filename bmV0"}, 422),
+        ({"Upload-Length": "5", "Upload-Metadata": "filename YeKArnh4bm5v"}, 422),  # U+202E
         ({"Upload-Length": "5", "Upload-Metadata": "filename ***"}, 422),
         ({"Upload-Length": "5", "Upload-Metadata": "filename Li4vYQ=="}, 422),  # ../a
         ({"Upload-Length": "5", "Upload-Metadata": "filename bmV0,sha256 YQ=="}, 422),
@@ -410,3 +427,16 @@ def test_an_upload_without_progress_is_given_up(api: Api, big: Path) -> None:
     with client_of(api, transport) as client, pytest.raises(ServerNotReached):
         client.upload(big)
     assert set(transport.offsets) == {0}
+
+
+def test_bytes_in_another_coding_are_refused(api: Api) -> None:
+    answer = begin(api, bytes(10), name="coded.bin")
+    where = answer.headers["Location"].removeprefix(api.url)
+    headers = {
+        "Upload-Offset": "0",
+        "Content-Type": "application/offset+octet-stream",
+        "Content-Encoding": "gzip",
+    }
+    refused = api.as_().patch(where, headers=headers, content=bytes(10))
+    assert refused.status_code == 415
+    assert "without Content-Encoding" in refused.json()["detail"]

@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard import Client
 from edgeyard.benchmark_api.sdk import ValidationFailed
-from edgeyard.benchmark_api.sdk.client import HASH_FROM_BYTES
+from edgeyard.benchmark_api.sdk.local_checks import HASH_FROM_BYTES
 from tests.builders.api import Api, description, running
 from tests.builders.model_files import a_model_file
 
@@ -95,7 +95,7 @@ def test_nothing_is_uploaded_for_a_wrong_description(api: Api, big: Path) -> Non
             client.submit_description(wrong)
         with pytest.raises(ValidationFailed, match="target"):
             client.preview({**wrong, "target": ["rpi4b", "rpi5b"]})
-    assert set(paths(sent)) == {"/v1/benchmarks/check", "/v1/campaigns/check"}
+    assert set(paths(sent)) == {"/v1/benchmarks/check", "/v1/campaigns"}
     assert api.as_().get("/v1/files").json()["items"] == []
 
 
@@ -106,6 +106,24 @@ def test_a_description_is_checked_without_its_files(api: Api) -> None:
     refused = api.as_().post("/v1/benchmarks/check", json=description(nb_inference=0))
     assert refused.status_code == 422
     assert api.as_(None).post("/v1/benchmarks/check", json=description()).status_code == 401
+
+
+def test_all_files_are_listed_and_found_by_name(api: Api) -> None:
+    for number in range(5):
+        api.upload(f"net-{number}.onnx", b"%d" % number)
+    first = api.as_().get("/v1/files", params={"limit": 2, "total": True}).json()
+    assert (len(first["items"]), first["total"]) == (2, 5)
+    following = {"limit": 4, "cursor": first["next_cursor"]}
+    rest = api.as_().get("/v1/files", params=following).json()
+    assert (len(rest["items"]), rest["next_cursor"]) == (3, None)
+    assert "total" not in rest
+    assert api.as_().get("/v1/files", params={"cursor": "x"}).status_code == 422
+    client, sent = client_of(api)
+    with client:
+        assert client.file("net-0.onnx").name == "net-0.onnx"
+        assert sent[-1].url.params["name"] == "net-0.onnx"
+        assert [each.name for each in client.files(name="net-3.onnx")] == ["net-3.onnx"]
+        assert len(list(client.files())) == 5
 
 
 def test_an_upload_reports_how_much_was_sent(api: Api, big: Path) -> None:

@@ -13,6 +13,7 @@ from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, Status
 from tests.builders.engine import GOOD, A, B, Lab
+from tests.fakes.cluster import board
 
 
 @pytest.fixture
@@ -26,6 +27,23 @@ def loose(lab: Lab, **changes: Any) -> tuple[str, str, str]:
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
     return benchmark_id, attempt.job_id, B if attempt.target_uid == A else A
+
+
+def test_a_loose_job_that_got_an_unknown_board_is_stopped_there_and_tried_again(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path, A, B)
+    _, job_id, _ = loose(lab)
+    stranger = "rpi4b-0009-0009"
+    lab.cluster.boards.append(board(stranger))
+    lab.refresher.refresh()
+    lab.cluster.start(job_id, stranger)
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [job_id]
+    stopping = lab.attempt(job_id).stopping
+    assert stopping is not None
+    assert "not in the inventory" in stopping.sentence
+    lab.store.close()
 
 
 def outcome_of(lab: Lab, benchmark_id: str) -> Outcome:

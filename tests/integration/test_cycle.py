@@ -16,8 +16,10 @@ from edgeyard.devices.model import Host
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import set_credits
 from edgeyard.scheduler.engine.committer import MAX_REASONS_PER_COMMIT
+from edgeyard.scheduler.engine.cycle import MAX_IDLE_S
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
@@ -123,7 +125,7 @@ def test_an_outcome_names_who_was_placed_who_expired_and_why_others_wait(tmp_pat
     assert [each.benchmark_id for each in outcome.active.placed] == [taken]
     assert outcome.waiting[poor].reason is WaitingReason.BUDGET
     assert set(outcome.waiting) == {poor}
-    assert (outcome.preempted, outcome.active.refused, outcome.live) == ((), (), 3)
+    assert (outcome.preempted, outcome.active.refused, len(outcome.live)) == ((), (), 3)
     assert outcome.seconds >= 0.0
     lab.store.close()
 
@@ -183,4 +185,31 @@ def test_what_is_handed_over_is_waited_for_until_it_is_done_or_too_long(
         lab.dispatch()
         called.result(10.0)
     assert lab.attempts(waits)[0].state is AttemptState.QUEUED
+    lab.store.close()
+
+
+def test_with_an_empty_queue_nothing_is_decided_until_something_changes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    assert not lab.cycle.run().idle
+    assert lab.cycle.run().idle
+    drained = BoardOverride(
+        target_uid=A,
+        drained=True,
+        reason="repair",
+        by_user_id="op",
+        at=lab.clock.now(),
+    )
+    with lab.store.write() as uow:
+        uow.board_overrides.put(drained)
+    assert not lab.cycle.run().idle  # its record shows the lab as it is
+    assert lab.cycle.run().idle
+    taken = lab.submit()
+    outcome = lab.cycle.run()
+    assert not outcome.idle
+    assert [each.benchmark_id for each in outcome.active.placed] == [taken]
+    outcome = lab.cycle.run()
+    assert outcome.idle
+    assert (outcome.placed, outcome.active.seq) == ((), None)
+    lab.clock.forward(MAX_IDLE_S)
+    assert not lab.cycle.run().idle  # forecasts of what runs are made from it
     lab.store.close()

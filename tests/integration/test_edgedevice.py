@@ -70,7 +70,8 @@ def test_it_says_what_it_is(plugin: Plugin) -> None:
         BASE, "ConfigSchema", base_pb2.ConfigSchemaRequest(), base_pb2.ConfigSchemaResponse
     )
     settings = answer.spec.object.attributes
-    assert set(settings) == {"boards_file", "state_dir", "probe_interval", "probe_timeout"}
+    optional = {"state_dir", "probe_interval", "probe_timeout", "docker_socket"}
+    assert set(settings) == {"boards_file"} | optional
     assert settings["boards_file"].attr.required
     assert settings["probe_interval"].default.default.literal.value == '"10s"'
     health = plugin.call(
@@ -116,8 +117,11 @@ def test_no_secret_of_the_boards_file_leaves_the_host(ready: Plugin, tmp_path: P
     with ready.fingerprints() as seen:
         shown = seen.first()
     reports = [str(shown.groups), str(ready.reserve(FIRST)), json.dumps(ready.log())]
-    kept = [path.read_text() for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert CANARY not in "".join(reports + kept)
+    assert CANARY not in "".join(reports)
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    (kept,) = (path for path in files if CANARY in path.read_text())
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_boards_file_is_watched(ready: Plugin, boards: Path) -> None:
@@ -259,9 +263,15 @@ def test_a_reserved_board_reports_its_task_what_it_needs(
     assert facts.progress_file is not None
     folder = Path(facts.progress_file).parent
     assert folder.is_dir()
-    assert [(each.host_path, each.task_path) for each in reservation.mounts] == [
-        (str(folder), str(folder))
+    containers = Path(reservation.envs["EDGEYARD_CONTAINERS"])
+    mounts = [(each.host_path, each.task_path, each.read_only) for each in reservation.mounts]
+    assert mounts[:2] == [
+        (str(folder), str(folder), False),
+        (str(containers.parent), str(containers.parent), True),
     ]
+    engines = json.loads(containers.read_text())["engines"]
+    assert engines["ort"]["image"] == "registry.example/ort"
+    assert engines["tflite"]["image"] == ""
     for uids in ((), (FIRST, SECOND), ("rpi4b-0009-0009",), ("../../etc",)):
         with pytest.raises(grpc.RpcError):
             ready.reserve(*uids)

@@ -25,6 +25,7 @@ from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Binding,
+    Constraint,
     Failure,
     FailureCategory,
     Status,
@@ -515,12 +516,14 @@ def test_a_start_time_may_be_left_to_the_cluster(tmp_path: Path) -> None:
 
 
 def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
-    benchmark_id = lab.submit(version_tag="${attr.unique.hostname}")
+    other = Constraint(attribute="family", operator="!=", value="${attr.unique.hostname}")
+    benchmark_id = lab.submit(constraints=(other,))
     lab.turn()
     shown = lab.show(benchmark_id)
     assert shown.status is Status.FAILED
     assert shown.failure is not None
-    assert "version_tag" in shown.failure.sentence
+    assert shown.failure.category is FailureCategory.REJECTED
+    assert "constraints/0/value" in shown.failure.sentence
     assert lab.cluster.dispatched == []
 
 

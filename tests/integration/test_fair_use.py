@@ -47,7 +47,7 @@ class Lab:
                 **os.environ,
                 "EDGEYARD_URL": self._admin.url,
                 "EDGEYARD_TOKEN": self._admin.token,
-                "COLUMNS": "80",
+                "EDGEYARD_COLUMNS": "80",
             },
             timeout=60,
             check=False,

@@ -225,7 +225,9 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(lab: Lab) -> None:
     assert submissions.of(slow, "ann") is not None
     lab.clock.forward(40.0)
     assert lab.cycle.latest is not None
-    lab.cycle.latest = replace(lab.cycle.latest, live=MAX_PREDICTED_QUEUE + 1)
+    lab.cycle.latest = replace(
+        lab.cycle.latest, live=dict.fromkeys(map(str, range(MAX_PREDICTED_QUEUE + 1)))
+    )
     assert submissions.of(slow, "ann") is None
     assert len(asked) == 2
 

@@ -207,13 +207,15 @@ def test_what_the_user_must_mend_is_not_tried_again(
     assert pauses == []
 
 
-def scheduled(store: SqlStore, clock: FixedClock, **account: object) -> CronSchedule:
+def scheduled(
+    store: SqlStore, clock: FixedClock, cron: str = "* * * * *", **account: object
+) -> CronSchedule:
     owner = User(user_id="ann", role=Role.SUBMITTER, created_at=clock.now())
     with store.write() as uow:
         uow.accounts.add_user(replace(owner, **account))  # type: ignore[arg-type]
         return add_schedule(
             uow,
-            replace(DESCRIPTION, cron="* * * * *", user_priority=5),
+            replace(DESCRIPTION, cron=cron, user_priority=5),
             "ann",
             [replace(FOREIGN, sha256=FILE.sha256, size_bytes=5)],
             clock.now(),
@@ -240,6 +242,43 @@ def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedCloc
     assert all(each.description.cron is None for each in made(store))
     submitted = events(store, "benchmark.submitted")
     assert {event.data["schedule_id"] for event in submitted} == {schedule.schedule_id}
+
+
+@pytest.mark.parametrize(
+    ("cron", "expected"),
+    [
+        ("30 17 7 13 8 * 2025", "2025-08-13T07:17:30"),  # the platform's own
+        ("15 0 3 * * 1 *", "2025-08-04T03:00:15"),
+        ("0 3 * * 0", "2025-08-03T03:00:00"),
+        ("0 3 * * 7", "2025-08-03T03:00:00"),
+        ("0 3 * * mon-fri", "2025-08-01T03:00:00"),
+        ("*/20 * * * *", "2025-08-01T00:20:00"),
+    ],
+)
+def test_crontabs_of_five_and_of_nomads_seven_fields_fire_as_written(
+    cron: str, expected: str
+) -> None:
+    after = datetime(2025, 8, 1, 0, 0, 0, tzinfo=UTC)  # a Friday
+    assert next_fire(cron, after) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+def test_a_crontab_of_one_moment_fires_once_and_is_ended(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    start = clock.now() + timedelta(seconds=30)
+    cron = f"{start:%S %M %H %d %m} * {start:%Y}"
+    schedule = scheduled(store, clock, cron=cron)
+    assert schedule.next_fire == start
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+    with store.read() as uow:
+        (kept,) = uow.schedules.all("ann")
+    assert not kept.active
+    assert events(store, "schedule.skipped") == []
+    clock.forward(86400)
+    assert fire_due(store, clock) == 0
+    with pytest.raises(InvalidInput, match="never fires again"):
+        next_fire(cron, clock.now())
 
 
 def test_at_most_one_firing_of_a_schedule_waits(store: SqlStore, clock: FixedClock) -> None:
@@ -288,10 +327,10 @@ def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
         clock.forward(60)
         fire_due(store, clock)
         end_all(store, clock)
-    assert len(made(store)) == 2
+    assert len(made(store)) == 3  # the one without a next time fires once, and is ended
     with store.read() as uow:
         kept = {each.schedule_id: each for each in uow.schedules.all("ann")}
-    assert [kept[each.schedule_id].skipped for each in (broken, good, never)] == [2, 0, 1]
+    assert [kept[each.schedule_id].skipped for each in (broken, good, never)] == [2, 0, 0]
     assert not kept[never.schedule_id].active
     assert kept[broken.schedule_id].active
 

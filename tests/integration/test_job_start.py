@@ -45,6 +45,31 @@ def test_a_job_that_the_cluster_does_not_start_is_taken_back(lab: Lab, binding: 
     assert lab.show(benchmark_id).status is Status.PENDING
 
 
+def test_a_loose_job_waits_in_the_cluster_s_queue_while_boards_of_its_family_run_others(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path, A, B, start_grace_s=GRACE_S)
+    running = lab.submit(target=None, target_uid=A, user_time_s=86400.0)
+    lab.running(running)
+    waits = lab.submit(binding=Binding.LOOSE)
+    lab.turn()
+    for _ in range(3):
+        lab.clock.forward(GRACE_S - 1)
+        lab.turn()
+    assert lab.cluster.stopped == []
+    assert lab.show(waits).status is Status.SCHEDULED
+    (attempt,) = lab.attempts(running)
+    lab.upload(attempt.job_id)
+    lab.cluster.end(attempt.job_id)
+    lab.turn()
+    for _ in range(2):
+        lab.clock.forward(GRACE_S + 1)
+        lab.reconciler.run()
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [lab.attempts(waits)[0].job_id]
+    lab.store.close()
+
+
 def test_the_board_that_was_assumed_for_it_is_free_again(lab: Lab) -> None:
     stuck = lab.submit(binding=Binding.LOOSE)
     lab.turn()

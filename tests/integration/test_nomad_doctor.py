@@ -28,7 +28,7 @@ def run(*options: str, **settings: str) -> str:
     """Its output; the server of the settings does not run, which it says, and ends with 1."""
     bare = dict.fromkeys(name for name in os.environ if name.startswith("EDGEYARD_"))
     words = ["doctor", "--url", "http://127.0.0.1:9", *options]
-    done = CliRunner().invoke(app, words, env={**bare, "COLUMNS": "80", **settings})
+    done = CliRunner().invoke(app, words, env={**bare, "EDGEYARD_COLUMNS": "80", **settings})
     assert done.exit_code == 1, done.output
     return done.stdout
 

@@ -142,7 +142,7 @@ def test_the_cli_shows_a_row_for_each_policy(figures: Api) -> None:
     environment = {
         "EDGEYARD_URL": figures.url,
         "EDGEYARD_TOKEN": figures.tokens["operator"],
-        "COLUMNS": "200",
+        "EDGEYARD_COLUMNS": "200",
     }
     found = CliRunner().invoke(app, ["policies", "compare"], env=environment)
     assert found.exit_code == 0, found.stderr

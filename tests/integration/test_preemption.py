@@ -114,7 +114,9 @@ def test_who_must_not_be_stopped_runs_on(
     assert lab.show(victim).status is Status.RUNNING
 
 
-def test_nobody_is_stopped_at_once_nor_while_it_measures_unless_it_allows_that(lab: Lab) -> None:
+def test_nobody_is_stopped_at_once_but_below_the_threshold_also_while_it_measures(
+    lab: Lab,
+) -> None:
     victim = lab.submit(benchmark_type=LOW)
     job_id = lab.running(victim)
     lab.progress(job_id, 5.0, "warmup")
@@ -124,7 +126,7 @@ def test_nobody_is_stopped_at_once_nor_while_it_measures_unless_it_allows_that(l
     lab.clock.forward(MIN_RUN_S)
     lab.progress(job_id, 20.0, "measuring")
     lab.turn()
-    assert lab.cluster.stopped == []  # no longer
+    assert lab.cluster.stopped == [job_id]
 
 
 def test_one_that_allows_it_is_stopped_while_it_measures(lab: Lab) -> None:

@@ -140,6 +140,7 @@ def test_a_victim_is_spared_for_progress_that_is_not_written_yet(tmp_path: Path)
     lab.decide()
     with lab.store.read() as uow:
         lab.store.record_progress(uow.attempts.by_job_id(job_id), 95.0)
+    lab.submit()
     lab.decide()
     (holder,) = lab.cycle.latest.decided.holders if lab.cycle.latest else ()
     assert (holder.benchmark_id, holder.progress) == (victim, 95.0)

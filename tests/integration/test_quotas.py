@@ -219,12 +219,17 @@ def test_a_user_has_no_more_files_than_they_may(api: Api) -> None:
 
 
 def test_a_user_has_no_more_pending_benchmarks_than_they_may(api: Api) -> None:
-    assert {answer.status_code for answer in submit_all(api, 5)} == {202}
+    many = {"matrix": {"target": ["rpi4b", "rpi5"]}, "description": description(target=...)}
+    dry = {"dry_run": "true"}
+    assert {answer.status_code for answer in submit_all(api, 4)} == {202}
+    refused(api.as_().post("/v1/campaigns", json=many, params=dry), 429, "max_pending")
+    assert api.as_().post("/v1/benchmarks", json=description(), params=dry).status_code == 200
+    assert {answer.status_code for answer in submit_all(api, 1)} == {202}
     (answer,) = submit_all(api, 1)
     refused(answer, 429, "max_pending")
+    refused(api.as_().post("/v1/benchmarks", json=description(), params=dry), 429, "max_pending")
     with api.store.read() as uow:
         assert uow.usage.pending("alice") == 5
-    many = {"matrix": {"target": ["rpi4b", "rpi5"]}, "description": description(target=...)}
     refused(api.as_().post("/v1/campaigns", json=many), 429, "max_pending")
     first = api.as_().get("/v1/benchmarks").json()["items"][0]["benchmark_id"]
     api.dispatched(first)  # waits no longer

@@ -203,7 +203,11 @@ def test_a_benchmark_whose_model_was_pruned_can_not_be_retried_silently(tmp_path
         os.utime(api.files.path(sha256), (1, 1))
         assert api.files.remove(sha256)
         refused = client.post(f"/v1/benchmarks/{benchmark_id}/retry")
-        assert refused.status_code == 422, refused.text
+        assert refused.status_code == 409, refused.text
+        reason = refused.json()["detail"]  # which names no flag: a retry takes no model
+        assert reason.startswith(f"model.onnx, the model of {benchmark_id}, is no longer")
+        assert reason.endswith(f"edgeyard submit --clone {benchmark_id} --model FILE")
+        refused = client.post(f"/v1/benchmarks/{benchmark_id}/clone", json={"nb_inference": 9})
         (error,) = refused.json()["errors"]
         assert error["pointer"] == "/model"
         assert "upload it again" in error["accepted"]

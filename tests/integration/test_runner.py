@@ -253,6 +253,33 @@ def test_accuracy_on_arrays(server: UploadServer, tmp_path: Path) -> None:
     assert report["nb_inference"] == 40
 
 
+def test_accuracy_on_several_files_counts_the_rows_of_all(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    labels = np.arange(40) % 6
+    x = np.eye(6, dtype=np.float32)[labels]
+    wrong = labels.copy()
+    wrong[-4:] = (wrong[-4:] + 1) % 6
+    parts = {"a.npz": slice(0, 7), "b.npz": slice(7, 33), "c.npz": slice(33, 40)}
+    for name, rows in parts.items():
+        np.savez(tmp_path / name, x=x[rows], y=wrong[rows])
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(6)),
+        datasets={name: tmp_path / name for name in parts},
+        benchmark_type="TYPE2",
+        parameters={"batch_size": 5},
+    )
+    code, output = task.run()
+    assert code == 0, output
+    assert report_of(server)["accuracy"]["rows"] == 40
+    assert report_of(server)["accuracy"]["top1"] == pytest.approx(36 / 40)
+    predictions = np.load(io.BytesIO(server.files["predictions.npz"]))
+    assert (predictions["predicted"][:, 0] == labels).all()
+    assert (predictions["y"] == wrong).all()
+
+
 @pytest.mark.parametrize(
     ("red", "blue", "labels"), [("red", "blue", {"red": 0, "blue": 2}), ("0", "2", None)]
 )

@@ -18,12 +18,14 @@ from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.ste import scenario
 from tests.builders.ste_services import TOKEN, finished
+from tests.docker_lab import DockerLab, built
 from tests.nomad_cluster import clear
 
-pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
+pytestmark = [pytest.mark.nomad, pytest.mark.slow]
 
 JOB_FILE = Path(__file__).parents[2] / "deploy/ste/ste.nomad.hcl"
 START_S = 300.0
+SERVICES = ("twin", "scheduler", "scenarios", "controller")
 
 
 @pytest.fixture
@@ -41,16 +43,35 @@ def parsed(nomad: LoopbackNomad, **variables: object) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.xdist_group("nomad")
 def test_one_job_file_starts_all_services(nomad: LoopbackNomad) -> None:
-    ports = {name: free_port() for name in ("twin", "scheduler", "scenarios", "controller")}
+    command = str(Path(sys.executable).with_name("edgeyard"))
+    check_all_services(nomad, driver="raw_exec", command=command)
+
+
+@pytest.mark.docker
+@pytest.mark.xdist_group("docker")
+@pytest.mark.timeout(900)  # where the images are not built yet
+def test_one_job_file_starts_all_services_with_one_image_each(docker_lab: DockerLab) -> None:
+    images = list(built([f"ste-{name}" for name in SERVICES]).values())
+    docker_lab.load(images)
+    for image in images:
+        assert docker_lab.engine.call("inspect", "-f", "{{.Config.User}}", image.name).stdout == (
+            "10001:10001\n"
+        )
+    check_all_services(docker_lab.nomad, driver="docker", tag="test")
+
+
+def check_all_services(nomad: LoopbackNomad, **variables: str) -> None:
+    """Run a training through all of the job's services, and end the job."""
+    ports = {name: free_port() for name in SERVICES}
     job = parsed(
         nomad,
-        driver="raw_exec",
-        command=str(Path(sys.executable).with_name("edgeyard")),
         namespace=nomad.namespace,
         ports=ports,
         policy="default",
         memory=300,
+        **variables,
     )
     where = f"namespace={nomad.namespace}"
     token = {"Path": "nomad/jobs/edgeyard-ste", "Items": {"token": TOKEN}}
@@ -93,8 +114,10 @@ def test_one_job_file_starts_all_services(nomad: LoopbackNomad) -> None:
     services: Any = nomad.call("GET", f"/v1/services?{where}")
     names = {each["ServiceName"] for entry in services for each in entry["Services"]}
     assert names == {f"edgeyard-ste-{name}" for name in ports}
+    nomad.call("DELETE", f"/v1/job/edgeyard-ste?purge=true&{where}")
 
 
+@pytest.mark.xdist_group("nomad")
 def test_the_images_run_without_root(nomad: LoopbackNomad) -> None:
     job = parsed(nomad, image="registry.example/ste-", tag="1.0")
     (group,) = job["TaskGroups"]
@@ -102,6 +125,3 @@ def test_the_images_run_without_root(nomad: LoopbackNomad) -> None:
         assert task["Driver"] == "docker"
         assert task["User"] == "10001:10001"
         assert task["Config"]["image"] == f"registry.example/ste-{task['Name']}:1.0"
-    containers = (JOB_FILE.parent / "Containerfile").read_text()
-    for task in group["Tasks"]:
-        assert f"AS {task['Name']}\n" in containers

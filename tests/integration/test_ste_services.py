@@ -7,16 +7,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.connections import bounded_protocol
 from edgeyard.benchmark_api.ste_services.clients import (
     HttpScenarios,
     HttpScheduling,
@@ -33,9 +35,11 @@ from edgeyard.benchmark_api.ste_services.scheduler import scheduler_app
 from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
-from edgeyard.scheduler.sim.scenario import scenario_to_json
+from edgeyard.scheduler.sim.scenario import scenario_from_toml, scenario_to_json
+from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
 from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
 from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
+from edgeyard.scheduler.sim.ste.lab import episode_figures
 from edgeyard.scheduler.sim.ste.runs import RunFolder
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.steps import Notice, Round
@@ -94,7 +98,11 @@ def all_services(folder: Path, token: str = TOKEN) -> Iterator[Services]:
     policy = quick_policy()
     models = folder / "models"
     with ExitStack() as opened:
-        twin = opened.enter_context(served(twin_app(DigitalTwin(), token), token))
+
+        def serve(app: FastAPI) -> httpx.Client:
+            return opened.enter_context(served(app, token))
+
+        twin = serve(twin_app(DigitalTwin(), token))
         deciding = SchedulerController(
             HttpTwin(twin),
             policy,
@@ -102,15 +110,15 @@ def all_services(folder: Path, token: str = TOKEN) -> Iterator[Services]:
             monotonic_s=time.monotonic,
         )
         training = LocalTraining(deciding, models, RunFolder(folder / "trained"), load_learned)
-        scheduler = opened.enter_context(served(scheduler_app(deciding, token, training), token))
+        scheduler = serve(scheduler_app(deciding, token, training))
         store = SqlStore(f"sqlite:///{folder}/scenarios.db")
         opened.callback(store.close)
-        scenarios = opened.enter_context(served(scenario_app(store, token), token))
+        scenarios = serve(scenario_app(store, token))
         runs = RunFolder(folder / "runs")
         source, gate = HttpScenarios(scenarios), Gate(scheduler)
         driver = RunDriver(Controller(source, HttpTwin(twin), gate), runs, HttpTraining(scheduler))
         app = controller_app(RunQueue(driver, source, runs, lambda: gate.policy().name), token)
-        controller = opened.enter_context(served(app, token))
+        controller = serve(app)
         opened.callback(gate.is_open.set)
         yield Services(twin, scheduler, scenarios, controller, models, gate)
 
@@ -153,6 +161,36 @@ def test_services_decide_as_one_process_does() -> None:
     assert [each.answer.decisions for each in found] == [each.answer.decisions for each in expected]
     for each in found:
         assert [step.step for step in each.steps] == list(range(1, 14))
+
+
+NODES = """
+name = "small"
+world = "nodes"
+duration_s = 30
+[nodes]
+nodes = [{ count = 2, cpu_cores = 10, memory_mb = 10, gpus = 2 }]
+mix = { rate = 0.9, steps = 20 }
+[[nodes.jobs]]
+job_id = "two"
+submit_s = 3.3
+run_s = 7.7
+cpus = 0.1
+gpus = 0.3
+nodes = 2
+"""
+
+
+def test_services_run_nodes_as_sim_run_does(services: Services) -> None:
+    of = scenario_from_toml(NODES)
+    assert services.scenarios.post("/scenarios", json=scenario_to_json(of)).status_code == 201
+    found: Any = finished(services.controller, services.start(seed=4))
+    assert (found["state"], found["problem"]) == ("completed", "")
+    plugins = registry(entry_points=False).resolve(quick_policy())
+    expected = episode_figures(simulate_nodes(of, quick_policy(), plugins, seed=4))
+    figures = found["episodes"][0]["figures"]
+    assert figures == {name: getattr(expected, name) for name in figures}
+    state = services.twin.get("/data").json()
+    assert {"id", "cpu_cores", "memory", "cpu_load", "memory_load"} <= set(state["nodes"][0])
 
 
 def test_a_run_of_the_controller_does_the_thirteen_steps(services: Services) -> None:
@@ -341,6 +379,104 @@ def test_bodies_are_bounded(idle: Services) -> None:
         assert client.post(path, content=b" " * (1 << 17)).status_code == 413
 
 
+def test_a_service_that_runs_by_itself_bounds_the_time_of_a_head(tmp_path: Path) -> None:
+    with processes(tmp_path).service("twin") as url:
+        found = httpx.URL(url)
+        with socket.create_connection((found.host, found.port), timeout=120) as connection:
+            connection.sendall(b"GET / HTT")
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+
+
+def test_the_scenario_service_sets_removes_and_filters_by_tags(services: Services) -> None:
+    def names(*tags: str) -> list[str]:
+        found = services.scenarios.get("/scenarios", params={"tag": tags}).json()
+        return [each["name"] for each in found["items"]]
+
+    sha256 = services.add()
+    content = scenario_to_json(scenario(60.0))
+    again = services.scenarios.post("/scenarios", params={"tag": ["quick"]}, json=content)
+    assert (again.status_code, again.json()["tags"]) == (200, ["quick"])
+    changes = {"add": ["lab", "paper"], "remove": ["quick", "absent"]}
+    for reference in (sha256[:12], "small"):
+        tagged = services.scenarios.post(f"/scenarios/{reference}/tags", json=changes)
+        assert (tagged.status_code, tagged.json()["tags"]) == (200, ["lab", "paper"])
+    assert names("lab") == names("lab", "paper") == ["small"]
+    assert names("quick") == names("lab", "quick") == []
+    for path, body, status in (
+        ("small", {"add": [""]}, 422),
+        ("small", {"put": ["x"]}, 422),
+        ("absent", {"add": ["x"]}, 404),
+    ):
+        assert services.scenarios.post(f"/scenarios/{path}/tags", json=body).status_code == status
+    assert names("lab") == ["small"]
+
+
+def test_rounds_of_a_run_are_bounded_by_their_bytes(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeyard.benchmark_api.ste_services.controller.MAX_ROUND_BYTES", 1)
+    services.add()
+    run_id = services.start(seed=1)
+    assert finished(services.controller, run_id)["state"] == "completed"
+    rounds = services.controller.get(f"/runs/{run_id}/rounds").json()
+    assert len(rounds) == 2
+    assert rounds[0]["round"] == 0 < rounds[1]["round"]
+
+
+def app_of(service: str, folder: Path, opened: ExitStack) -> FastAPI:
+    """Return the app of one service that has nothing to do, and reaches no other."""
+    gone = opened.enter_context(httpx.Client(base_url="http://127.0.0.1:1"))
+    if service == "twin":
+        return twin_app(DigitalTwin(), TOKEN)
+    if service == "scheduler":
+        policy = quick_policy()
+        plugins = registry(entry_points=False).resolve(policy)
+        deciding = SchedulerController(HttpTwin(gone), policy, plugins, monotonic_s=time.monotonic)
+        return scheduler_app(deciding, TOKEN)
+    if service == "scenarios":
+        store = SqlStore(f"sqlite:///{folder}/scenarios.db")
+        opened.callback(store.close)
+        return scenario_app(store, TOKEN)
+    source, runs = HttpScenarios(gone), RunFolder(folder / "runs")
+    driver = RunDriver(Controller(source, HttpTwin(gone), HttpScheduling(gone)), runs, None)
+    return controller_app(RunQueue(driver, source, runs, lambda: "default"), TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("service", "path"),
+    [
+        ("twin", "/"),
+        ("scheduler", "/notify"),
+        ("scenarios", "/scenarios"),
+        ("controller", "/runs"),
+    ],
+)
+def test_slow_and_silent_clients_of_every_service_are_cut_off(
+    service: str, path: str, tmp_path: Path
+) -> None:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    ).encode()
+    protocol = bounded_protocol(64, head_s=1.0, body_step_s=1.0)
+    with (
+        ExitStack() as opened,
+        served(app_of(service, tmp_path, opened), TOKEN, protocol) as client,
+    ):
+        connections = []
+        for sent in (b"", b"POST / HTT", head, head + b"{"):
+            place = client.base_url.host, client.base_url.port or 80
+            connection = opened.enter_context(socket.create_connection(place, timeout=120))
+            connection.sendall(sent)
+            connections.append(connection)
+        assert client.get("/health_check").json()["status"] == "ok"
+        for connection in connections:
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        assert client.get("/health_check").json()["status"] == "ok"
+
+
 def test_pages_of_other_sites_reach_no_service_without_a_token(tmp_path: Path) -> None:
     with served(twin_app(DigitalTwin()), token="") as twin:
         assert twin.post("/", json=NODE).status_code == 200
@@ -385,7 +521,8 @@ def test_four_processes_do_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         )  # fmt: skip
         controller = opened.enter_context(
             started.service("controller", "--twin", twin, "--scheduler", scheduler,
-                            "--scenarios", scenarios, "--runs", str(tmp_path / "runs"))
+                            "--scenarios", scenarios, "--runs", str(tmp_path / "runs"),
+                            "--db", str(tmp_path / "s.db"))
         )  # fmt: skip
         monkeypatch.setenv("EDGEYARD_STE_TOKEN", TOKEN)
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -420,6 +557,10 @@ def test_four_processes_do_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert json.loads(remote.stdout)["rounds"][0]["steps"][12]["step"] == 13
     assert [each["state"] for each in json.loads(listed.stdout)] == ["completed", "completed"]
     assert json.loads(shown.stdout)["run_id"] == run_id
+    stored = ["sim", "list", "--kind", "ste", "--db", str(tmp_path / "s.db"), "--json"]
+    rows = json.loads(CliRunner().invoke(app, stored).stdout)
+    assert f"{run_id}-0" in {each["run_id"] for each in rows}
+    assert {each["policy"] for each in rows} == {"default, training mine"}
     assert "is completed" in f"{late.stderr}{late.exception}"
     assert "no scenario 'absent'" in f"{absent.stderr}{absent.exception}"
     own = json.loads(done.stdout)

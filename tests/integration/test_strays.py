@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
-from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Benchmark, Binding, Status
 from edgeyard.scheduler.model.event import Event
 from tests.builders import records as make
 from tests.builders.api import Api, running
@@ -92,6 +95,59 @@ def test_a_job_that_could_not_be_adopted_is_adopted_as_soon_as_it_can_be(
     assert adopter.run(strays) == (job_id,)
     assert adopter.run(strays) == ()
     assert len(events(other, "attempt.adopted")) == 1
+    other.store.close()
+
+
+def test_a_job_is_adopted_by_a_backup_from_before_the_clock_was_set(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """The times of its benchmark have moved since, and the job's name states one of them."""
+    benchmark_id = lab.submit()
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    an_hour_off = replace(backup, submit_time=backup.submit_time + timedelta(hours=1))
+    other = restored(lab, tmp_path / "restored", an_hour_off)
+    prepared = Adopter(other.store, other.clock, 900.0).run({job_id: A})
+    assert prepared == (job_id,)
+    other.dispatch(*prepared)
+    other.reconciler.run()
+    assert other.show(benchmark_id).status is Status.RUNNING
+    assert lab.cluster.dispatched == [job_id]
+    other.store.close()
+
+
+def test_an_adopted_job_that_waits_for_its_board_holds_none_yet(lab: Lab, tmp_path: Path) -> None:
+    benchmark_id = lab.submit()
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    strict = replace(backup, description=replace(backup.description, binding=Binding.STRICT))
+    other = restored(lab, tmp_path / "restored", strict)
+    assert Adopter(other.store, other.clock, 900.0).run({job_id: None}) == (job_id,)
+    (attempt,) = other.attempts(benchmark_id)
+    assert attempt.target_uid is None
+    assert attempt.binding is Binding.FILTERED  # a strict one has the board that was decided
+    other.store.close()
+
+
+def test_an_adopted_job_whose_benchmark_ends_before_it_is_taken_over_is_stopped(
+    lab: Lab, tmp_path: Path
+) -> None:
+    benchmark_id = lab.submit()
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    other = restored(lab, tmp_path / "restored", backup)
+    prepared = Adopter(other.store, other.clock, 900.0).run({job_id: A})
+    now = other.clock.now()
+    other.store.transact(
+        lambda uow: lifecycle.expire(uow, benchmark_id, now, "it waited too long", deadline=False)
+    )
+    lab.cluster.reachable = False
+    other.dispatch(*prepared)
+    lab.cluster.reachable = True
+    other.dispatch(*prepared)
+    assert lab.cluster.stopped == [job_id]
+    (attempt,) = other.attempts(benchmark_id)
+    assert attempt.state is AttemptState.ENDED
     other.store.close()
 
 

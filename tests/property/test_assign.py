@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.policy import MappingHeuristic
+from edgeyard.scheduler.framework.policy import Planner
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Binding
@@ -79,7 +79,7 @@ def bound(each: PendingBenchmark) -> timedelta:
     jobs,
     leases,
     st.frozensets(st.sampled_from(UIDS), max_size=2),
-    st.sampled_from([0, 100, *MappingHeuristic]),
+    st.sampled_from([0, 100, *Planner]),
     st.sampled_from(["default", "native"]),
     st.sampled_from([None, *Binding]),
 )
@@ -87,7 +87,7 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
     asked: list[dict[str, object]],
     kept_by: list[tuple[str, int, str | None]],
     busy: frozenset[str],
-    assigned: int | MappingHeuristic,
+    assigned: int | Planner,
     of: str,
     binding: Binding | None,
 ) -> None:
@@ -99,8 +99,8 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
         benchmarks,
         of=of,
         knowledge=known,
-        max_joint_jobs=0 if isinstance(assigned, MappingHeuristic) else assigned,
-        mapping=assigned if isinstance(assigned, MappingHeuristic) else None,
+        max_joint_jobs=0 if isinstance(assigned, Planner) else assigned,
+        planner=assigned if isinstance(assigned, Planner) else None,
         binding=binding,
         holders=[
             BoardHolder(

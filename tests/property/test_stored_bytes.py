@@ -204,7 +204,8 @@ class World:
     def named(self) -> Iterator[tuple[str, str, int]]:
         """User, hash and size of everything that is named, read without the counts."""
         with self.store.read() as uow:
-            for file in uow.files.user_files(None, limit=1000):
+            files, _ = uow.files.user_file_page(user_id=None, name=None, limit=1000, cursor=None)
+            for file in files:
                 yield file.user_id, file.sha256, file.size_bytes
             query = (
                 "SELECT b.user_id, f.sha256, f.size_bytes FROM benchmark_files f JOIN benchmarks b "

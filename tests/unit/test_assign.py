@@ -101,7 +101,7 @@ def test_who_came_first_keeps_its_board_and_makes_room_where_it_can() -> None:
     assert set(kept(cycle(ONE, [first, later], cool_down_s=1.0))) == {"first"}
 
 
-def test_a_board_that_is_surely_free_by_then_can_be_kept() -> None:
+def test_a_board_that_is_certainly_free_by_then_can_be_kept() -> None:
     def on(limit_s: float) -> BoardHolder:
         return BoardHolder(
             benchmark_id="on", target_uid=A, priority=50, started_at=NOW, time_limit_s=limit_s
@@ -237,13 +237,13 @@ def test_jointly_a_board_on_which_it_failed_is_used_only_where_there_is_no_other
 def test_jointly_a_board_that_rests_for_one_is_given_to_others_alone() -> None:
     """Also where it is the only one, and until its time has come."""
     older = NOW - in_s(100.0)
-    resting = pending("resting", submit_time=older, resting=((A, NOW + in_s(10.0)),))
+    resting = pending("resting", submit_time=older, avoid_until=((A, NOW + in_s(10.0)),))
     both = cycle(BOTH, [resting, JOB], max_joint_jobs=10)
     assert places(both) == {"resting": B, "job": A}
     assert places(cycle(ONE, [resting, JOB], max_joint_jobs=10)) == {"job": A}
     pinned = pending("pinned", target_uid=B)
     assert places(cycle(BOTH, [resting, pinned], max_joint_jobs=10)) == {"resting": B}
-    rested = pending("rested", submit_time=older, resting=((A, NOW),))
+    rested = pending("rested", submit_time=older, avoid_until=((A, NOW),))
     assert places(cycle(ONE, [rested, JOB], max_joint_jobs=10)) == {"rested": A}
 
 
@@ -270,7 +270,7 @@ def test_who_has_waited_for_the_guard_time_gets_a_reservation_of_its_own() -> No
     assert places(alone) == {"waits": A}
 
 
-def test_a_reservation_is_filled_by_who_is_surely_through_before() -> None:
+def test_a_reservation_is_filled_by_who_is_certainly_through_before() -> None:
     waits = pending("waits", submit_time=NOW - in_s(100.0))
     first = starts("first", start_s=300.0, submit_time=NOW - in_s(80.0))
     short = pending("short", user_time_s=290.0)

@@ -22,7 +22,7 @@ def test_a_baseline_is_the_default_policy_with_its_own_choice(name: str) -> None
     assert found.name == name
     assert found.queue_policy == baseline.queue_policy
     assert [each.name for each in found.scorers] == [baseline.scorer]
-    assert (found.mapping or "none") == baseline.mapping
+    assert (found.planner or "none") == baseline.planner
     assert found.filters == load_policy("default").filters
     assert places(cycle(snapshot_of([board(A)]), [pending()], of=name)) == {"b-1": A}
     assert plugins(name).queue_policy.name == baseline.queue_policy

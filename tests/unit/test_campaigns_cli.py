@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk import Client, NotFoundError
 from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
-from tests.builders.answers import benchmark, campaign, row, user_file, workload
+from edgeyard.errors import InvalidInput
+from tests.builders.answers import benchmark, campaign, problem, row, user_file, workload
 from tests.fakes.api_server import Answer, FakeServer
 
 
@@ -79,6 +81,76 @@ def test_a_campaign_is_named_by_its_id_or_its_only_name(server: FakeServer) -> N
     )
 
 
+def test_a_list_takes_the_name_of_a_campaign(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns", page(summary("campaign-1")))
+    server.on("GET", "/v1/benchmarks", page(benchmark("a")))
+    assert run("list", "--campaign", "nightly", "--json").exit_code == 0
+    assert server.of("GET", "/v1/benchmarks")[0].query["campaign_id"] == ["campaign-1"]
+
+
+@pytest.mark.parametrize("kind", ["campaign", "schedule"])
+def test_a_list_of_a_campaign_or_schedule_that_does_not_exist_is_an_error(
+    server: FakeServer, kind: str
+) -> None:
+    server.on("GET", "/v1/campaigns", page())
+    server.on("GET", "/v1/benchmarks", page())
+    absent = problem(404, "not_found", f"no {kind} 'absent'")
+    server.on("GET", f"/v1/{kind}s/absent", Answer(absent, 404))
+    refused = run("list", f"--{kind}", "absent")
+    assert refused.exit_code == 1
+    assert f"no {kind} 'absent'; `edgeyard {kind}s list` shows those" in refused.stderr
+    server.on("GET", "/v1/campaigns/campaign-1", campaign(campaign_id="campaign-1"))
+    empty = run("list", "--campaign", "campaign-1")
+    assert (empty.exit_code, empty.stderr) == (0, "no benchmarks\n")
+
+
+def test_a_program_names_a_campaign_by_its_id_or_its_only_name(server: FakeServer) -> None:
+    absent = Answer(problem(404, "not_found", "no campaign 'nightly'"), 404)
+    server.on("GET", "/v1/campaigns/nightly", absent)
+    server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), campaign_id="campaign-1"))
+    server.on("GET", "/v1/campaigns", page(summary("campaign-1")))
+    with Client() as client:
+        assert [each.benchmark_id for each in client.campaign("nightly")] == ["a"]
+        server.on("GET", "/v1/benchmarks", page(benchmark("a")), page() | {"total": 1})
+        assert [each.benchmark_id for each in client.list(campaign="nightly")] == ["a"]
+        assert client.count(campaign="nightly") == 1
+        for request in server.of("GET", "/v1/benchmarks"):
+            assert request.query["campaign_id"] == ["campaign-1"]
+            assert "campaign" not in request.query
+        server.on("GET", "/v1/campaigns", page(summary("campaign-1"), summary("campaign-2")))
+        with pytest.raises(InvalidInput, match="2 campaigns have the name 'nightly'"):
+            client.campaign("nightly")
+        server.on("GET", "/v1/campaigns", page())
+        with pytest.raises(NotFoundError, match="no campaign 'nightly'"):
+            client.campaign("nightly")
+        with pytest.raises(NotFoundError, match="no campaign 'nightly'"):
+            next(client.list(campaign="nightly"))
+
+
+def test_a_file_is_deleted_by_a_name_that_one_content_has(server: FakeServer) -> None:
+    absent = Answer(problem(404, "not_found", "no file 'net.zip'"), 404)
+    server.on("DELETE", "/v1/files/net.zip", absent)
+    twice = [user_file(file_id=each, name="net.zip") for each in ("file-1", "file-2")]
+    server.on("GET", "/v1/files", page(*twice))
+    for each in ("file-1", "file-2"):
+        server.on("DELETE", f"/v1/files/{each}", Answer(b"", 204))
+    done = run("files", "delete", "net.zip")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr == "file-1 is deleted (net.zip)\nfile-2 is deleted (net.zip)\n"
+    assert server.of("GET", "/v1/files")[0].query["name"] == ["net.zip"]
+    for other in ({"sha256": "cd" * 32}, {"user_id": "bob"}):
+        files = [twice[0], twice[1] | other]
+        server.on("GET", "/v1/files", page(*files))
+        refused = run("files", "delete", "net.zip")
+        assert refused.exit_code == 1
+        assert "FILE_ID: 2 files of different content" in refused.stderr
+        assert "file-1, file-2" in refused.stderr
+    server.on("GET", "/v1/files", page())
+    assert (
+        "`edgeyard files list` shows those that exist" in run("files", "delete", "net.zip").stderr
+    )
+
+
 def test_a_campaign_of_nothing_is_a_clear_error(server: FakeServer) -> None:
     server.on("GET", "/v1/campaigns/campaign-1", campaign(campaign_id="campaign-1"))
     for words in (["campaigns", "results", "campaign-1"], ["wait", "--campaign", "campaign-1"]):
@@ -131,7 +203,7 @@ def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) 
 def test_a_history_compares_only_the_same_work(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "200")
     batches = [{"name": "x", "shape": [32, 64], "dtype": "float32"}]
     rows = [
         row("a", p50_ms=10.0),
@@ -154,7 +226,7 @@ def test_a_history_compares_only_the_same_work(
         assert part in shown
     assert "all: ort · version 1.31.1" in shown
     assert "--across-versions compares contents and engine versions" in shown
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     narrow = run(*words).stdout
     assert all(len(line) <= 80 for line in narrow.splitlines())
     for number, part in ((3, "x 32×64 float32"), (4, "threads=1"), (5, "TYPE2")):
@@ -185,7 +257,7 @@ def test_runs_of_the_same_work_can_be_told_apart(
     rows = [row("a"), row("b", p50_ms=13.0, ended_at="2026-11-22T00:00:00Z")]
     server.on("GET", "/v1/results", {"items": rows})
     assert "ENDED" in run("results", "a", "b").stdout
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "200")
     shown = run("results", "a", "b").stdout
     assert "BENCHMARK" in shown
     assert "ENDED" in shown
@@ -205,6 +277,18 @@ def test_files_are_listed_by_content(server: FakeServer) -> None:
     assert "file-2" in shown[2]
     assert "b.onnx, a.onnx" in shown[2]
     assert len(json.loads(run("files", "list", "--json").stdout)) == 3
+
+
+def test_a_list_of_files_reports_how_many_there_are(server: FakeServer) -> None:
+    files = [user_file(file_id=f"file-{number}") for number in range(3)]
+    server.on("GET", "/v1/files", page(*files), {**page(files[0]), "total": 136})
+    shown = run("files", "list", "--limit", "2", "--json")
+    assert [each["file_id"] for each in json.loads(shown.stdout)] == ["file-0", "file-1"]
+    assert shown.stderr == "2 of 136 files; --limit 136 shows all\n"
+    server.on("GET", "/v1/files", page(*files))
+    assert run("files", "list", "--limit", "3").stderr == ""
+    run("files", "list", "--name", "net.onnx")
+    assert server.of("GET", "/v1/files")[-1].query["name"] == ["net.onnx"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Which fields of pending benchmarks separate classes: what filters and scorers can tell apart."""
 
+import math
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,7 @@ OF_THE_CLASS: dict[str, object] = {
     "deadline": NOW + timedelta(hours=1),
     "user_time_s": 60.0,
     "budget": 10.0,
+    "extra": '{"team": "vision"}',
     "probe": True,
     "model_sha256": "ab" * 32,
     "nb_inference": 21,
@@ -53,7 +55,7 @@ OF_THE_BENCHMARK: dict[str, object] = {
     "campaign_id": "campaign-2",
     "campaign_started": True,
     "tried_uids": frozenset({"rpi4b-0001-0001"}),
-    "resting": (("rpi4b-0001-0001", NOW + timedelta(hours=1)),),
+    "avoid_until": (("rpi4b-0001-0001", NOW + timedelta(hours=1)),),
     "job_completion_threshold": 50,
     "model_bytes": 12345,
     "pin": PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0),
@@ -72,6 +74,14 @@ def test_a_benchmark_that_differs_in_what_it_runs_or_requires_has_a_class_of_its
     assert OF_THE_CLASS[name] != getattr(BENCHMARK, name)
     other = replace(BENCHMARK, **{name: OF_THE_CLASS[name]})  # type: ignore[arg-type]
     assert classes_of(BENCHMARK, other, BENCHMARK) == [0, 1, 0]
+
+
+def test_scorers_see_extra_and_budget_of_each_class() -> None:
+    rich = replace(BENCHMARK, extra='{"team": "vision"}', budget=10.0)
+    batch = build_batch(snapshot_of([board("rpi4b-0001-0001")]), (BENCHMARK, rich), NOW, seed=1)
+    assert batch.extras == ({}, {"team": "vision"})
+    assert math.isnan(batch.budgets[0])
+    assert batch.budgets[1] == 10.0
 
 
 @pytest.mark.parametrize("name", OF_THE_BENCHMARK)

@@ -57,7 +57,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServ
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("EDGEYARD_TOKEN", "ey_token")
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with FakeServer() as running:
         monkeypatch.setenv("EDGEYARD_URL", running.url)
@@ -89,6 +89,53 @@ def test_words_that_are_no_text_are_refused(words: list[str]) -> None:
     refused = run(*words)
     assert refused.exit_code == 1
     assert "'a\\udcff' is not UTF-8" in refused.stderr
+
+
+SUBMIT = ("submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "rpi4b")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((*SUBMIT, "--timeout", "5"), "--timeout: has an effect with --wait only"),
+        ((*SUBMIT, "--dry-run", "--timeout", "5"), "--timeout: has no effect with --dry-run"),
+        (
+            (*SUBMIT, "--dry-run", "--wait", "--timeout", "5"),
+            "--timeout: has no effect with --dry-run",
+        ),
+        (("submit", "--clone", ID, "--timeout", "5"), "--timeout: has an effect with --wait only"),
+        (("retry", ID, "--timeout", "5"), "--timeout: has an effect with --wait only"),
+        ((*SUBMIT, "--wait", "--cancel-on-timeout"), "--cancel-on-timeout: has an effect with"),
+        (("wait", ID, "--cancel-on-timeout"), "--cancel-on-timeout: has an effect with"),
+        (
+            ("infer", "-m", "net.onnx", "-i", "in.npz", "--cancel-on-timeout"),
+            "--cancel-on-timeout: has an effect with",
+        ),
+        (
+            ("infer", "-m", "net.onnx", "-i", "in.npz", "--target", "rpi4b,rpi5"),
+            "--target: 'rpi4b,rpi5' names 2, but no matrix is possible here",
+        ),
+        (
+            ("check", "--baseline", "a", "-m", "net.onnx", "--target", "rpi4b,rpi5"),
+            "--target: 'rpi4b,rpi5' names 2, but no matrix is possible here",
+        ),
+        (
+            ("infer", "-m", "net.onnx", "-i", "nosuch.npz", "--target", "rpi4b"),
+            "--inputs: there is no file nosuch.npz",
+        ),
+        ((*SUBMIT, "--wait", "--cron", "0 3 * * *"), "--cron: creates a schedule"),
+        (("submit", "job.yaml", "--wait"), "--cron: creates a schedule"),
+        (("submit", "--clone", ID, "--wait", "--cron", "0 3 * * *"), "--cron: creates a schedule"),
+    ],
+)
+def test_options_that_cannot_have_their_effect_are_refused_before_anything_is_sent(
+    server: FakeServer, words: tuple[str, ...], reason: str
+) -> None:
+    Path("job.yaml").write_text("model: net.onnx\ncron: 0 3 * * *\n")
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert reason in refused.stderr
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
@@ -309,7 +356,9 @@ def test_a_file_is_downloaded_by_its_name(server: FakeServer) -> None:
     done = run("files", "download", "net.onnx", "here.onnx")
     assert done.exit_code == 0, done.stderr
     assert Path("here.onnx").read_bytes() == b"newest"
+    assert server.of("GET", "/v1/files")[0].query["name"] == ["net.onnx"]
     server.on("GET", "/v1/files/other", Answer(problem(404, "x", "no file 'other'"), 404))
+    server.on("GET", "/v1/files", {"items": [], "next_cursor": None})
     refused = run("files", "download", "other")
     assert refused.stderr == (
         "edgeyard: no file 'other'; `edgeyard files list` shows those that exist\n"
@@ -320,7 +369,7 @@ def test_a_file_that_cannot_be_written_is_named_with_its_flag(server: FakeServer
     server.on("GET", "/v1/results", {"items": [row()]})
     refused = run("results", ID, ID, "--html", "nowhere/x.html")
     assert refused.exit_code == 1
-    assert "--html: cannot use nowhere/x.html: No such file or directory" in refused.stderr
+    assert "--html: there is no folder nowhere" in refused.stderr
 
 
 def test_help_names_values_by_what_they_are(server: FakeServer) -> None:
@@ -364,6 +413,27 @@ def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> No
 # --- submit ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["show", "results", "files delete", "files download", "campaigns show", "boards show", "retry"],
+)
+def test_an_empty_id_or_one_of_dots_leads_nowhere_else(server: FakeServer, words: str) -> None:
+    refused = run(*words.split(), "")
+    assert refused.exit_code == 1
+    assert "is empty" in refused.stderr
+    assert not [each for each in server.asked if each.path.endswith("/")]
+    for dots in (".", ".."):
+        assert run(*words.split(), dots).exit_code == 1
+    assert all(each.path.startswith("/v1/") and len(each.path) > 5 for each in server.asked)
+
+
+def test_an_upload_in_one_request_is_not_taken_for_one_that_goes_on(server: FakeServer) -> None:
+    Path("net.onnx").write_bytes(a_model_file(200 * 1024))
+    server.on("POST", "/v1/files", user_file("http://s/f"))
+    done = run("files", "upload", "net.onnx")
+    assert done.stderr == "uploading net.onnx (200 KiB)\n"
+
+
 def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -> None:
     Path("net.onnx").write_bytes(a_model_file())
     server.on("POST", "/v1/files", user_file("http://s/f"))
@@ -373,7 +443,7 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
         *("--target", "rpi4b", "--nb-inference", "50", "--ram", "2 GiB", "--priority", "3"),
         *("--tag", "a", "--tag", "b", "--input", "ids=1x128:0..30522:int", "--parameter", "x=2"),
         *("--constraint", "memory.ram>=5", "--deadline", "2027-01-01T00:00:00Z"),
-        *("--user-budget", "12.5", "--no-preemptible", "--preemptible-measuring"),
+        *("--user-budget", "12.5", "--preemptible", "--preemptible-measuring"),
         *("--job-completion-threshold", "0"),
     )
     assert result.exit_code == 0
@@ -396,7 +466,7 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
         "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": "5"}],
         "deadline": "2027-01-01T00:00:00Z",
         "user_budget": 12.5,
-        "preemptible": False,
+        "preemptible": True,
         "preemptible_measuring": True,
         "job_completion_threshold": 0,
     }
@@ -477,7 +547,7 @@ def test_several_targets_make_a_campaign(server: FakeServer) -> None:
 def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
     reported = accepted(benchmark_id=None, schedule_id="s-1", next_fire="2026-11-21T09:00:00Z")
     server.on("POST", "/v1/benchmarks", reported)
-    result = run("submit", "-m", "m", "--cron", "0 * * * *", "--wait")
+    result = run("submit", "-m", "m", "--cron", "0 * * * *")
     assert result.stdout == "s-1\n"
     assert "created a schedule" in result.stderr
 
@@ -512,8 +582,9 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
         "hcl": 'job "benchmark" {\n}\n',
         "description": {"model": "net.onnx", "runtime": "ort", "target": "rpi4b"},
         "workload": workload(),
+        "not_uploaded": [],
         "warnings": ["its board is busy"],
-        "forecast": None,
+        "forecast": None, "planned": None,
     }  # fmt: skip
     server.on("POST", "/v1/benchmarks", answer)
     result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")
@@ -661,10 +732,11 @@ def test_list_takes_filters_and_stops_at_its_limit(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("words", [("list",), ("list", "--status", "completed")])
-def test_a_pipe_gets_every_column_in_full(
+def test_a_pipe_gets_every_column_in_full_whatever_the_shell_exports(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.delenv("COLUMNS")
+    monkeypatch.delenv("EDGEYARD_COLUMNS")
+    monkeypatch.setenv("COLUMNS", "80")
     name = f"light_squeezenet-{'x' * 100}.onnx"
     one = benchmark(LONG_ID, "completed")
     one["description"] |= {"model": name}
@@ -677,11 +749,51 @@ def test_a_pipe_gets_every_column_in_full(
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_ids_and_names_of_a_list_can_be_read_in_80_columns(server: FakeServer) -> None:
+    one = benchmark("emufast-ort-20261123073116-ln2bwkmzgq", target_uid="emufast-0001-0001")
+    one["description"] |= {"model": "squeezenet.onnx"}
+    server.on("GET", "/v1/benchmarks", {"items": [one], "next_cursor": None})
+    head, line = shown = run("list").stdout.splitlines()
+    assert fits("\n".join(shown))
+    assert head.split() == ["BENCHMARK", "STATUS", "BOARD", "MODEL"]
+    assert line.split()[0] == one["benchmark_id"]
+    assert line.split()[2] == "emufast-0001-0001"
+    assert line.split()[3].startswith("squeeze")
+    one |= {"benchmark_id": LONG_ID, "target_uid": "jetsonorinnano-0001-0001"}
+    head, line = shown = run("list").stdout.splitlines()
+    assert fits("\n".join(shown))
+    assert (head.split()[-1], line.split()[-1]) == ("MODEL", "squeezenet.onnx")
+
+
+@pytest.mark.parametrize("width", ["0", "-5", "wide", "80.0"])
+def test_a_width_that_is_none_is_refused(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", width)
+    server.on("GET", "/v1/benchmarks", {"items": [benchmark()], "next_cursor": None})
+    refused = run("list")
+    assert refused.exit_code == 1
+    assert f"EDGEYARD_COLUMNS: is '{width}'" in refused.stderr
+
+
 def test_an_empty_list_is_no_data_in_any_form(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None})
     assert (run("list").stdout, run("list").stderr) == ("", "no benchmarks\n")
     assert json.loads(run("list", "--json").stdout) == []
     assert run("list", "-o", "csv").stdout == ""
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_csv_holds_no_formulas_of_other_users(server: FakeServer, first: str) -> None:
+    foreign = f"{first}HYPERLINK(0)"
+    one = benchmark(progress=-1.0, description={"name": foreign, "tags": [foreign]})
+    server.on("GET", "/v1/benchmarks", {"items": [one]})
+    [line] = rows_of(run("list", "-o", "csv"))
+    shown = f"'{foreign}".replace("\r", "\n")
+    assert line["description.name"] == line["description.tags"] == shown
+    assert line["progress"] == "-1.0", "numbers stay numbers"
+    [line] = json.loads(run("list", "--json").stdout)
+    assert line["description"]["name"] == foreign
 
 
 def test_csv_has_dotted_columns_that_programs_read(server: FakeServer) -> None:
@@ -1244,6 +1356,7 @@ def test_users_are_made_and_changed(server: FakeServer) -> None:
 
 def test_campaigns_and_schedules(server: FakeServer) -> None:
     server.on("GET", "/v1/campaigns/campaign-c", campaign(benchmark()))
+    server.on("GET", "/v1/campaigns", {"items": []})
     assert ID in run("campaigns", "show", "campaign-c").stdout
     schedule = {
         "schedule_id": "s-1",

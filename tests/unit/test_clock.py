@@ -13,7 +13,6 @@ from edgeyard.scheduler.clock import (
     SETTLE_S,
     TOLERANCE_S,
     ClockFile,
-    ClockReading,
     SharedClock,
     SteadyClock,
     Stopwatches,
@@ -31,13 +30,14 @@ def clocks() -> tuple[FixedClock, SteadyClock]:
 
 def shared_clocks() -> tuple[FixedClock, SharedClock]:
     machine, own = clocks()
-    return machine, SharedClock(own)
+    return machine, SharedClock(own, boot_id="boot-1")
 
 
-def read(kept: ClockFile) -> ClockReading:
-    found = kept.read()
-    assert found is not None
-    return found[0]
+def next_process(machine: FixedClock, record: str, boot_id: str = "boot-1") -> SharedClock:
+    """The clock of a process that starts on the same machine and finds a record."""
+    clock = SharedClock(SteadyClock(machine.now, machine.monotonic_s), boot_id=boot_id)
+    clock.restore(record)
+    return clock
 
 
 def after(seconds: float) -> datetime:
@@ -110,45 +110,63 @@ def test_a_reading_that_was_interrupted_is_no_step() -> None:
 
 
 def test_a_step_between_two_processes_is_seen(tmp_path: Path) -> None:
-    machine, clock = clocks()
-    kept = ClockFile(tmp_path / "clock.json", lambda: "boot-1")
-    assert kept.read() is None
+    machine, clock = shared_clocks()
+    kept = ClockFile(tmp_path / "clock.json")
+    assert kept.read() == ""
     machine.forward(10)
-    kept.write(clock)
+    kept.write(clock.record())
     machine.forward(5)
     machine.step(3600)
-    again = SteadyClock(machine.now, machine.monotonic_s, earlier=read(kept))
+    again = next_process(machine, kept.read())
     assert again.now() == after(15)
     assert again.certain() == after(10)
     assert again.disagreement_s() == pytest.approx(3600)
-    kept.write(again)  # a step is never kept for the truth
-    later = SteadyClock(machine.now, machine.monotonic_s, earlier=read(kept))
-    assert later.now() == after(15)
+    kept.write(again.record())  # a step is never kept for the truth
+    assert next_process(machine, kept.read()).now() == after(15)
 
 
-def test_after_a_start_of_the_machine_its_clock_is_right(tmp_path: Path) -> None:
-    _, clock = clocks()
-    ClockFile(tmp_path / "clock.json", lambda: "boot-1").write(clock)
-    assert ClockFile(tmp_path / "clock.json", lambda: "boot-2").read() is None
-    assert ClockFile(tmp_path / "clock.json", lambda: "").read() is None
+def test_after_a_start_of_the_machine_its_clock_is_right() -> None:
+    machine, clock = shared_clocks()
+    record = clock.record()
+    machine.step(3600)
+    assert next_process(machine, record).now() == NOON
+    assert next_process(machine, record, "boot-2").now() == machine.now()
+    assert next_process(machine, record, "").now() == machine.now()
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *("", "{", "[]", "null", '{"boot_id": "boot-1"}', '{"boot_id": "boot-1", "wall": 3}'),
-        '{"boot_id": "boot-1", "wall": "2026-11-21T12:00:00", "monotonic_s": 1}',
+        '{"boot_id": "boot-1", "wall": "2026-11-21T11:00:00", "monotonic_s": 1,'
+        ' "correction_s": 0, "steps": 0}',
     ],
 )
-def test_a_damaged_file_of_the_time_is_ignored(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "clock.json"
-    path.write_text(text)
-    assert ClockFile(path, lambda: "boot-1").read() is None
+def test_a_damaged_record_of_the_time_is_ignored(text: str) -> None:
+    machine, _ = shared_clocks()
+    assert next_process(machine, text).now() == NOON
 
 
 def test_a_disk_that_takes_nothing_does_not_stop_the_server(tmp_path: Path) -> None:
-    _, clock = clocks()
-    ClockFile(tmp_path / "missing" / "clock.json", lambda: "boot-1").write(clock)
+    ClockFile(tmp_path / "missing" / "clock.json").write("{}")
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_of_two_records_the_one_that_has_taken_more_steps_counts(step_s: float) -> None:
+    """A file may be written between a step that is believed and the moment it is taken."""
+    machine, clock = shared_clocks()
+    clock.lead()
+    machine.step(step_s)
+    clock.now()
+    machine.forward(SETTLE_S)
+    stored = clock.record(clock.pending_step_s())  # the process dies before it takes the step
+    machine.forward(1)
+    written = clock.record()
+    for records in ((stored, written), (written, stored)):
+        again = next_process(machine, records[0])
+        again.restore(records[1])
+        assert again.now() == again.certain() == machine.now()
+        assert not again.pending_step_s()
 
 
 def test_what_began_in_a_future_of_a_wrong_clock_is_measured_when_that_is_corrected() -> None:
@@ -314,18 +332,11 @@ def test_a_clock_far_behind_the_last_leaders_is_right_unless_it_is_set(is_set: b
         assert clock.now() == machine.now()
 
 
-def test_the_difference_to_the_shared_time_is_handed_on(tmp_path: Path) -> None:
-    machine, own = clocks()
-    kept = ClockFile(tmp_path / "clock.json", lambda: "boot-1")
-    clock = SharedClock(own)
+def test_the_difference_to_the_shared_time_is_handed_on() -> None:
+    machine, clock = shared_clocks()
     clock.follow(after(600))
-    kept.write(own, -clock.ahead_s())
+    record = clock.record()
     machine.forward(30)
-    found = kept.read()
-    assert found is not None
-    reading, correction_s = found
-    again = SharedClock(
-        SteadyClock(machine.now, machine.monotonic_s, earlier=reading), correction_s=correction_s
-    )
+    again = next_process(machine, record)
     again.resume(after(605))
     assert again.now() == again.certain() == after(630)

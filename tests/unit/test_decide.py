@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -411,9 +411,42 @@ def test_the_binding_is_its_own_or_follows_the_age_of_the_twin(
 
 def test_the_native_policy_binds_loosely_but_a_stated_board_is_kept() -> None:
     snapshot = snapshot_of([board(ONE), board(TWO)])
+    (loose,) = cycle(snapshot, [pending("a")], of="native").placements
+    assert (loose.binding, loose.binding_reason) == (Binding.LOOSE, "")
     jobs = [pending("a"), pending("b", target_uid=ONE, submit_time=older(9))]
-    result = cycle(snapshot, jobs, of="native")
-    assert [each.binding for each in result.placements] == [Binding.STRICT, Binding.LOOSE]
+    strict, other = cycle(snapshot, jobs, of="native").placements
+    assert (strict.binding, strict.target_uid) == (Binding.STRICT, ONE)
+    assert "names its board" in strict.binding_reason
+    # Otherwise Nomad could give it the board of the first.
+    assert (other.binding, other.allowed_uids) == (Binding.FILTERED, (TWO,))
+
+
+def test_under_native_a_busy_board_keeps_no_job_from_the_cluster_s_queue() -> None:
+    snapshot = snapshot_of([board(ONE, busy=True)])
+    (placement,) = cycle(snapshot, [pending("a")], of="native").placements
+    assert placement.binding is Binding.LOOSE
+    assert not cycle(snapshot, [pending("a", ram_bytes=64 * GIB)], of="native").placements
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [({"drained": [ONE]}, "is drained"), ({"unknown": [ONE]}, "is not in the inventory")],
+)
+def test_a_job_that_can_t_be_loose_says_why(limit: Mapping[str, Any], words: str) -> None:
+    (placement,) = cycle(
+        snapshot_of([board(ONE), board(TWO)], **limit), [pending(binding=Binding.LOOSE)]
+    ).placements
+    assert (placement.binding, placement.allowed_uids) == (Binding.FILTERED, (TWO,))
+    assert placement.binding_reason.startswith(f"filtered instead of loose: {ONE} {words}")
+
+
+def test_a_loose_job_with_constraints_or_a_threshold_is_filtered_and_says_so() -> None:
+    constraint = Constraint(attribute="family", operator="=", value="rpi4b")
+    for changes in ({"constraints": (constraint,)}, {"job_completion_threshold": 90}):
+        job = pending(binding=Binding.LOOSE, **changes)
+        (placement,) = cycle(snapshot_of([board(ONE)]), [job]).placements
+        assert placement.binding is Binding.FILTERED
+        assert "constraints or a threshold" in placement.binding_reason
 
 
 @pytest.mark.parametrize("kept_out", ["drained", "unknown"])
@@ -448,7 +481,7 @@ def test_a_filtered_job_looks_only_at_boards_that_meet_all_it_states() -> None:
     (filtered,) = cycle(snapshot, [pending(binding=Binding.FILTERED, **asks)]).placements
     (loose,) = cycle(snapshot, [pending(binding=Binding.LOOSE, **asks)]).placements
     assert filtered.allowed_uids == ()  # its job's own constraint keeps it off the small board
-    assert loose.allowed_uids == (ONE,)
+    assert loose.allowed_uids == ()  # nor does a loose one need a list: it states its memory, too
 
 
 def test_an_allow_list_has_a_bound_and_holds_the_chosen_board() -> None:

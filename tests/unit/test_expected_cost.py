@@ -114,7 +114,8 @@ def chosen(runs: Iterable[PastRun]) -> list[str]:
     boards = snapshot_of([board(uid) for uid in UIDS[:2]])
     known = Knowledge(runs=History(sorted(runs, key=lambda run: run.ended_at)))
     return [
-        places(cycle(boards, [pending()], seed=seed, knowledge=known))["b-1"] for seed in range(40)
+        places(cycle(boards, [pending()], seed=seed, knowledge=known, explore_share=0.0))["b-1"]
+        for seed in range(40)
     ]
 
 

@@ -234,7 +234,7 @@ def test_every_lease_of_a_board_is_kept_to_not_the_next_alone() -> None:
     assert starts_s(others, "b10", "b11") == pytest.approx([400.0, 410.0], abs=0.5)
 
 
-def test_before_a_pinned_start_only_those_run_who_are_surely_through() -> None:
+def test_before_a_pinned_start_only_those_run_who_are_certainly_through() -> None:
     pinned = pending("pinned", target_uid=A, start_time=NOW + timedelta(seconds=60))
     short = queue(3, user_time_s=25.0, user_priority=1)
     found = predicted([pinned, *short], uids=(A,))

@@ -16,6 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from onnx import helper
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
@@ -32,6 +33,7 @@ from tests.builders.answers import (
     workload,
 )
 from tests.builders.model_files import a_model_file
+from tests.builders.runner import model_of
 from tests.fakes.api_server import Answer, FakeServer, ReceivedRequest
 
 BOARD = "rpi4b-0001-0001"
@@ -217,6 +219,52 @@ def test_a_baseline_that_is_deleted_meanwhile_ends_the_check_with_its_files(
     assert "there is no benchmark 'base'" in (message.get("message") or "")
 
 
+@pytest.mark.parametrize("field", ["model", "dataset"])
+def test_a_baseline_whose_file_was_deleted_is_named_before_a_board_is_used(
+    server: FakeServer, field: str
+) -> None:
+    server.on("GET", "/v1/benchmarks/base", benchmark("base", target_uid=BOARD))
+    reason = {"pointer": f"/{field}", "reason": "a.onnx is no longer stored", "accepted": "another"}
+    gone = problem(422, "invalid_input", errors=[reason])
+    server.on("POST", "/v1/benchmarks/base/clone", Answer(gone, 422))
+    refused = run("check", "--baseline", "base", "-m", "uploaded.onnx")
+    assert refused.exit_code == 1
+    assert "--baseline: a.onnx is no longer stored" in refused.stderr
+    assert submissions(server, "/v1/benchmarks/base/clone") == []
+
+
+def test_a_candidate_whose_file_was_deleted_is_named(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks/base", benchmark("base", target_uid=BOARD))
+    reason = {"pointer": "/model", "reason": "no file of yours has this name", "accepted": "one"}
+    gone = Answer(problem(422, "invalid_input", errors=[reason]), 422)
+    server.on("POST", "/v1/benchmarks/base/clone", dry_run(), gone)
+    refused = run("check", "--baseline", "base", "-m", "uploaded.onnx")
+    assert "--model: no file of yours has this name" in refused.stderr
+
+
+def test_a_check_takes_what_a_model_or_type_needs(server: FakeServer) -> None:
+    measured(server, [1.0, 1.0, 1.0])
+    words = ("--input", "ids=1x128", "--version-tag", "1.20", "--dataset", "rows", "-t", "TYPE2")
+    done = run("check", "--baseline", "base", *words)
+    assert done.exit_code == 0, done.stderr
+    candidate = submissions(server, "/v1/benchmarks/base/clone")[1].json
+    assert isinstance(candidate, dict)
+    assert candidate["input"] == {"ids": {"shape": [1, 128]}}
+    assert (candidate["version_tag"], candidate["dataset"]) == ("1.20", "rows")
+
+
+def test_open_dimensions_name_the_flag_that_sets_them(server: FakeServer) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    sizes: list[int | str | None] = ["batch", "length"]
+    Path("net.onnx").write_bytes(model_of([node], {"x": sizes}, {"y": sizes}))
+    refused = run(
+        *("check", "--baseline", "net.onnx", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1"),
+        *("--target", "rpi4b"),
+    )
+    assert refused.exit_code == 1
+    assert "--input x: " in refused.stderr
+
+
 @pytest.mark.parametrize("flag", ["--junit", "--markdown"])
 def test_files_that_cannot_be_written_are_refused_first(server: FakeServer, flag: str) -> None:
     Path("here").mkdir()
@@ -323,6 +371,26 @@ def test_wrong_usage_is_refused_before_anything_runs(
     assert refused.exit_code == 1, refused.stdout
     assert expected in refused.stderr
     assert not [each for each in server.asked if each.method == "POST"]
+
+
+@pytest.mark.parametrize(
+    "field", ["benchmark_id: mine", "cron: 0 3 * * *", "start_time: '2030-01-01T00:00:00Z'"]
+)
+def test_fields_that_several_runs_cannot_share_are_refused(server: FakeServer, field: str) -> None:
+    Path("job.yaml").write_text(f"model: net.onnx\n{field}\n")
+    refused = run("check", "job.yaml", "--baseline", "base")
+    assert refused.exit_code == 1
+    assert "cannot be that of the several runs of a check" in refused.stderr
+    assert server.asked == []
+
+
+def test_a_baseline_with_the_name_of_a_folder_says_how_to_name_it(server: FakeServer) -> None:
+    Path("big5").mkdir()
+    for path in ("/v1/benchmarks", "/v1/campaigns"):
+        server.on("GET", path, {"items": [], "next_cursor": None})
+    refused = run("check", "--baseline", "big5", "-m", "uploaded.onnx")
+    assert refused.exit_code == 1
+    assert "or ./big5 for the folder" in refused.stderr
 
 
 def test_a_file_is_compared_with_a_file(server: FakeServer) -> None:

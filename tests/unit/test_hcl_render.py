@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgeyard.devices.constraints import compare
 from edgeyard.errors import HclError, HclMismatch, InvalidInput
 from edgeyard.scheduler.hcl.build import JobFile, JobRequest, build_job
 from edgeyard.scheduler.hcl.check import check_round_trip
@@ -45,9 +46,15 @@ STORAGE = ("${device.attr.memory.storage}", ">=", str(16 * GIB))
 
 
 class TestBindings:
-    def test_loose_leaves_all_but_family_engine_and_type_to_the_cluster(self) -> None:
-        job = build_job(a_request(binding=Binding.LOOSE), PLATFORM_SETTINGS)
-        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
+    def test_loose_states_memory_and_storage_where_they_were_asked_for_and_nothing_else(
+        self,
+    ) -> None:
+        wanted = replace(PLATFORM_DESCRIPTION, job_completion_threshold=None)
+        job = build_job(a_request(description=wanted, binding=Binding.LOOSE), PLATFORM_SETTINGS)
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, RAM, STORAGE]
+        plain = replace(wanted, ram=0, storage=0)
+        job = build_job(a_request(description=plain, binding=Binding.LOOSE), PLATFORM_SETTINGS)
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1]
 
     def test_filtered_states_everything_in_the_platform_s_order(self) -> None:
         wanted = with_constraint("soc.vendor", "=", "broadcom")
@@ -78,6 +85,22 @@ class TestBindings:
         job = build_job(a_request(description=wanted, binding=Binding.LOOSE), PLATFORM_SETTINGS)
         assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0003")
         assert conditions(job)[0] == FAMILY
+
+    def test_results_go_to_a_folder_that_ends_with_the_benchmark_s_id(self) -> None:
+        job = build_job(replace(a_request(), benchmark_id="rpi4b-ort-7"), PLATFORM_SETTINGS)
+        assert job.env["RESULTS_PUB_URL"] == "http://10.200.0.1:42777/upload/rpi4b-ort-7/"
+
+    def test_a_version_tag_is_a_condition_on_the_engine_s_version(self) -> None:
+        wanted = replace(PLATFORM_DESCRIPTION, version_tag="v1.20")
+        job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
+        attribute, operator, pattern = conditions(job)[-1]
+        assert (attribute, operator) == ("${device.attr.engine.ort.version}", "regexp")
+        assert job.env["VERSION_TAG"] == "v1.20"
+        check_round_trip(job, render(job))
+        for version, fits in {"1.20": True, "1.20.1": True, "v1.20": True, "1.2": False}.items():
+            assert compare(version, operator, pattern) is fits
+        assert not compare("1.201", operator, pattern)
+        assert not compare(None, operator, pattern)
 
     def test_a_strict_binding_without_a_board_is_a_mistake(self) -> None:
         with pytest.raises(ValueError, match="needs a board"):

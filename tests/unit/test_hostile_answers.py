@@ -162,7 +162,7 @@ def run(url: str, words: str, monkeypatch: pytest.MonkeyPatch) -> Result:
 def test_no_escape_of_an_answer_reaches_the_terminal(
     words: str, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("EDGEYARD_COLUMNS", columns)
     with HostileServer() as server:
         result = run(server.url, words, monkeypatch)
     assert result.output, "the command printed nothing"

@@ -50,7 +50,9 @@ def inference_set(name: str, **changes: object) -> dict[str, Any]:
         "runs_per_s": 500.0,
         "rows_per_s": 4000.0,
         "nb_inference": 100,
+        "p99_ms": 14.9,
         "verdict": "comparable",
+        "reasons": [],
     } | changes
 
 
@@ -71,7 +73,7 @@ def inferred(server: FakeServer, *sets: dict[str, Any]) -> None:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "160")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     Path("net.onnx").write_bytes(a_model_file())
     np.savez("in.npz", x=np.zeros((20, 4), np.float32))
@@ -114,6 +116,14 @@ def test_no_form_of_the_output_lacks_the_latency(server: FakeServer) -> None:
     assert [one["p50_ms"] for one in found["sets"]] == [2.0, 0.5]
 
 
+def test_a_run_on_own_inputs_may_have_a_name(server: FakeServer) -> None:
+    inferred(server, inference_set("inputs"))
+    assert run(*INFER, "--name", "nightly").exit_code == 0
+    [request] = server.of("POST", "/v1/benchmarks")
+    assert isinstance(request.json, dict)
+    assert request.json["name"] == "nightly"
+
+
 def test_results_show_all_sets_of_inputs(server: FakeServer) -> None:
     inferred(server, inference_set("prefill"), inference_set("decode", p50_ms=0.5))
     shown = " ".join(run("results", ID).stdout.split())
@@ -123,32 +133,46 @@ def test_results_show_all_sets_of_inputs(server: FakeServer) -> None:
     lines = list(csv.DictReader(io.StringIO(run("results", ID, "-o", "csv").stdout)))
     assert [(one["set"], one["p50_ms"], one["p99_ms"]) for one in lines] == [
         ("prefill", "2.0", "14.9"),
-        ("decode", "0.5", ""),
+        ("decode", "0.5", "14.9"),
     ]
     found = json.loads(run("results", ID, "--json").stdout)
     assert [one["name"] for one in found["inference"]] == ["prefill", "decode"]
 
 
 def test_the_p99_and_the_reasons_of_each_set_are_shown(server: FakeServer) -> None:
-    sets = [inference_set("prefill"), inference_set("decode", verdict="suspect")]
-    answer = results() | {"inference": sets}
     why = {"code": "drift", "sentence": "Latency drifted."}
-    of_decode = {
-        "name": "decode",
-        "inference_latency": {"p99": 0.75},
-        "verdict": {"verdict": "suspect", "reasons": [why]},
-    }
+    of_decode = inference_set("decode", p99_ms=0.75, verdict="suspect", reasons=[why])
+    sets = [inference_set("prefill"), of_decode]
+    answer = results() | {"inference": sets}
     answer["summary"]["between_runs"] = {
         "share": 0.01, "degrees": 3.0, "source": "default", "numbers": 0, "sentence": "default"
     }  # fmt: skip
-    answer["reports"][0]["report"]["inference"] = [{"name": "prefill"}, of_decode]
     server.on("GET", f"{ONE}/results", answer)
+    found = json.loads(run("results", ID, "--json").stdout)
+    assert [(one["p99_ms"], one["reasons"]) for one in found["inference"]] == [
+        (14.9, []),
+        (0.75, [why]),
+    ]
     assert "set decode is suspect: Latency drifted." in run("results", ID).stdout
     lines = list(csv.DictReader(io.StringIO(run("results", ID, "-o", "csv").stdout)))
     assert [one["p99_ms"] for one in lines] == ["14.9", "0.75"]
     assert "Latency drifted." in lines[1]["reasons"]
     assert [one["between_runs.share"] for one in lines] == ["0.01", ""]
     assert "between_runs" not in lines[0]
+
+
+def test_infer_shows_why_a_set_is_not_to_be_trusted(server: FakeServer) -> None:
+    why = {"code": "drift", "sentence": "Latency drifted."}
+    inferred(
+        server, inference_set("prefill"), inference_set("decode", verdict="suspect", reasons=[why])
+    )
+    done = run(*INFER)
+    assert "set decode is suspect: Latency drifted." in done.stdout
+    assert "set prefill" not in done.stdout
+    found = json.loads(run(*INFER, "--force", "--json").stdout)
+    assert [one["reasons"] for one in found["sets"]] == [[], [why]]
+    lines = list(csv.DictReader(io.StringIO(run(*INFER, "--force", "-o", "csv").stdout)))
+    assert "Latency drifted." in lines[1]["reasons"]
 
 
 @pytest.mark.parametrize(("status", "code"), [("failed", 3), ("expired", 3), ("cancelled", 5)])
@@ -282,3 +306,13 @@ def test_a_model_in_memory_is_compared_with_its_local_run(server: FakeServer) ->
             Serialised(), np.ones((20, 4)), "rpi4b", compare_local=True, progress=False
         )
     assert found.sets[0].comparison["scores"].max_error == 3.0
+
+
+def test_a_link_into_a_missing_folder_is_refused_before_the_run(server: FakeServer) -> None:
+    Path("out.npz").symlink_to("missing/out.npz")
+    done = run(*INFER, "--out", "out.npz")
+    assert done.exit_code == 1
+    assert "--out: there is no folder" in done.stderr
+    done = run("results", ID, "--html", "missing/page.html")
+    assert "--html: there is no folder missing" in done.stderr
+    assert not server.asked

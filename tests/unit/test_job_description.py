@@ -46,9 +46,6 @@ EVERYTHING: dict[str, object] = {
     "version": 1,
     "benchmark_id": "rpi4b-ort-20250813091714",
     "model_url": "http://10.200.0.1:42777/download/small_model.onnx",
-    "dataset": "digits.npz",
-    "dataset_urls": ["https://example.org/a.npz", "https://example.org/b.npz"],
-    "odt_config": {"epochs": 2, "learning_rate": 0.01},
     "target_uid": "rpi4b-0001-0001",
     "ram": "4 GiB",
     "storage": 17179869184,
@@ -60,7 +57,7 @@ EVERYTHING: dict[str, object] = {
     "deadline": "2031-08-13T11:00:00+02:00",
     "max_retries": 3,
     "nb_inference": 50,
-    "preemptible": False,
+    "preemptible": True,
     "preemptible_measuring": True,
     "job_completion_threshold": 40,
     "start_time": "2030-01-01T00:00:00.250Z",
@@ -77,6 +74,29 @@ EVERYTHING: dict[str, object] = {
 }
 
 
+def test_a_constraint_may_be_spelled_as_in_a_nomad_job() -> None:
+    spelled = {"attribute": "${device.attr.engine.ort.version}", "operator": "semver"}
+    asked = to_description(
+        parse_description(whole(constraints=[{**spelled, "value": ">= 1.17.0"}]))
+    )
+    (constraint,) = asked.constraints
+    assert constraint.attribute == "engine.ort.version"
+    for attribute in ("${attr.kernel.name}", "${device.attr.}", "${device.attr.a"):
+        with pytest.raises(InvalidInput) as refused:
+            parse_description(
+                whole(constraints=[{"attribute": attribute, "operator": "=", "value": "x"}])
+            )
+        assert [each.pointer for each in refused.value.errors] == ["/constraints/0/attribute"]
+
+
+TRAINING: dict[str, object] = {
+    "benchmark_type": "TYPE3",
+    "dataset": "digits.npz",
+    "dataset_urls": ["https://example.org/a.npz"],
+    "odt_config": {"epochs": 2, "learning_rate": 0.01},
+}
+
+
 def test_every_field_is_taken_with_its_unit() -> None:
     asked = read(**EVERYTHING)
     assert asked.ram == 4 * 2**30
@@ -88,11 +108,11 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
     others = {"precision", "cron", "keep_outputs", "profile_layers"}
-    assert set(EVERYTHING) | set(whole()) | others == set(FIELD_NAMES)
+    assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(FIELD_NAMES)
 
 
 def test_what_is_shown_can_be_submitted_again() -> None:
-    for asked in (read(**EVERYTHING), read(), read(precision="2 %")):
+    for asked in (read(**EVERYTHING), read(**TRAINING), read(), read(precision="2 %")):
         assert to_description(parse_description(description_to_json(asked))) == asked
 
 
@@ -357,3 +377,63 @@ def test_a_description_holds_few_regular_expressions() -> None:
     parse_description(whole(constraints=[pattern] * 4))
     with pytest.raises(InvalidInput, match="too many regular expressions"):
         parse_description(whole(constraints=[pattern] * 5))
+
+
+@pytest.mark.parametrize("runtime", ["ort", "tflite"])
+@pytest.mark.parametrize("kind", ["TYPE1", "TYPE1 with outputs", "TYPE2", "TYPE3"])
+@pytest.mark.parametrize(
+    ("field", "value", "kinds"),
+    [
+        ("nb_inference", 50, "TYPE1, TYPE1 with outputs"),
+        ("precision", "2 %", "TYPE1"),
+        ("input", {"x": {"shape": [1]}}, "TYPE1"),
+        ("profile_layers", True, "TYPE1"),
+        ("dataset", "digits.npz", "TYPE1 with outputs, TYPE2, TYPE3"),
+        ("dataset_urls", ["https://a.org/x.npz"], "TYPE1 with outputs, TYPE2, TYPE3"),
+        ("odt_config", {"epochs": 1}, "TYPE3"),
+        ("keep_outputs", True, "TYPE1, TYPE1 with outputs"),
+    ],
+)
+def test_no_field_is_ignored_without_a_word(
+    runtime: str, kind: str, field: str, value: object, kinds: str
+) -> None:
+    if field == "profile_layers" and runtime == "tflite":
+        kinds = ""
+    asked: dict[str, object] = {"runtime": runtime, "benchmark_type": kind.split()[0]}
+    if kind != "TYPE1" and field != "dataset_urls":
+        asked["dataset"] = "digits.npz"
+    if kind == "TYPE1 with outputs":
+        asked["keep_outputs"] = True
+    if kind == "TYPE3":
+        asked["odt_config"] = {"epochs": 1}
+    if field == "keep_outputs":
+        asked["dataset"] = "digits.npz"
+    if kind in kinds.split(", "):
+        read(**{**asked, field: value})
+    else:
+        found = refused(**{**asked, field: value})
+        assert f"/{field}" in [each.pointer for each in found]
+        assert all(each.accepted for each in found)
+
+
+@pytest.mark.parametrize("kind", ["TYPE2", "TYPE3"])
+def test_a_description_as_it_is_shown_is_accepted_again(kind: str) -> None:
+    training = {"odt_config": {"epochs": 1}} if kind == "TYPE3" else {}
+    shown = description_to_json(read(benchmark_type=kind, dataset="d.npz", **training))
+    given = {name: value for name, value in shown.items() if value is not None}
+    assert description_to_json(to_description(parse_description(given))) == shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"preemptible": False, "preemptible_measuring": True}, "/preemptible_measuring"),
+        ({"if_unavailable": "notify"}, "/if_unavailable"),
+    ],
+)
+def test_a_field_that_lacks_what_it_is_about_is_refused(
+    changes: dict[str, object], pointer: str
+) -> None:
+    [error] = refused(**changes)
+    assert error.pointer == pointer
+    assert error.accepted

@@ -149,7 +149,7 @@ def test_a_board_that_reports_work_is_not_used() -> None:
 
 def test_of_a_busy_board_the_run_is_reported_and_not_its_progress() -> None:
     running = board(ONE, progress=40.0, busy=True, busy_reason="runs b-7")
-    for of in ("default", "learned", "native"):
+    for of in ("default", "learned"):
         result = cycle(snapshot_of([running]), [pending()], of=of)
         assert why(result) == (WaitingReason.BOARD_BUSY, f"its board {ONE} is busy (runs b-7)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,20 @@ def submit(folder: Path, content: bytes = NETWORK, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "runtime", "expected"),
     [
-        (b"<!DOCTYPE html><html>login</html>", "ort", "/model: is a web page, not an ONNX file"),
-        (b"abc", "ort", "/model: is damaged or not a valid ONNX file"),
-        (b"PK\x03\x04" + bytes(100), "ort", "/model: the model's archive can't be read"),
-        (b"PK\x03\x04" + bytes(100), "tflite", "/model: is a ZIP archive"),
-        (NETWORK, "tflite", "/model: is an ONNX file, not a TensorFlow Lite model"),
-        (b"", "ort", "/model: net.onnx is empty"),
+        (
+            b"<!DOCTYPE html><html>login</html>",
+            "ort",
+            r"/model: net\.onnx: is a web page",
+        ),
+        (b"abc", "ort", r"/model: net\.onnx: is damaged or not a valid ONNX file"),
+        (
+            b"PK\x03\x04" + bytes(100),
+            "ort",
+            r"/model: net\.onnx: the model's archive can't",
+        ),
+        (b"PK\x03\x04" + bytes(100), "tflite", r"/model: net\.onnx: is a ZIP archive"),
+        (NETWORK, "tflite", r"/model: net\.onnx: is an ONNX file, not a TensorFlow Lite model"),
+        (b"", "ort", r"/model: net\.onnx is empty"),
     ],
 )
 def test_a_file_that_is_no_model_is_not_sent(
@@ -119,3 +128,28 @@ def test_a_model_of_an_engine_that_is_not_known_here_is_left_to_the_server(tmp_p
 def test_what_fits_is_sent(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="was sent"):
         submit(tmp_path, a_model_file())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_file_that_is_no_regular_one_is_named(tmp_path: Path, kind: str) -> None:
+    path = Path("/dev/zero")
+    if kind == "pipe":
+        path = tmp_path / "net.onnx"
+        os.mkfifo(path)
+    with client() as one, pytest.raises(InvalidInput, match=r"/model: .* is no regular file"):
+        one.submit(model=path, runtime="ort", benchmark_type="TYPE1", target="rpi4b")
+    with client() as one, pytest.raises(InvalidInput, match=r"/file: .* is no regular file"):
+        one.upload(path)
+
+
+def test_an_empty_baseline_is_named(tmp_path: Path) -> None:
+    (tmp_path / "old.onnx").write_bytes(b"")
+    (tmp_path / "net.onnx").write_bytes(NETWORK)
+    with client() as one, pytest.raises(InvalidInput, match=r"--baseline: old\.onnx is empty"):
+        one.check(
+            tmp_path / "old.onnx",
+            model=tmp_path / "net.onnx",
+            runtime="ort",
+            benchmark_type="TYPE1",
+            target="rpi4b",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -210,3 +211,43 @@ def test_an_execution_provider_of_boards_that_state_none_is_left_to_them() -> No
     wanted = asked(parameters={"execution_provider": CUDA})
     assert Offer(boards, lambda: joined).problems(wanted) == []
     assert Offer(boards).problems(wanted) == []
+
+
+def with_version(uid: str, version: str, **changes: Any) -> Board:
+    engine = BoardEngine("ort", version, frozenset({"TYPE1"}))
+    return replace(board(uid), engines=(engine,), **changes)
+
+
+def test_a_version_that_no_board_has_is_refused_with_those_that_there_are() -> None:
+    old, new = with_version("rpi4b-0001-0001", "1.20.1"), with_version("rpi4b-0001-0002", "1.31.1")
+    joined = reported(old, new)
+    offer = Offer((old, new), lambda: joined)
+    assert offer.problems(asked(version_tag="1.31")) == []
+    assert offer.problems(asked(version_tag="v1.20.1")) == []
+    [error] = offer.problems(asked(version_tag="9.9"))
+    assert error.pointer == "/version_tag"
+    assert error.reason == "no known board of rpi4b has version 9.9 of ort"
+    assert error.accepted == "1.20.1 or 1.31.1"
+    [error] = offer.problems(asked(version_tag="1.31", target_uid=old.target_uid))
+    assert (error.pointer, error.accepted) == ("/version_tag", "1.20.1")
+
+
+def test_a_version_that_only_other_boards_have_is_refused() -> None:
+    old = with_version("rpi4b-0001-0001", "1.20.1", ram_bytes=8 * GIB)
+    new = with_version("rpi4b-0001-0002", "1.31.1")
+    joined = reported(old, new)
+    offer = Offer((old, new), lambda: joined)
+    [error] = offer.problems(asked(version_tag="1.31", ram=8 * GIB))
+    assert error.reason == "no board of rpi4b that fits otherwise has version 1.31 of ort"
+    assert error.accepted == "1.20.1"
+    assert offer.ram_bytes(asked(version_tag="1.20")) == (8 * GIB, 8 * GIB)
+
+
+def test_a_version_that_a_missing_board_may_have_is_taken_with_a_warning() -> None:
+    old, new = with_version("rpi4b-0001-0001", "1.20.1"), with_version("rpi4b-0001-0002", "1.31.1")
+    joined = reported(old)
+    offer = Offer((old, new), lambda: joined)
+    wanted = asked(version_tag="1.31")
+    assert offer.problems(wanted) == []
+    [warning] = offer.warnings(wanted)
+    assert "no board that is online has version 1.31 of ort" in warning

@@ -364,7 +364,7 @@ DATA: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
     "negative labels": (X, Y - 1, "-1 to 1"),
     "targets of another width": (X, X[:, :2], "3 values a row"),
     "NaN in x": (np.where(X[3, 3] == X, np.nan, X), Y, "not finite"),
-    "text": (X.astype(str), Y, "in place of numbers"),
+    "text": (X.astype(str), Y, "instead of numbers"),
     "a single number": (X, np.array(3), "single number"),
 }
 

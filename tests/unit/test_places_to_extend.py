@@ -117,6 +117,13 @@ class Tree:
         changed = content[:start] + content[start:].replace(old, new, 1)
         (self.folder / path).write_text(changed, "utf-8")
 
+    def import_in(self, path: str, line: str) -> None:
+        """Add an import to a module that the table names."""
+        assert path in [place.path for place in self._places], f"the table names no {path}"
+        content = (self.folder / path).read_text("utf-8")
+        first = content.index("from edgeyard.")
+        (self.folder / path).write_text(f"{content[:first]}{line}\n{content[first:]}", "utf-8")
+
     def create(self, pattern: str, path: str, text: str) -> None:
         """Create a file whose place the table gives with a part in <>."""
         assert pattern in [place.path for place in self._places], f"the table names no {pattern}"
@@ -220,7 +227,7 @@ def test_a_job_field_is_accepted_stored_and_returned(tree: Tree) -> None:
     schema = "benchmark_api/schemas/description.py"
     field = '    cost_center: Text = Field("", description="Department that pays.")'
     tree.insert(schema, "JobDescriptionIn", "extra: dict", field)
-    tree.insert(schema, "to_description", "extra=", "        cost_center=asked.cost_center,")
+    tree.insert(schema, "to_description", "extra=", "        cost_center=description.cost_center,")
     command = "benchmark_api/cli/submitting.py"
     tree.insert(command, "submit", "    session: Session,", "    cost_center: str | None = None,")
     tree.insert(command, "submit", '"binding": binding', '        "cost_center": cost_center,')
@@ -296,5 +303,53 @@ def test_a_retry_rule_decides_on_the_next_attempt(tree: Tree) -> None:
             attempt = an_attempt(failure=failure)
             decision = decide_retry(failure, attempt, a_description(), RetryHistory())
             assert decision.retry is retried, sentence
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["a scorer"], indirect=True)
+def test_a_scorer_chooses_the_board_by_its_name_in_a_policy(tree: Tree) -> None:
+    tree.create(
+        "plugins/scorers/<name>.py",
+        "plugins/scorers/last_name.py",
+        '''
+        """Prefers the board whose name is the last in the alphabet."""
+
+        import numpy as np
+
+        from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
+
+
+        class LastName:
+            name = "last_name"
+            objective = "names"
+            kind = ScorerKind.HEURISTIC
+            unit = ScoreUnit.PREFERENCE
+
+            def score(self, batch, pairs):
+                place = np.argsort(np.argsort(batch.snapshot.uids))
+                return (place / max(len(place) - 1, 1)).astype(np.float32)[pairs.boards]
+        ''',
+    )
+    builtin = "plugins/builtin.py"
+    tree.import_in(builtin, "from edgeyard.plugins.scorers.last_name import LastName")
+    tree.insert(builtin, "BUILT_IN", '"host_load": HostLoad', '        "last_name": LastName,')
+    tree.run(
+        """
+        from dataclasses import replace
+        from edgeyard.plugins.builtin import registry
+        from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+        from edgeyard.scheduler.decide.cycle import decide
+        from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+        from edgeyard.scheduler.model.decision import CycleInput
+
+        chosen = ScorerChoice(name="last_name", weight=1.0)
+        policy = replace(load_policy("default"), scorers=(chosen,), fallback="last_name")
+        plugins = registry(entry_points=False).resolve(policy)
+        boards = [board(f"rpi4b-0001-000{number}") for number in (2, 3, 1)]
+        job = CycleInput(snapshot=snapshot_of(boards), pending=[pending()], now=NOW)
+        (placement,) = decide(job, policy, plugins).placements
+        assert placement.target_uid == "rpi4b-0001-0003", placement
         """
     )

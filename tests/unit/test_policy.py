@@ -36,7 +36,8 @@ def test_native_leaves_the_choice_to_the_cluster() -> None:
     native = load_policy("native")
     assert native.binding is Binding.LOOSE
     assert native.scorers == ()
-    assert "ram" not in native.filters
+    assert {"ram", "storage"} <= set(native.filters)
+    assert not {"busy", "progress"} & set(native.filters)
     assert native.max_preemptions == 0
 
 

@@ -108,11 +108,11 @@ def test_the_board_s_own_word_counts_where_it_is_further() -> None:
 
 def test_nobody_is_stopped_on_a_board_that_rests_for_the_urgent_one() -> None:
     """It has just failed it there; another board's holder is stopped, or it waits."""
-    resting = urgent(resting=((A, NOW + timedelta(seconds=10)),))
+    resting = urgent(avoid_until=((A, NOW + timedelta(seconds=10)),))
     assert not stopped(with_holders(holder(A), queue=[resting]))
     both = with_holders(holder(A), holder(B, priority=65), queue=[resting])
     assert stopped(both) == {"urgent": f"on-{B}"}
-    rested = urgent(resting=((A, NOW),))
+    rested = urgent(avoid_until=((A, NOW),))
     assert stopped(with_holders(holder(A), queue=[rested])) == {"urgent": f"on-{A}"}
     other = with_holders(holder(A), queue=[resting, urgent("other")])
     assert stopped(other) == {"other": f"on-{A}"}
@@ -197,20 +197,24 @@ def test_nobody_is_stopped_before_the_least_run(seconds: float, may: bool) -> No
 
 
 @pytest.mark.parametrize("phase", ["measuring", "training"])
-def test_what_measures_is_spared_unless_it_allows_it_or_the_policy_does(phase: str) -> None:
+def test_the_threshold_alone_protects_what_measures_unless_the_policy_spares_it(
+    phase: str,
+) -> None:
     snapshot = snapshot_of([board(A, busy=True)])
     measures = holder(A, phase=phase)
     allows = holder(A, phase=phase, preemptible_measuring=True)
-    assert not stopped(cycle(snapshot, [urgent()], holders=[measures]))
-    (preemption,) = cycle(snapshot, [urgent()], holders=[allows]).preemptions
+    (preemption,) = cycle(snapshot, [urgent()], holders=[measures]).preemptions
     assert preemption.while_measuring
-    assert stopped(cycle(snapshot, [urgent()], holders=[measures], spare_measuring=False))
+    assert not stopped(cycle(snapshot, [urgent()], holders=[measures], spare_measuring=True))
+    (preemption,) = cycle(snapshot, [urgent()], holders=[allows], spare_measuring=True).preemptions
+    assert preemption.while_measuring
 
 
 @pytest.mark.parametrize("phase", [None, "loading", "warmup"])
 def test_before_it_measures_it_may_be_stopped(phase: str | None) -> None:
     snapshot = snapshot_of([board(A, busy=True)])
-    (preemption,) = cycle(snapshot, [urgent()], holders=[holder(A, phase=phase)]).preemptions
+    holders = [holder(A, phase=phase)]
+    (preemption,) = cycle(snapshot, [urgent()], holders=holders, spare_measuring=True).preemptions
     assert not preemption.while_measuring  # should it have begun to by the time it is stopped
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.importers.history import import_history
-from edgeyard.scheduler.sim.importers.machines import Imported, Selection
+from edgeyard.scheduler.sim.importers.machines import ImportedScenario, Selection
 from edgeyard.scheduler.sim.scenario import (
     BoardGroup,
     Change,
@@ -26,11 +26,11 @@ pytest.importorskip("pyarrow")
 ONE, TWO = "rpi5-0001-0001", "rpi5-0001-0002"
 
 
-def imported(folder: Path) -> Imported:
+def imported(folder: Path) -> ImportedScenario:
     return import_history(folder, Selection(name="history"), source="--since")
 
 
-def lab_of(found: Imported) -> LabScenario:
+def lab_of(found: ImportedScenario) -> LabScenario:
     assert found.scenario.lab is not None
     return found.scenario.lab
 

@@ -6,6 +6,7 @@ import io
 import json
 import stat
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +18,8 @@ import pytest
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.runner import dataset as dataset_module
 from edgeyard.devices.runner.accuracy import batch_size_of, wilson_interval
-from edgeyard.devices.runner.arrays import headers_of, read_arrays
-from edgeyard.devices.runner.dataset import numbered, open_dataset
+from edgeyard.devices.runner.arrays import headers_of, read_all_arrays, read_arrays
+from edgeyard.devices.runner.dataset import numbered, open_dataset, open_datasets
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import random_feeds
@@ -207,6 +208,24 @@ class TestArrays:
         for read in (headers_of, lambda path: read_arrays(path, ["x"])):
             assert "x.npy is shorter than its header says" in refused("user_input", read, path)
 
+    def test_a_directory_that_states_another_size_or_a_name_twice_is_refused(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "d.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", array_header((2**28,)) + bytes(4))
+        content = path.read_bytes()
+        entry = content.index(b"PK\x01\x02")
+        for first, fields in ((24, b"\xff\xff\xff\xff"), (20, b"\xff\xff\xff\xff" * 2)):
+            at = entry + first
+            path.write_bytes(content[:at] + fields + content[at + len(fields) :])
+            refused("user_input", headers_of, path)
+        with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(2):
+                archive.writestr("x.npy", array_header((1,)) + bytes(4))
+        assert "holds 'x' twice" in refused("user_input", headers_of, path)
+
     def test_a_long_header_is_refused_in_one_line(self, tmp_path: Path) -> None:
         path = tmp_path / "d.npz"
         with zipfile.ZipFile(path, "w") as archive:
@@ -260,6 +279,18 @@ class TestImages:
         file = io.BytesIO()
         Image.new("RGB", size, colour).save(file, "PNG")
         return file.getvalue()
+
+    def test_files_that_do_not_fit_together_are_refused_by_name(self, tmp_path: Path) -> None:
+        first = self.archive(tmp_path, {"a/1.png": self.png((1, 2, 3), (8, 8))})
+        rows = tmp_path / "rows.npz"
+        np.savez(rows, x=np.zeros((2, 3, 8, 8), np.float32), y=np.zeros(2, np.int64))
+        sentence = refused("user_input", open_datasets, [first, rows], [IMAGE], None)
+        assert "rows.npz" in sentence
+        assert "same folders" in sentence
+        odd = tmp_path / "odd.npz"
+        np.savez(odd, x=np.zeros((2, 3, 8, 9), np.float32), y=np.zeros(2, np.int64))
+        sentence = refused("user_input", read_all_arrays, [rows, odd], ["x", "y"])
+        assert "[3, 8, 9]" in sentence
 
     @pytest.mark.parametrize("ending", ["png", "jpg", "tif"])
     def test_a_postscript_file_reaches_no_interpreter(

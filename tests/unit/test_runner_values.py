@@ -44,6 +44,12 @@ def dataset(folder: Path, x: Any, dtype: str, y: Any = Y) -> str:
         (np.array([[1.0, 2.0], [3.0, 4.0]]), "int64", ["'tokens'", "float64", "int64"]),
         (np.array([[1.0, 1e300], [3.0, 4.0]]), "float32", ["'tokens'", "1e+300", "float32"]),
         (np.array([[1, 70_000], [3, 4]]), "float16", ["'tokens'", "70000", "float16"]),
+        (
+            np.array([[1, 2**24 + 1], [3, 4]]),
+            "float32",
+            ["'tokens'", "16777217 exactly", "16777216"],
+        ),
+        (np.array([[1, 2], [-2049, 4]]), "float16", ["'tokens'", "-2049 exactly", "-2048 to 2048"]),
         (np.array([["1", "2"], ["3", "4"]]), "int64", ["'tokens'", "<U1"]),
     ],
 )
@@ -70,6 +76,30 @@ def test_random_input_that_the_models_type_cannot_hold_is_refused() -> None:
     for wish in ({"high": 1e6}, {"low": -1e6, "high": 0}, {"high": 70_000, "integers": True}):
         with pytest.raises(RunFailed, match=r"'image'.*float16"):
             random_feeds(spec, {"image": wish})
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    arrays.arrays(
+        st.sampled_from(["int8", "uint8", "int32", "int64", "uint64", "bool"]), st.integers(0, 6)
+    ),
+    st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_whole_numbers_become_equal_floats_or_none(values: Any, dtype: str) -> None:
+    whole = [int(one) for one in values]
+    exact = [one for one in whole if is_exact(one, dtype)]
+    try:
+        found = converted(values, np.dtype(dtype), "input 'x'")
+    except RunFailed:
+        assert len(exact) < len(whole)
+    else:
+        assert [int(one) for one in found] == exact == whole
+
+
+def is_exact(number: int, dtype: str) -> bool:
+    with np.errstate(over="ignore"):
+        found = float(np.dtype(dtype).type(float(number)))
+    return found == number  # Python compares whole numbers and floats exactly
 
 
 @settings(max_examples=200, deadline=None)

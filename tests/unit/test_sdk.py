@@ -337,7 +337,8 @@ def test_lists_are_read_page_by_page() -> None:
 
 
 def test_a_benchmark_is_read_with_its_types() -> None:
-    found = client_of(Server(benchmark(status="failed"))).benchmark(ID)
+    found = client_of(Server(benchmark(status="failed", name="nightly"))).benchmark(ID)
+    assert found.name == "nightly"
     assert found.failure is not None
     assert (found.failure.category, found.ended) == ("user_model", True)
     assert found.started_at is not None

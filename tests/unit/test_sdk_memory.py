@@ -6,7 +6,7 @@ import inspect
 import io
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import edgeyard
 from edgeyard import Client
 from edgeyard.benchmark_api.sdk import JobChanges, JobFields
-from edgeyard.benchmark_api.sdk.submission import OWN_INPUT_FIELDS
+from edgeyard.benchmark_api.sdk.submission import CHECK_FIELDS, OWN_INPUT_FIELDS
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import accepted, benchmark, user_file
 from tests.builders.model_files import a_model_file
@@ -42,9 +42,8 @@ LITE = b"\0\0\0\0TFL3rest"
 
 def submit(model: Any, runtime: str = "ort", **fields: Any) -> None:
     with Client() as client:
-        client.submit(
-            model=model, runtime=runtime, benchmark_type="TYPE1", target="rpi4b", **fields
-        )
+        kind = fields.pop("benchmark_type", "TYPE1")
+        client.submit(model=model, runtime=runtime, benchmark_type=kind, target="rpi4b", **fields)
 
 
 def uploaded(server: FakeServer) -> list[tuple[str, bytes]]:
@@ -89,7 +88,7 @@ def test_models_of_different_content_have_different_names(server: FakeServer) ->
 
 def test_a_dataset_may_be_arrays(server: FakeServer) -> None:
     rows, labels = np.zeros((4, 3), np.float32), [0, 1, 2, 0]
-    submit(NETWORK, dataset={"x": rows, "y": labels})
+    submit(NETWORK, benchmark_type="TYPE2", dataset={"x": rows, "y": labels})
     (_, (name, content)) = uploaded(server)
     assert name.endswith(".npz")
     with np.load(io.BytesIO(content)) as found:
@@ -127,18 +126,73 @@ def test_shells_can_complete_the_client_and_its_fields() -> None:
 @pytest.mark.parametrize("name", ["infer", "evaluate"])
 def test_shells_complete_the_fields_of_runs_on_own_inputs(name: str) -> None:
     shown = inspect.signature(getattr(Client, name)).parameters.keys()
-    assert JobFields.__annotations__.keys() - shown == set(OWN_INPUT_FIELDS)
+    assert JobFields.__annotations__.keys() - shown == {*OWN_INPUT_FIELDS, "cron"}
 
 
 def test_shells_complete_the_fields_of_a_clone_and_a_check() -> None:
-    for function in (Client.clone, Client.check):
+    for function, without in ((Client.clone, ()), (Client.check, CHECK_FIELDS)):
         shown = inspect.signature(function).parameters.keys()
-        assert JobChanges.__annotations__.keys() <= shown
+        assert JobChanges.__annotations__.keys() - shown == set(without)
 
 
 def test_fields_that_own_inputs_state_are_refused(server: FakeServer) -> None:
     with Client() as client, pytest.raises(InvalidInput, match="/input: its inputs are stated"):
         client.infer(NETWORK, np.ones((1, 2)), "rpi4b", input={"x": {}})
+    assert server.asked == []
+
+
+def test_signatures_show_types_that_people_can_read() -> None:
+    shown = str(inspect.signature(Client.submit))
+    assert "ForwardRef" not in shown
+    assert "deadline: 'str | None' = None" in shown
+
+
+def test_a_mistyped_argument_names_the_one_that_was_meant(server: FakeServer) -> None:
+    wrong: Mapping[str, Any] = {"compare_locl": True}
+    with Client() as client, pytest.raises(InvalidInput, match=r"did you mean compare_local\?"):
+        client.infer(NETWORK, np.ones((1, 2)), "rpi4b", **wrong)
+    assert server.asked == []
+
+
+NIGHTLY: Mapping[str, Any] = {"cron": "0 3 * * *"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.infer(NETWORK, np.ones((1, 2)), "rpi4b", **NIGHTLY),
+        lambda client: client.evaluate(
+            NETWORK, {"x": np.ones((1, 2)), "y": np.ones(1)}, lambda *_: 0, "rpi4b", **NIGHTLY
+        ),
+        lambda client: client.check("base", model="net.onnx", **NIGHTLY),
+        lambda client: client.submit(
+            model="net.onnx", runtime="ort", benchmark_type="TYPE1", wait=True, **NIGHTLY
+        ),
+    ],
+    ids=["infer", "evaluate", "check", "submit"],
+)
+def test_a_schedule_is_refused_where_a_run_is_waited_for(
+    server: FakeServer, call: Callable[[Client], object]
+) -> None:
+    with Client() as client, pytest.raises(InvalidInput, match="/cron: "):
+        call(client)
+    assert server.asked == []
+
+
+def test_a_schedule_is_no_benchmark_to_wait_for(server: FakeServer) -> None:
+    answer = accepted(benchmark_id=None, schedule_id="schedule-1")
+    server.on("POST", "/v1/benchmarks", Answer(answer, 202))
+    with Client() as client:
+        made = client.submit(model="net.onnx", runtime="ort", benchmark_type="TYPE1", **NIGHTLY)
+        asked = len(server.asked)
+        with pytest.raises(InvalidInput, match="a cron creates a schedule"):
+            made.wait()
+    assert len(server.asked) == asked
+
+
+def test_the_limit_of_a_wait_needs_a_wait(server: FakeServer) -> None:
+    with Client() as client, pytest.raises(InvalidInput, match="with wait=True only"):
+        client.submit(model="net.onnx", runtime="ort", benchmark_type="TYPE1", timeout=5)
     assert server.asked == []
 
 

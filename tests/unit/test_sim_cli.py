@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.scheduler.framework.policy import read_policy
+from edgeyard.scheduler.sim.runs import load_run
 from tests.builders.logs import swf_line, write_swf
 
 LINES = [swf_line(1, 0, 100, 3), swf_line(2, 1, 50, 4), swf_line(4, 2.5, 90), swf_line(5, 3, 0)]
@@ -73,6 +76,23 @@ def test_every_queue_and_backfilling_has_its_name(log: Path, queue: str, backfil
     found = replay(log, "--queue", queue, "--backfill", backfill, "--json")
     assert found.exit_code == 0, found.stderr
     assert json.loads(found.stdout)["jobs"] == 3
+
+
+def test_a_policy_brings_its_queue_and_its_backfilling(log: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.toml"
+    text = read_policy("default").replace('name = "default"', 'name = "mine"', 1)
+    text = re.sub(r"(?m)^queue_policy = .*$", 'queue_policy = "fifo"', text, count=1)
+    policy.write_text(re.sub(r"(?m)^backfill = .*$", 'backfill = "easy"', text, count=1))
+    expected = replay(log, "--backfill", "easy", "--json")
+    out = tmp_path / "run.npz"
+    found = replay(log, "--policy", str(policy), "--json", "--out", str(out))
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout) == json.loads(expected.stdout)
+    assert load_run(out).meta.policy == "mine"
+    assert json.loads(replay(log, "--policy", "easy", "--json").stdout)["jobs"] == 3
+    both = replay(log, "--policy", str(policy), "--queue", "sjf")
+    assert "--queue: is part of the policy of --policy" in both.stderr
+    assert "planner = 'met' can't act on an SWF log" in replay(log, "--policy", "met").stderr
 
 
 def test_a_part_of_the_kept_jobs(log: Path) -> None:

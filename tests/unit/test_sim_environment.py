@@ -42,6 +42,7 @@ def play(env: ClusterEnv, baseline: str) -> dict[str, Any]:
             return info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

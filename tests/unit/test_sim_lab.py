@@ -173,6 +173,31 @@ def test_a_deadline_expires_a_benchmark_that_waits_and_one_that_runs() -> None:
     assert run.jobs.start_s[3] == 40
 
 
+def test_runs_that_are_stopped_are_no_past_runs() -> None:
+    scenario = lab_scenario(
+        boards=ONE_BOARD,
+        jobs=[
+            {"job_id": "expires", "run_s": 500, "deadline_s": 40},
+            {"job_id": "cancelled", "submit_s": 50, "run_s": 500, "cancel_s": 80},
+            {"job_id": "completed", "submit_s": 90, "run_s": 10},
+            {"job_id": "last", "submit_s": 150, "run_s": 10},
+        ],
+    )
+    policy = load_policy("default")
+    known: set[str] = set()
+    run = simulate_lab(
+        scenario,
+        policy,
+        registry(entry_points=False).resolve(policy),
+        watch=lambda now, given, result: known.update(
+            each.benchmark_id for each in given.knowledge.runs
+        ),
+    )
+    assert _status(run) == ["expired", "cancelled", "completed", "completed"]
+    assert not np.isnan(run.jobs.start_s).any()
+    assert known == {"completed"}
+
+
 def test_a_run_over_its_time_limit_ends_with_it() -> None:
     run = simulate(lab_scenario(jobs=[{"run_s": 500}], max_run_s=100))
     assert _status(run) == ["failed"]

@@ -153,7 +153,7 @@ def test_a_job_that_fits_nowhere_is_an_error(wrong: NodeJob, words: str) -> None
     ("policy", "words"),
     [
         ("conservative", r"backfill = 'conservative' can't act on nodes"),
-        ("met", r"mapping = 'met' can't act on nodes.*accepted: mapping = 'none', or a lab"),
+        ("met", r"planner = 'met' can't act on nodes.*accepted: planner = 'none', or a lab"),
         ("fastest", r"scorer 'fastest' has no answer on nodes.*accepted: best_fit, host_load"),
     ],
 )
@@ -171,7 +171,7 @@ def test_what_cannot_act_on_a_log_is_refused_by_name(tmp_path: Path) -> None:
     plugins = registry(entry_points=False).resolve(policy)
     with pytest.raises(InvalidInput, match=r"'locality' can't act on an SWF log.*no nodes to"):
         simulate_nodes(scenario, policy, plugins)
-    with pytest.raises(InvalidInput, match=r"mapping = 'mct' can't act on an SWF log"):
+    with pytest.raises(InvalidInput, match=r"planner = 'mct' can't act on an SWF log"):
         simulated(scenario, "mct")
 
 

@@ -201,6 +201,26 @@ def test_plots_are_files_of_the_stated_format(tmp_path: Path, form: str) -> None
         assert (tmp_path / "plots" / name).read_bytes().startswith(first)
 
 
+@pytest.mark.slow
+def test_curves_that_lie_on_each_other_are_all_seen(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = [f"policy-{number}" for number in range(6)]
+    for name in names:
+        save_run(random_run(name, 1), tmp_path / f"{name}.npz")  # the same jobs, starts and ends
+    files = [tmp_path / f"{name}.npz" for name in names]
+    found = report(*files, "--plot", tmp_path / "plots", "--format", "svg")
+    assert found.exit_code == 0, found.stderr
+    for plot in ("queue", "utilisation", "wait-cdf"):
+        text = (tmp_path / "plots" / f"{plot}.svg").read_text()
+        places: dict[str, set[str]] = {}
+        for x, colour in re.findall(r'<use [^>]*x="([^"]+)"[^>]*style="fill: (#\w+)', text):
+            places.setdefault(colour, set()).add(x)
+        marked = [its for its in places.values() if len(its) > 2]
+        assert len(marked) >= len(names), plot
+        others = [set[str]().union(*(each for each in marked if each is not its)) for its in marked]
+        assert all(its - other for its, other in zip(marked, others, strict=True)), plot
+
+
 def test_a_replayed_log_is_reported_by_the_same_code(tmp_path: Path) -> None:
     log = write_swf(
         tmp_path / "log.swf", [swf_line(1, 0, 100, 3), swf_line(2, 1, 50, 4), swf_line(4, 2.5, 90)]
@@ -271,9 +291,9 @@ def test_tables_cut_names_and_never_a_figure(
         save_run(
             simulated_run(jobs, policy=policy, scenario="s" * 60), tmp_path / f"{policy[0]}.npz"
         )
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("EDGEYARD_COLUMNS", raising=False)
     whole = {word for line in report(tmp_path).stdout.splitlines() for word in line.split()}
-    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("EDGEYARD_COLUMNS", str(width))
     shown = report(tmp_path)
     assert shown.exit_code == 0, shown.stderr
     tables = shown.stdout.split(" has the lowest")[0].splitlines()[:-1]

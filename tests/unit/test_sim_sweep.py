@@ -19,14 +19,16 @@ from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
-from edgeyard.scheduler.framework.policy import load_policy, parse_policy
+from edgeyard.scheduler.framework.policy import load_policy, parse_policy, read_policy
 from edgeyard.scheduler.sim.policies import policy_named
 from edgeyard.scheduler.sim.runs import load_run, save_run
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_from_toml
+from edgeyard.scheduler.sim.ste.training import load_trainable, new_model, write_model
 from edgeyard.scheduler.sim.sweep import (
     SweptPolicy,
     cell_from_text,
     cell_to_text,
+    digest_of_files,
     sweep_cells,
     with_load,
 )
@@ -100,6 +102,75 @@ def test_a_changed_scenario_or_policy_is_another_cell() -> None:
     ]
     assert same.key == cell.key
     assert len({cell.key, *(each.key for each in others)}) == 5
+
+
+def test_a_changed_file_of_a_scorer_or_a_model_is_another_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer, models = tmp_path / "mine.py", tmp_path / "models"
+    monkeypatch.setenv("EDGEYARD_MODELS_DIR", str(models))
+    new_model("learned_here", models)
+    scorers = f'''
+        [[scorers]]
+        name = "mine"
+        weight = 1.0
+        file = "{scorer}:Mine"
+        [[scorers]]
+        name = "learned_here"
+        weight = 1.0
+    '''
+    policy = parse_policy(read_policy("default").replace("[priority]", f"{scorers}[priority]", 1))
+
+    def key() -> str:
+        swept = SweptPolicy(name="p", text="t", files=digest_of_files(policy, models))
+        (cell,) = sweep_cells([small()], [swept], [1])
+        assert cell_from_text(cell_to_text(cell)).key == cell.key
+        return cell.key
+
+    scorer.write_text("one")
+    first = key()
+    assert key() == first
+    scorer.write_text("another")
+    second = key()
+    manifest, network = load_trainable(models / "learned_here.toml")
+    network.weights[next(iter(network.weights))][:] += 1.0
+    write_model(models / "learned_here.toml", manifest, network)
+    assert len({first, second, key()}) == 3
+    scorer.unlink()
+    with pytest.raises(InvalidInput, match=r"--policy default: .*mine.py can't be read"):
+        key()
+
+
+def test_sim_run_in_processes_gives_the_same_runs(scenario: Path, tmp_path: Path) -> None:
+    found = []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        options = ("--policy", "sjf", "--policy", "default", "--seed", "1", "--seed", "2")
+        words = ["sim", "run", str(scenario), *options, "--jobs", jobs, "--out", str(out), "--json"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert document["policies"][0]["policy"] == "sjf"
+        runs = [load_run(path) for path in sorted(out.iterdir())]
+        found.append([(each.meta.policy, each.meta.seed, each.meta.events_sha256) for each in runs])
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
+
+
+def test_sim_run_in_processes_reports_what_one_process_reports(tmp_path: Path) -> None:
+    outage = '[[lab.outages]]\nwhat = "board"\nname = "none"\nfrom_s = 1\nto_s = 2\n'
+    text = SMALL.replace("[lab.arrivals]", outage + "[lab.arrivals]", 1)
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    errors = [
+        CliRunner().invoke(app, ["sim", "run", str(path), "--seed", "1", "--jobs", jobs]).stderr
+        for jobs in ("1", "2")
+    ]
+    assert errors[0] == errors[1] != ""
+    refused = CliRunner().invoke(
+        app, ["sim", "run", str(path), "--jobs", "2", "--depth", "service"]
+    )
+    assert "--jobs: the whole service" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["fcfs", "easy", "min_min", "wfp3", "default"])

@@ -18,7 +18,7 @@ from edgeyard.plugins.scorers.learned import load_learned
 from edgeyard.plugins.testing import NOW, board, pending, sample_pending, sample_snapshot
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, WeightedScorer
 from edgeyard.scheduler.model.decision import CycleInput
@@ -177,8 +177,12 @@ def test_a_live_cycle_is_decided_alike_from_the_twin(seed: int) -> None:
     assert then.placements
 
 
-def test_a_round_does_the_thirteen_steps_in_order() -> None:
-    made = environment(load_policy("learned"), of=scenario(60.0))
+def test_a_round_does_the_thirteen_steps_in_order(tmp_path: Path) -> None:
+    new_model("mine", tmp_path)
+    policy = load_policy("learned")
+    policy = replace(policy, scorers=(ScorerChoice(name="mine", weight=1.0), *policy.scorers))
+    plugins = registry(entry_points=False, models=tmp_path).resolve(policy)
+    made = environment(policy, of=scenario(60.0), plugins=plugins)
     found = reports(made)
     for each in found:
         assert [step.step for step in each.steps] == list(range(1, 14))
@@ -198,8 +202,8 @@ def test_a_round_does_the_thirteen_steps_in_order() -> None:
         wrapper: sum(a["wrapper"] == wrapper for a in answers.values())
         for wrapper in ("JSON to tensor", "JSON to ILP", "JSON to columns")
     }
-    assert by_wrapper == {"JSON to tensor": 2, "JSON to ILP": 2, "JSON to columns": 1}
-    assert answers["learned_run_time"]["facts"]["columns"] > 0
+    assert by_wrapper == {"JSON to tensor": 1, "JSON to ILP": 2, "JSON to columns": 3}
+    assert answers["mine"]["facts"]["columns"] > 0
     assert answers["ilp_completion"]["facts"]["jobs"] > 0
     assert set(busy.answer.rewards) <= set(answers)
     assert sum(busy.answer.weights.values()) == pytest.approx(1.0)
@@ -319,11 +323,15 @@ def test_a_model_is_better_after_training_than_frozen_on_unseen_scenarios(tmp_pa
 
 def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None:
     from edgeyard.errors import ConfigError
-    from edgeyard.scheduler.learning.model import manifests
+    from edgeyard.scheduler.learning.manifest import Output, manifest_text
 
-    with pytest.raises(ConfigError, match="output is log_seconds"):
-        load_trainable(manifests()["learned_run_time"])
     path = new_model("mine", tmp_path)
+    manifest, _ = load_trainable(path)
+    other = replace(manifest, output=Output.LOG_SECONDS, quantiles=(0.5,))
+    path.write_text(manifest_text(other))
+    with pytest.raises(ConfigError, match="output is log_seconds"):
+        load_trainable(path)
+    path.write_text(manifest_text(manifest))
     with pytest.raises(ConfigError, match="leave --new out"):
         new_model("mine", tmp_path)
     onnx = next(tmp_path.glob("*.onnx"))

@@ -90,6 +90,33 @@ def test_a_service_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPat
     assert "EDGEYARD_STE_TOKEN" in f"{done.stderr}{done.exception}"
 
 
+def test_training_on_nodes_without_an_evaluator_is_refused(tmp_path: Path) -> None:
+    file, models, runs = tmp_path / "nodes.toml", tmp_path / "models", tmp_path / "runs"
+    file.write_text(
+        'name = "nodes"\nworld = "nodes"\nduration_s = 30\n'
+        "[nodes]\nnodes = [{ count = 2, cpu_cores = 10, memory_mb = 10 }]\n"
+        "mix = { rate = 0.9, steps = 10 }\n"
+    )
+    options = ["--train", "mine", "--new", "--models", str(models), "--runs", str(runs)]
+    done = ste("run", str(file), "--policy", "tetris", *options)
+    assert done.exit_code == 1
+    assert "tetris has no evaluator" in f"{done.stderr}{done.exception}"
+    assert "--policy learned" in f"{done.stderr}{done.exception}"
+    assert not list(models.glob("*"))
+    assert not list(runs.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [(("scenarios", "--live"), "--live"), (("twin", "--config", "edgeyard.toml"), "--config")],
+)
+def test_options_of_the_live_twin_are_for_it_alone(words: tuple[str, ...], flag: str) -> None:
+    done = ste("serve", *words)
+    assert done.exit_code == 1
+    assert f"{flag}:" in f"{done.stderr}{done.exception}"
+    assert "ste serve twin --live" in f"{done.stderr}{done.exception}"
+
+
 SCORER = """
 import numpy as np
 
@@ -179,10 +206,37 @@ def test_episodes_are_stored_next_to_simulations(
     assert len(json.loads(CliRunner().invoke(app, ["sim", "list", "--json"]).stdout)) == 2
 
 
+NODES = """
+name = "paper"
+world = "nodes"
+duration_s = 20
+[nodes]
+nodes = [{ count = 2, cpu_cores = 10, memory_mb = 10 }]
+mix = { rate = 0.9, steps = 20 }
+"""
+
+
+def test_nodes_have_the_figures_of_sim_run(tmp_path: Path) -> None:
+    file = tmp_path / "paper.toml"
+    file.write_text(NODES)
+    done = ste("run", file, "--policy", "tetris", "--runs", tmp_path / "runs", "--json")
+    assert done.exit_code == 0, done.stderr
+    (episode,) = json.loads(done.stdout)["episodes"]
+    run = CliRunner().invoke(app, ["sim", "run", str(file), "--policy", "tetris", "--json"])
+    (row,) = json.loads(run.stdout)["policies"]
+    assert episode["figures"]["mean_wait_s"] == row["figures"]["wait_s"]["mean"]
+    mean_turnaround_s = episode["figures"]["mean_turnaround_s"]
+    assert mean_turnaround_s == row["figures"]["turnaround_s"]["mean"] > 0
+    log = tmp_path / "log.toml"
+    log.write_text(NODES.partition("mix")[0] + 'log = "some.swf"')
+    refused = ste("run", log, "--policy", "tetris", "--runs", tmp_path / "runs")
+    assert "nodes.log" in refused.stderr
+
+
 def test_tables_show_all_ends_in_80_columns(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     done = ste("run", file, "--policy", "default", "--runs", tmp_path / "runs")
     lines = done.stdout.splitlines()
     heads = next(line for line in lines if "COMPLETED" in line)

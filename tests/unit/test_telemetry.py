@@ -16,8 +16,8 @@ PROGRAMS = {
         "assert 'engine.ort.version' in engine_facts()"
     ),
     "the models of the server": (
-        "from edgeyard.scheduler.learning.model import load_model, manifests; "
-        "load_model(next(iter(manifests().values())))"
+        "from edgeyard.plugins.queue_policies.learned_queue import shipped_queue; "
+        "shipped_queue('queue_hpc2n')"
     ),
 }
 

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.devices.inventory import with_shared_cores
+from edgeyard.devices.model import Board, BoardEngine, Host, LocalSlice
 from edgeyard.plugins.testing import board, pending
+from edgeyard.scheduler.clusters.local.boards import BoardPool
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.knowledge import HostLoad
@@ -54,6 +56,22 @@ def test_cores_that_the_inventory_says_are_shared_stay_so_where_hosts_do_not_tel
     snapshot = twin.snapshot(NOW, drained={}, holders={B: "benchmark-1"})
     assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: True}
     assert snapshot.reasons[0] == f"its cores are in use by {B}"
+
+
+def test_a_board_whose_cores_are_in_use_closes_no_other_one() -> None:
+    """A and B have a core each, and C has both: while A runs, C is closed, and B is not."""
+    slices = {A: (0,), B: (1,), C: (0, 1)}
+    boards = with_shared_cores(
+        [board(uid, local=LocalSlice(cpus, len(cpus))) for uid, cpus in slices.items()]
+    )
+    twin = Twin(boards)
+    reported = BoardPool(boards, "dc1").views({A: "job"}, {A: 10.0})
+    twin.refresh([host("h", *reported)], NOW)
+    snapshot = twin.snapshot(NOW, drained={}, holders={A: "benchmark-1"})
+    assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: False, C: True}
+    views = {each.board.target_uid: each for each in twin.views(drained={}, holders={})}
+    assert views[C].reason == f"its cores are in use by {A}"
+    assert (views[C].state, views[B].state is BoardState.BUSY) == (BoardState.BUSY, False)
 
 
 def test_boards_beside_the_inventory_are_the_same_tuple_until_one_of_them_changes() -> None:
@@ -125,12 +143,16 @@ def test_a_job_whose_board_the_cluster_chooses_is_kept_to_known_ones(binding: Bi
     assert placement.allowed_uids == (A,)
 
 
-def test_also_where_an_unknown_board_may_appear_later() -> None:
-    def allowed(unknown: UnknownDevices, may_grow: bool) -> tuple[str, ...]:
+def test_a_filtered_job_is_kept_to_known_boards_where_an_unknown_one_may_appear_later() -> None:
+    def allowed(
+        unknown: UnknownDevices, may_grow: bool, binding: Binding = Binding.FILTERED
+    ) -> tuple[str, ...]:
         twin = Twin([board(A)], unknown, may_grow=may_grow)
         twin.refresh([host("h", board(A))], NOW)
-        (placement,) = decided(twin, Binding.LOOSE).placements
+        (placement,) = decided(twin, binding).placements
         return placement.allowed_uids
+
+    assert allowed(UnknownDevices.DENY, True, Binding.LOOSE) == ()
 
     assert allowed(UnknownDevices.DENY, True) == (A,)
     assert allowed(UnknownDevices.DENY, False) == ()

@@ -182,6 +182,7 @@ def _train(
                         found[name] = uow.files.user_file(caller.user_id, name)
                     except NotFound:
                         continue
+    tree.pop("nb_inference", None)  # the client always sends it
     # Before the data is copied: most mistakes are found without it.
     tree |= {"odt_config": learning, "dataset": TRAINING_DATA}
     _model_of(tree, fields, files)
@@ -261,10 +262,10 @@ def _started(
     services = context.services
     now = services.clock.now()
     try:
-        asked = check(tree, caller, services, context.offers.now(), now)
+        request = check(tree, caller, services, context.offers.now(), now)
         idempotency = IdempotencyGuard(SubmissionAnswer, None, caller.user_id, None, "")
         made = enqueue(
-            asked, caller, context, now, idempotency=idempotency, kept=kept, received=received
+            request, caller, context, now, idempotency=idempotency, kept=kept, received=received
         )
     except InvalidInput as error:
         raise _as_client(error, tree, context) from None

@@ -72,9 +72,9 @@ def _name_dataset(
             raise BadRequest("the dataset does not have the SHA-256 that the field hash states")
         named = replace(received, name=f"{received.name}_{stated}")
         if len(named.name.encode()) > MAX_NAME_BYTES:
-            most = MAX_NAME_BYTES - len(stated) - 1
+            max_bytes = MAX_NAME_BYTES - len(stated) - 1
             raise InvalidInput.at(
-                "/dataset", "the file's name is too long", f"at most {most} bytes"
+                "/dataset", "the file's name is too long", f"at most {max_bytes} bytes"
             )
         return name_file(context, caller, named, "/dataset")
 

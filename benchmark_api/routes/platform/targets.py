@@ -128,11 +128,11 @@ def list_families(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
 )
 def create_family(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a family of boards."""
-    asked = parse(FamilyIn, body.tree())
-    if asked.name in catalogue.families(context.services):
-        raise Conflict(f"the lab has boards of the family {asked.name} already")
-    fields = asked.model_dump(exclude={"name"})
-    return _registered(context, caller, _FAMILY, asked.name, fields)
+    request = parse(FamilyIn, body.tree())
+    if request.name in catalogue.families(context.services):
+        raise Conflict(f"the lab has boards of the family {request.name} already")
+    fields = request.model_dump(exclude={"name"})
+    return _registered(context, caller, _FAMILY, request.name, fields)
 
 
 @router.delete("/hardware-types/{name}")
@@ -172,11 +172,11 @@ def list_engines(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
 )
 def create_engine(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register an engine."""
-    asked = parse(EngineIn, body.tree())
-    if asked.name in catalogue.engines(context.services):
-        raise Conflict(f"the lab has boards with the engine {asked.name} already")
-    fields = asked.model_dump(exclude={"name"})
-    return _registered(context, caller, _ENGINE, asked.name, fields)
+    request = parse(EngineIn, body.tree())
+    if request.name in catalogue.engines(context.services):
+        raise Conflict(f"the lab has boards with the engine {request.name} already")
+    fields = request.model_dump(exclude={"name"})
+    return _registered(context, caller, _ENGINE, request.name, fields)
 
 
 @router.delete("/engines/{name}")
@@ -227,18 +227,18 @@ def list_boards(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformO
 )
 def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a board: it gets the ``target_uid`` that its host has to announce."""
-    asked = parse(BoardIn, body.tree())
-    family = asked.hardware_type_id
+    request = parse(BoardIn, body.tree())
+    family = request.hardware_type_id
     families = _families(context)
     if family not in families:
         choice = ", ".join(families)
         raise InvalidInput.at("/hardware_type_id", "no such family is known", choice)
     known = _engines(context)
-    for number, engine in enumerate(asked.engine_ids):
+    for number, engine in enumerate(request.engine_ids):
         if engine not in known:
             choice = ", ".join(known)
             raise InvalidInput.at(f"/engine_ids/{number}", "no such engine is known", choice)
-    fields = asked.model_dump()
+    fields = request.model_dump()
     taken = {each.target_uid for each in catalogue.boards(context.services)}
     now = context.services.clock.now()
 
@@ -373,13 +373,13 @@ def change_parameter(
 ) -> Answer[shapes.PlatformObject]:
     """Replace what is said of a parameter; its key stays."""
     _refuse_built_in(key)
-    asked = parse(ParameterChange, body.tree())
-    if asked.key not in (None, key):
+    request = parse(ParameterChange, body.tree())
+    if request.key not in (None, key):
         raise InvalidInput.at("/key", "can't be changed", f"{key[:100]}, or another parameter")
 
     def change(uow: UnitOfWork) -> Registration:
         known = _owned(uow, _PARAMETER, key, caller)
-        saved = replace(known, body=_said(asked) | {"engines": _engines_of(known)})
+        saved = replace(known, body=_parameter_fields(request) | {"engines": _engines_of(known)})
         uow.registrations.save(saved)
         return saved
 
@@ -442,22 +442,22 @@ def _linked(
 
 
 def _create_parameter(
-    asked: ParameterIn, caller: Caller, context: Context, engine: str | None
+    request: ParameterIn, caller: Caller, context: Context, engine: str | None
 ) -> Answer[JsonObject]:
-    _refuse_built_in(asked.key)
+    _refuse_built_in(request.key)
     if engine is not None:
         _refuse_built_in_engine(engine, context.services)
         with context.services.store.read() as uow:
             _owned(uow, _ENGINE, engine, caller)
-    fields = _said(asked) | {"engines": [] if engine is None else [engine]}
-    return _registered(context, caller, _PARAMETER, asked.key, fields)
+    fields = _parameter_fields(request) | {"engines": [] if engine is None else [engine]}
+    return _registered(context, caller, _PARAMETER, request.key, fields)
 
 
-def _said(asked: ParameterIn) -> JsonObject:
-    value = translation.text_of(asked.default_values)
+def _parameter_fields(request: ParameterIn) -> JsonObject:
+    value = translation.text_of(request.default_values)
     if len(value) > 2000:
         raise InvalidInput.at("/default_values", "is too long", "at most 2000 characters")
-    return asked.model_dump(exclude={"key", "default_values"}) | {"default_values": value}
+    return request.model_dump(exclude={"key", "default_values"}) | {"default_values": value}
 
 
 def _parameter(found: Registration) -> JsonObject:

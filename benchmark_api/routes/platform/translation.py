@@ -197,18 +197,20 @@ def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
 
 def summary(benchmark: Benchmark) -> JsonObject:
     """One benchmark in a list, and the whole of what the client asks of one."""
-    asked = benchmark.description
+    description = benchmark.description
     return {
         "id": benchmark.benchmark_id,
         "status": STATUSES[benchmark.status],
-        "device": asked.family,
-        "platform": asked.family,
-        "engine": asked.runtime,
-        "benchmark_type": asked.benchmark_type.value,
-        "model": asked.model,
+        "device": description.family,
+        "platform": description.family,
+        "engine": description.runtime,
+        "benchmark_type": description.benchmark_type.value,
+        "model": description.model,
         "target_uid": benchmark.target_uid,
-        "nb_inference": asked.nb_inference,
-        "parameters": {key: asked.parameters[key] for key in asked.parameters if key != RAW},
+        "nb_inference": description.nb_inference,
+        "parameters": {
+            key: description.parameters[key] for key in description.parameters if key != RAW
+        },
         "progress": benchmark.progress,
         "created_at": time_to_json(benchmark.submit_time),
         "started_at": time_to_json(benchmark.started_at),

@@ -38,8 +38,12 @@ class Options:
             if name not in PARAMETERS:
                 known = ", ".join(sorted(PARAMETERS))
                 raise bad_parameter(str(name)[:50], f"is unknown to engine tflite (it has {known})")
-        asked = parameters.get("threads", threads)
-        if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= threads:
+        requested = parameters.get("threads", threads)
+        if (
+            not isinstance(requested, int)
+            or isinstance(requested, bool)
+            or not 1 <= requested <= threads
+        ):
             raise bad_parameter("threads", f"must be 1 to {threads}, what this board allows")
         xnnpack = parameters.get("xnnpack", True)
         if not isinstance(xnnpack, bool):
@@ -47,7 +51,7 @@ class Options:
         signature = parameters.get("signature", "")
         if not isinstance(signature, str):
             raise bad_parameter("signature", "must be the name of a signature")
-        return cls(threads=asked, xnnpack=xnnpack, signature=signature)
+        return cls(threads=requested, xnnpack=xnnpack, signature=signature)
 
 
 def read_model(model: Path) -> bytes:

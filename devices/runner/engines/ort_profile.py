@@ -35,10 +35,10 @@ def profile(
         RunFailed: As `Session.run`; ``engine_unsupported``: the profiler wrote nothing of use.
     """
     nodes = session.facts.get("model_nodes")
-    most = max(1, MAX_EVENTS // max(1, nodes if isinstance(nodes, int) else 1))
+    max_runs = max(1, MAX_EVENTS // max(1, nodes if isinstance(nodes, int) else 1))
     began = time.monotonic()
     try:
-        for done in range(min(runs, most) + WARMUP_RUNS):
+        for done in range(min(runs, max_runs) + WARMUP_RUNS):
             if done > WARMUP_RUNS and time.monotonic() - began > max_s:
                 break
             session.run(feeds)

@@ -72,10 +72,10 @@ def session_of(interpreter: Any, options: Options) -> Session:
         RunFailed: ``user_input``: no such signature.
     """
     names: list[str] = list(interpreter.get_signature_list())
-    asked = options.signature
-    if asked and asked not in names:
+    signature = options.signature
+    if signature and signature not in names:
         raise bad_parameter("signature", f"must be one of {', '.join(sorted(names)) or '(none)'}")
-    chosen = asked or next((name for name in DEFAULT_SIGNATURES if name in names), "")
+    chosen = signature or next((name for name in DEFAULT_SIGNATURES if name in names), "")
     if not chosen and len(names) == 1:
         chosen = names[0]
     facts = {

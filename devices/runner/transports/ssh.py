@@ -156,8 +156,8 @@ def _receive(link: Link, spec: RunSpec, on_message: OnMessage) -> None:
                 raise RunFailed("board_fault", "the board handed back a file without a plain name")
             received += size
             files += 1
-            most = _MAX_REPORT_BYTES if name == REPORT else _MAX_RESULTS_BYTES
-            if size > most or received > _MAX_RESULTS_BYTES or files > _MAX_RESULTS:
+            max_bytes = _MAX_REPORT_BYTES if name == REPORT else _MAX_RESULTS_BYTES
+            if size > max_bytes or received > _MAX_RESULTS_BYTES or files > _MAX_RESULTS:
                 raise RunFailed("board_fault", "the board handed back more than can be kept")
             part = spec.results_dir / ".part"
             with part.open("wb") as file:

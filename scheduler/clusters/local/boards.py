@@ -11,6 +11,8 @@ from edgeyard.devices.model import Board
 from edgeyard.scheduler.clusters.fitting import choose
 from edgeyard.scheduler.clusters.local.admission import LocalJob
 
+_RUNS = "runs a job"
+
 
 class BoardPool:
     """The boards of this machine. Immutable: running jobs are an argument."""
@@ -44,12 +46,16 @@ class BoardPool:
         )
 
     def views(self, running: Mapping[str, str], progress: Mapping[str, float]) -> tuple[Board, ...]:
-        """Return the present state of the boards."""
+        """Return the present state of the boards.
+
+        Boards that share cores with one that runs are not busy here: the twin closes them, and
+        would close those that share cores with them, too.
+        """
         return tuple(
             replace(
                 board,
-                busy=bool(reason := self._held(board, running)),
-                busy_reason=reason,
+                busy=board.target_uid in running,
+                busy_reason=_RUNS if board.target_uid in running else "",
                 progress=progress.get(board.target_uid, 0.0),
             )
             for board in self.boards
@@ -61,7 +67,7 @@ class BoardPool:
     def _held(self, board: Board, running: Mapping[str, str]) -> str:
         # Not by which job: the sentence reaches users who may not know that it exists.
         if board.target_uid in running:
-            return "runs a job"
+            return _RUNS
         for other in self._conflicts[board.target_uid]:
             if other in running:
                 return f"shares cores with {other}, which is busy"

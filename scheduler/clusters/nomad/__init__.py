@@ -2,5 +2,6 @@
 
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.cluster import NomadCluster
+from edgeyard.scheduler.clusters.nomad.view import NomadView
 
-__all__ = ["NomadAccess", "NomadCluster"]
+__all__ = ["NomadAccess", "NomadCluster", "NomadView"]

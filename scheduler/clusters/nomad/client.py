@@ -167,17 +167,20 @@ class NomadClient:
         Raises:
             HclError: It is none.
         """
-        answer = self._asked(
+        answer = self._call(
             lambda: self._to.jobs.parse(hcl),
             refusals={HTTPStatus.BAD_REQUEST: lambda text: HclError(text)},
         )
         return _object(answer)
 
-    def register(self, job_id: str, job: Json) -> None:
+    def register(self, job_id: str, job: Json) -> str | None:
         """Create the job; no other of that id is ever changed.
 
         An answer that did not come is no reason to give up: the call is repeated under the same
         id, and finds its own first effect where there was one.
+
+        Returns:
+            Id of the evaluation; None of a periodic job, or where the first answer was lost.
 
         Raises:
             JobExists: The id was taken before this call.
@@ -200,8 +203,9 @@ class NomadClient:
                 return JobExists(job_id)
             return JobRefused(job_id, _one_line(text)) if _INVALID.match(text) else None
 
+        answer: object = None
         try:
-            self._asked(
+            answer = self._call(
                 call,
                 refusals={
                     HTTPStatus.INTERNAL_SERVER_ERROR: refused,
@@ -215,6 +219,8 @@ class NomadClient:
             self._registered.pop(job_id, None)  # it may yet take effect, which is news then
             raise
         failpoint("nomad:registered")
+        evaluation_id = answer.get("EvalID") if isinstance(answer, Mapping) else None
+        return str(evaluation_id) if evaluation_id else None
 
     def has_registered(self, job_id: str) -> bool:
         """Whether this process registered a job recently, or waits for the answer to doing so."""
@@ -222,7 +228,7 @@ class NomadClient:
 
     def deregister(self, job_id: str, *, purge: bool = False) -> None:
         """Stop a job, or remove it with all that Nomad knows of it; harmless for unknown ones."""
-        self._asked(
+        self._call(
             lambda: self._to.job.deregister_job(job_id, purge=purge),
             missing=lambda: None,
         )
@@ -237,20 +243,20 @@ class NomadClient:
 
     def job(self, job_id: str) -> Json | None:
         """Return the whole job, or None."""
-        answer = self._asked(lambda: self._to.job.get_job(job_id), missing=lambda: None)
+        answer = self._call(lambda: self._to.job.get_job(job_id), missing=lambda: None)
         return None if answer is None else _object(answer)
 
     def allocations(self, which: str) -> Sequence[Json]:
         """Allocations of our namespace with their devices and task events, by filter."""
         return _objects(
-            self._asked(lambda: self._to.allocations.get_allocations(filter_=which, resources=True))
+            self._call(lambda: self._to.allocations.get_allocations(filter_=which, resources=True))
         )
 
     def blocked(self, job_id: str | None) -> Sequence[Json]:
         """Evaluations that wait for room: of one job, or of all."""
         params = {"status": "blocked", "job": job_id, "namespace": self.access.namespace}
         return _objects(
-            self._asked(lambda: self._to.evaluations.request(method="get", params=params).json())
+            self._call(lambda: self._to.evaluations.request(method="get", params=params).json())
         )
 
     # --- secrets of jobs ---
@@ -275,7 +281,7 @@ class NomadClient:
                 return False
             return True
 
-        return self._asked(call)
+        return self._call(call)
 
     def secrets(self, job_id: str) -> Mapping[str, str]:
         """Return a job's secrets; empty where there are none."""
@@ -286,12 +292,12 @@ class NomadClient:
             items = found.get("Items") if isinstance(found, Mapping) else None
             return items if isinstance(items, Mapping) else {}
 
-        return self._asked(call, missing=dict)
+        return self._call(call, missing=dict)
 
     def remove_secrets(self, job_id: str) -> None:
         """Remove a job's secrets; harmless where there are none."""
         namespace = self.access.namespace
-        self._asked(
+        self._call(
             lambda: self._to.variable.delete_variable(secrets_path(job_id), namespace=namespace),
             missing=lambda: None,
         )
@@ -300,7 +306,7 @@ class NomadClient:
         """Ids of the jobs that secrets are kept for."""
         prefix = secrets_path("")
         found = _objects(
-            self._asked(
+            self._call(
                 lambda: self._to.variables.get_variables(prefix, namespace=self.access.namespace)
             )
         )
@@ -325,7 +331,7 @@ class NomadClient:
         statuses = ("pending", "running", "unknown")
         which = " or ".join(f'ClientStatus == "{status}"' for status in statuses)
         return _objects(
-            self._asked(
+            self._call(
                 lambda: self._to.allocations.get_allocations(
                     filter_=which, resources=True, task_states=False, namespace=_EVERY_NAMESPACE
                 )
@@ -384,7 +390,7 @@ class NomadClient:
         def gone(text: str) -> Exception | None:
             return NotFound("log", alloc_id) if "Unknown allocation" in text else None
 
-        return self._asked(
+        return self._call(
             call,
             missing=lambda: b"",  # its task has not begun
             refusals=dict.fromkeys((HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR), gone),
@@ -453,7 +459,7 @@ class NomadClient:
                 raise CallFailed(response.status_code, response.text)
             return read(response.content), _index(response)
 
-        return self._asked(call)
+        return self._call(call)
 
     def _here(self, params: Mapping[str, str | Sequence[str]]) -> dict[str, str | Sequence[str]]:
         here: dict[str, str | Sequence[str]] = {"namespace": self.access.namespace}
@@ -461,7 +467,7 @@ class NomadClient:
             here["region"] = self.access.region
         return {**here, **params}
 
-    def _asked(
+    def _call(
         self,
         call: Callable[[], T],
         *,

@@ -156,7 +156,7 @@ class NomadCluster(Cluster, NodeSource):
             while len(self._read) > _READ_JOBS:
                 self._read.popitem(last=False)
 
-    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> str | None:
         """Register the job that `verify` has read; see `Cluster.dispatch`.
 
         Before the job exists, its secrets are stored in a Nomad variable that only its task can
@@ -176,8 +176,9 @@ class NomadCluster(Cluster, NodeSource):
                 raise JobExists(job_id)
             # Left by a process that died before it registered the job.
             self._client.replace_secrets(job_id, secrets)
-        self._client.register(job_id, self._by_nomads_clock(read))
+        evaluation_id = self._client.register(job_id, self._by_nomads_clock(read))
         failpoint("nomad:after")
+        return evaluation_id
 
     def stop(self, job_id: str) -> None:
         """Stop the job and the run that its periodic start made; see `Cluster.stop`."""
@@ -205,7 +206,7 @@ class NomadCluster(Cluster, NodeSource):
         if not found:
             return {}
         runs: dict[str, list[Json]] = {}
-        for allocation in self._client.allocations(_filter(found, prefix)):
+        for allocation in self._client.allocations(filter_of_jobs(found, prefix)):
             job_id = str(allocation.get("JobID")).partition("/")[0]
             job = jobs.get(job_id, {})
             # What is older than the job was of another one of that name, purged since.
@@ -242,7 +243,7 @@ class NomadCluster(Cluster, NodeSource):
         if state is None:
             raise NotFound("log", f"{job_id}/{stream}")
         ended, begin = state.run is JobRun.ENDED, max(0, offset)
-        first = first_of(self._client.allocations(_filter([job_id], job_id)))
+        first = first_of(self._client.allocations(filter_of_jobs([job_id], job_id)))
         task = next(iter(_tasks(first)), "") if first is not None else ""
         data = b""
         if first is not None and task:  # its host has begun with it
@@ -255,7 +256,7 @@ class NomadCluster(Cluster, NodeSource):
     def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         if _JOB_ID.fullmatch(job_id) is None:
             raise NotFound("job", job_id)
-        first = first_of(self._client.allocations(_filter([job_id], job_id)))
+        first = first_of(self._client.allocations(filter_of_jobs([job_id], job_id)))
         task = next(iter(_tasks(first)), "") if first is not None else ""
         if first is None or not task:
             raise NotFound("result file", f"{job_id}/{name}")
@@ -483,7 +484,7 @@ def _common_prefix(names: Sequence[str]) -> str:
     return first[: next((at for at, equal in enumerate(same) if not equal), len(first))]
 
 
-def _filter(job_ids: Sequence[str], prefix: str) -> str:
+def filter_of_jobs(job_ids: Sequence[str], prefix: str) -> str:
     """Return all allocations of these jobs, and few others."""
     names = job_ids if len(job_ids) <= _NAMED_IN_FILTER else ()
     which = f"({'|'.join(map(re.escape, names))})(/|$)" if names else re.escape(prefix)

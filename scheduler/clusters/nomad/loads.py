@@ -76,14 +76,14 @@ class LoadWatch:
 
     def _ask(self, pool: ThreadPoolExecutor) -> None:
         """One round."""
-        asked = [host for host in self._hosts() if host.ready and host.boards]
+        hosts = [host for host in self._hosts() if host.ready and host.boards]
         before = self._reports
         reports = {
             host.name: report
-            for host, report in zip(asked, pool.map(self._of, asked), strict=True)
+            for host, report in zip(hosts, pool.map(self._of, hosts), strict=True)
             if report is not None
         }
-        kept = {host.name: before[host.name] for host in asked if host.name in before}
+        kept = {host.name: before[host.name] for host in hosts if host.name in before}
         with self._lock:
             self._reports = kept | reports
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from edgeyard.devices.attributes import board_from_attributes
-from edgeyard.devices.model import AttributeValue, Board, Host
+from edgeyard.devices.model import TARGET_UID_PATTERN, AttributeValue, Board, Host
 from edgeyard.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -145,17 +145,23 @@ def _host(node: _Node, vendor: str, kind: str) -> Host:
     reason = _why_not_ready(node)
     name = node.Name or node.ID
     groups = (node.NodeResources and node.NodeResources.Devices) or ()
+    boards: list[Board] = []
+    rejected: list[tuple[str, str]] = []
+    for group in groups:
+        if (group.Vendor, group.Type) == (vendor, kind):
+            boards += _boards(group, name, rejected)
+            continue
+        why = f"{name} reports it as a device {group.Vendor}/{group.Type}, not {vendor}/{kind}"
+        rejected += [
+            (each.ID, why) for each in group.Instances or () if TARGET_UID_PATTERN.match(each.ID)
+        ]
     return Host(
         host_id=node.ID,
         name=name,
         ready=not reason,
         ready_reason=reason,
-        boards=tuple(
-            board
-            for group in groups
-            if group.Vendor == vendor and group.Type == kind
-            for board in _boards(group, name)
-        ),
+        boards=tuple(boards),
+        rejected=tuple(rejected),
     )
 
 
@@ -167,8 +173,12 @@ def _why_not_ready(node: _Node) -> str:
     return "ineligible" if node.SchedulingEligibility not in ("", "eligible") else ""
 
 
-def _boards(group: _Group, host: str) -> list[Board]:
-    """Return the boards of a device group; the plugin gives each board its own group."""
+def _boards(group: _Group, host: str, rejected: list[tuple[str, str]]) -> list[Board]:
+    """Return the boards of a device group; the plugin gives each board its own group.
+
+    Args:
+        rejected: What is none is added here, with the reason.
+    """
     attributes = {
         name: value
         for name, each in (group.Attributes or {}).items()
@@ -187,12 +197,14 @@ def _boards(group: _Group, host: str) -> list[Board]:
                 "a device is no board",
                 extra={"event": "board.unreadable", "host": host, "board": uid, "why": str(error)},
             )
+            rejected.append((uid, f"what {host} reports of it is no board: {error}"))
             continue
         if board.target_uid != uid:
             logger.warning(
                 "a device's id is not its board's",
                 extra={"event": "board.misnamed", "host": host, "board": uid},
             )
+            rejected.append((uid, f"{host} reports it in the group of {board.target_uid}"))
             continue
         # Who holds it is Nomad's to say: the board's own word comes late. But where our token may
         # not see the job, that word is all there is.

@@ -37,28 +37,28 @@ class Session:
         if access.tls_server_name is not None:
             self._extensions["sni_hostname"] = access.tls_server_name
 
-    def get(self, url: str, **asked: object) -> Response:
+    def get(self, url: str, **options: object) -> Response:
         """As `requests` has it; time-outs, TLS and redirects are ours, whatever is asked for."""
-        return self._send("GET", url, asked)
+        return self._send("GET", url, options)
 
-    def post(self, url: str, **asked: object) -> Response:
+    def post(self, url: str, **options: object) -> Response:
         """See `get`."""
-        return self._send("POST", url, asked)
+        return self._send("POST", url, options)
 
-    def put(self, url: str, **asked: object) -> Response:
+    def put(self, url: str, **options: object) -> Response:
         """See `get`."""
-        return self._send("PUT", url, asked)
+        return self._send("PUT", url, options)
 
-    def delete(self, url: str, **asked: object) -> Response:
+    def delete(self, url: str, **options: object) -> Response:
         """See `get`."""
-        return self._send("DELETE", url, asked)
+        return self._send("DELETE", url, options)
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
 
-    def _send(self, method: str, url: str, asked: Mapping[str, object]) -> Response:
-        params = asked.get("params")
+    def _send(self, method: str, url: str, options: Mapping[str, object]) -> Response:
+        params = options.get("params")
         if isinstance(params, Mapping) and params:
             texts = {
                 name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -66,7 +66,7 @@ class Session:
                 if value is not None
             }
             url = f"{url}?{urlencode(texts)}"
-        body = asked.get("json")
+        body = options.get("json")
         headers, content = self._headers, b""
         if body is not None:
             headers, content = self._json_headers, json.dumps(body).encode()

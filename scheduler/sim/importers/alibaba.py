@@ -20,7 +20,7 @@ import numpy as np
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.importers.columns import Number, Spec, Word, read_columns
 from edgeyard.scheduler.sim.importers.machines import (
-    Imported,
+    ImportedScenario,
     Selection,
     TraceJobs,
     counted,
@@ -56,7 +56,7 @@ def import_alibaba(
     *,
     nodes: Path,
     advanced: Callable[[float], None] = lambda share: None,
-) -> Imported:
+) -> ImportedScenario:
     """Read a list of pods.
 
     Args:

@@ -30,7 +30,7 @@ from edgeyard.scheduler.model.wire import description_from_json
 from edgeyard.scheduler.sim.importers.machines import (
     DRAIN_S,
     MAX_JOBS,
-    Imported,
+    ImportedScenario,
     Selection,
     checked,
     counted,
@@ -81,7 +81,7 @@ def import_history(
     *,
     source: str = "",
     advanced: Callable[[float], None] = lambda share: None,
-) -> Imported:
+) -> ImportedScenario:
     """Read a folder of `edgeyard export`.
 
     Args:
@@ -140,7 +140,7 @@ def import_history(
             rates=known.rates,
         ),
     )
-    return Imported(scenario=checked(scenario), notes=notes)
+    return ImportedScenario(scenario=checked(scenario), notes=notes)
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
@@ -187,19 +187,19 @@ def _jobs(
     """Return the jobs, and notes on what was left out or guessed."""
     described = [description_from_json(json.loads(each["description"])) for each in benchmarks]
     ran: list[tuple[str, str, float]] = []
-    for benchmark, asked in zip(benchmarks, described, strict=True):
+    for benchmark, description in zip(benchmarks, described, strict=True):
         its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
         if its and its[-1]["failure_category"] is None and _held_s(its[-1]) > 0.0:
-            ran.append((asked.model, asked.family, _held_s(its[-1])))
+            ran.append((description.model, description.family, _held_s(its[-1])))
     typical = _Typical(ran)
     guessed = left_out = later = constrained = 0
     made: list[JobRow] = []
-    for benchmark, asked in zip(benchmarks, described, strict=True):
+    for benchmark, description in zip(benchmarks, described, strict=True):
         its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
         completed = benchmark["status"] == "completed"
         run_s = _held_s(its[-1]) if its else 0.0
         if not completed or run_s <= 0.0:
-            expected_s = typical.run_s(asked.model, asked.family)
+            expected_s = typical.run_s(description.model, description.family)
             if not its and expected_s is None:
                 raise InvalidInput.at(
                     source, "no benchmark ran, so that no run time is known", "another time"
@@ -215,10 +215,10 @@ def _jobs(
             if each["failure_category"]
             and FailureCategory(each["failure_category"]) not in _OF_OTHERS
         ]
-        user_time_s, budget = asked.user_time_s, asked.user_budget
+        user_time_s, budget = description.user_time_s, description.user_budget
         if completed and user_time_s is not None:
             user_time_s = max(user_time_s, run_s)  # what held the board is more than the run
-        rate = known.rates.get(asked.family, 1.0)
+        rate = known.rates.get(description.family, 1.0)
         if completed and budget is not None:
             budget = max(budget, run_s * rate)
         ended = benchmark["ended_at"]
@@ -226,34 +226,36 @@ def _jobs(
             job_id=benchmark["benchmark_id"],
             submit_s=_seconds(began, benchmark["submit_time"]),
             run_s=run_s,
-            family=asked.family,
-            target_uid=asked.target_uid or "",
-            model=next((each["model_sha256"] for each in its if each["model_sha256"]), asked.model),
-            engine=asked.runtime,
-            benchmark_type=asked.benchmark_type,
+            family=description.family,
+            target_uid=description.target_uid or "",
+            model=next(
+                (each["model_sha256"] for each in its if each["model_sha256"]), description.model
+            ),
+            engine=description.runtime,
+            benchmark_type=description.benchmark_type,
             user=benchmark["user_id"],
-            ram_mib=asked.ram // _MIB,
-            storage_mib=asked.storage // _MIB,
-            user_priority=asked.user_priority,
+            ram_mib=description.ram // _MIB,
+            storage_mib=description.storage // _MIB,
+            user_priority=description.user_priority,
             user_budget=budget,
-            deadline_s=_since(began, asked.deadline),
-            start_s=_since(began, asked.start_time),
+            deadline_s=_since(began, description.deadline),
+            start_s=_since(began, description.start_time),
             cancel_s=_since(began, ended) if benchmark["status"] == "cancelled" else None,
             user_time_s=user_time_s,
-            queue_timeout_s=asked.queue_timeout_s,
-            max_retries=asked.max_retries,
-            nb_inference=asked.nb_inference,
-            preemptible=asked.preemptible,
-            preemptible_measuring=asked.preemptible_measuring,
-            job_completion_threshold=asked.job_completion_threshold,
-            binding=asked.binding,
+            queue_timeout_s=description.queue_timeout_s,
+            max_retries=description.max_retries,
+            nb_inference=description.nb_inference,
+            preemptible=description.preemptible,
+            preemptible_measuring=description.preemptible_measuring,
+            job_completion_threshold=description.job_completion_threshold,
+            binding=description.binding,
             failures=tuple(failed),
         )
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:
             later += 1
         elif known.can_run(job):
             made.append(job)
-            constrained += bool(asked.constraints)
+            constrained += bool(description.constraints)
         else:
             left_out += 1
     if not made:

@@ -93,7 +93,7 @@ class TraceJobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportedScenario:
     """An imported scenario.
 
     Attributes:
@@ -161,7 +161,7 @@ def nodes_scenario(
     description: str,
     notes: Sequence[str] = (),
     advanced: Callable[[float], None] = lambda share: None,
-) -> Imported:
+) -> ImportedScenario:
     """Return the scenario of a trace's jobs on some nodes; its time begins with the first job.
 
     Raises:
@@ -228,7 +228,7 @@ def nodes_scenario(
     )
     check_scenario(scenario, source=str(jobs.path))
     left = counted(int(large.sum()), "that no node can run left out")
-    return Imported(scenario=scenario, notes=(*notes, *left))
+    return ImportedScenario(scenario=scenario, notes=(*notes, *left))
 
 
 def jobs_that_ran(jobs: TraceJobs, ran: NDArray[np.bool_]) -> TraceJobs:

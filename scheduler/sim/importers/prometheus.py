@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.importers.machines import DRAIN_S, Imported, checked, counted
+from edgeyard.scheduler.sim.importers.machines import DRAIN_S, ImportedScenario, checked, counted
 from edgeyard.scheduler.sim.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 
 PULLED = "pulled"
@@ -102,7 +102,7 @@ Raises `Unavailable` where Prometheus does not answer or refuses the query.
 
 def window_scenario(
     query: QueryRange, queries: Queries, begin: datetime, end: datetime, step_s: float
-) -> Imported | None:
+) -> ImportedScenario | None:
     """Return what ran in a window of time; None: nothing did.
 
     Raises:
@@ -163,7 +163,7 @@ def window_scenario(
             nodes=groups, jobs=tuple(sorted(jobs, key=lambda job: (job.submit_s, job.job_id)))
         ),
     )
-    return Imported(
+    return ImportedScenario(
         scenario=checked(scenario),
         notes=(
             *counted(cut, "that ran at an end of the window cut there"),
@@ -213,7 +213,7 @@ class PulledWindow:
 
     begin: datetime
     end: datetime
-    imported: Imported | None
+    imported: ImportedScenario | None
     skipped: int = 0
 
 

@@ -31,7 +31,7 @@ from edgeyard.scheduler.sim.importers.columns import (
     read_columns,
 )
 from edgeyard.scheduler.sim.importers.machines import (
-    Imported,
+    ImportedScenario,
     Selection,
     TraceJobs,
     counted,
@@ -88,7 +88,7 @@ def import_supercloud(
     *,
     nodes: Path | Sequence[NodeGroup] | None = None,
     advanced: Callable[[float], None] = lambda share: None,
-) -> Imported:
+) -> ImportedScenario:
     """Read a log of jobs.
 
     Args:
@@ -153,11 +153,11 @@ def _run_times(table: Columns) -> tuple[Floats, np.typing.NDArray[np.bool_]]:
 def _gpus(table: Columns) -> Floats:
     if "gpus" in table.header:
         return table.numbers["gpus"]
-    asked = "tres_req" if "tres_req" in table.header else "tres_alloc"
+    column = "tres_req" if "tres_req" in table.header else "tres_alloc"
     known: dict[str, float] = {}
-    for text in set(table.words[asked]):
+    for text in set(table.words[column]):
         known[text] = float(sum(int(count) for count in _GPU.findall(text)))
-    return np.array([known[text] for text in table.words[asked]])
+    return np.array([known[text] for text in table.words[column]])
 
 
 def _shared(total: Floats, nodes: Floats) -> Floats:

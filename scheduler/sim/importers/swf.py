@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeyard.scheduler.sim.importers.machines import (
-    Imported,
+    ImportedScenario,
     Selection,
     TraceJobs,
     counted,
@@ -24,7 +24,7 @@ def import_swf(
     *,
     nodes: Sequence[NodeGroup] | None = None,
     advanced: Callable[[float], None] = lambda share: None,
-) -> Imported:
+) -> ImportedScenario:
     """Read a log by the rules of `edgeyard.scheduler.sim.traces.swf`.
 
     Args:

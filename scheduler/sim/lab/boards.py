@@ -25,7 +25,7 @@ class LabBoard:
 
     Attributes:
         row: Its row in the run's columns.
-        pace: Run times are multiplied by it, compared with other boards of its group.
+        run_factor: Run times are multiplied by it, compared with other boards of its group.
         present: It belongs to the lab.
         faults: How often it fails.
         down: How many faults of its own it has now.
@@ -36,7 +36,7 @@ class LabBoard:
     uid: str
     group: BoardGroup
     host: str
-    pace: float
+    run_factor: float
     present: bool
     faults: Faults
     down: int = 0
@@ -112,7 +112,7 @@ class Boards:
                 uid=uid,
                 group=group,
                 host=host,
-                pace=float(np.exp(-random.normal(0.0, group.speed_spread)))
+                run_factor=float(np.exp(-random.normal(0.0, group.speed_spread)))
                 if group.speed_spread
                 else 1.0,
                 present=present,

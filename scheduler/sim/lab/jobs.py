@@ -40,7 +40,7 @@ class LabJob:
 
     Attributes:
         row: Its row in the run's columns; jobs are in order of their submission.
-        asked: What it states.
+        description: What it states.
         noise: Its run times are multiplied by it.
         deadline_s: Time of its deadline; None: none.
         start_s: Earliest start; None: at once.
@@ -55,7 +55,7 @@ class LabJob:
     submit_s: float
     family: str
     target_uid: str | None
-    asked: JobKind | JobRow
+    description: JobKind | JobRow
     noise: float = 1.0
     deadline_s: float | None = None
     start_s: float | None = None
@@ -65,32 +65,32 @@ class LabJob:
 
     def run_s(self, board: LabBoard) -> float:
         """Return for how long it runs on a board, seconds."""
-        own = self.asked.family_run_s.get(board.group.family)
-        median_s = self.asked.run_s / board.group.speed if own is None else own
-        return median_s * self.noise * board.pace
+        own = self.description.family_run_s.get(board.group.family)
+        median_s = self.description.run_s / board.group.speed if own is None else own
+        return median_s * self.noise * board.run_factor
 
     def pending(self, time: Callable[[float], datetime]) -> PendingBenchmark:
         """Return what a decision depends on."""
-        asked = self.asked
+        description = self.description
         return PendingBenchmark(
             benchmark_id=self.job_id,
             user_id=self.user,
             submit_time=time(self.submit_s),
             family=self.family,
-            engine=asked.engine,
-            benchmark_type=asked.benchmark_type,
-            ram_bytes=asked.ram_mib * MIB,
-            storage_bytes=asked.storage_mib * MIB,
+            engine=description.engine,
+            benchmark_type=description.benchmark_type,
+            ram_bytes=description.ram_mib * MIB,
+            storage_bytes=description.storage_mib * MIB,
             target_uid=self.target_uid,
-            user_priority=asked.user_priority,
+            user_priority=description.user_priority,
             deadline=None if self.deadline_s is None else time(self.deadline_s),
             start_time=None if self.start_s is None else time(self.start_s),
-            user_time_s=asked.user_time_s,
-            budget=asked.user_budget,
-            binding=asked.binding,
-            model_sha256=model_sha256(asked.model),
-            job_completion_threshold=asked.job_completion_threshold,
-            nb_inference=asked.nb_inference,
+            user_time_s=description.user_time_s,
+            budget=description.user_budget,
+            binding=description.binding,
+            model_sha256=model_sha256(description.model),
+            job_completion_threshold=description.job_completion_threshold,
+            nb_inference=description.nb_inference,
         )
 
 
@@ -137,15 +137,15 @@ def draw_history(lab: LabScenario, boards: Boards, seed: int) -> list[tuple[LabJ
 
 
 def _runs(group: BoardGroup, job: LabJob) -> bool:
-    return can_run(group, job.asked)
+    return can_run(group, job.description)
 
 
-def can_run(group: BoardGroup, asked: JobKind | JobRow) -> bool:
+def can_run(group: BoardGroup, description: JobKind | JobRow) -> bool:
     """Return whether boards of a group can run a kind of benchmark."""
     return (
-        asked.benchmark_type in group.engines.get(asked.engine, ())
-        and asked.ram_mib <= group.ram_mib
-        and asked.storage_mib <= group.storage_mib
+        description.benchmark_type in group.engines.get(description.engine, ())
+        and description.ram_mib <= group.ram_mib
+        and description.storage_mib <= group.storage_mib
     )
 
 
@@ -167,7 +167,7 @@ def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
         submit_s=job.submit_s,
         family=job.family,
         target_uid=job.target_uid or None,
-        asked=job,
+        description=job,
         deadline_s=job.deadline_s,
         start_s=job.start_s,
         cancel_s=job.cancel_s,
@@ -273,7 +273,7 @@ def _at_times(
                 submit_s=at_s,
                 family=family,
                 target_uid=target_uid,
-                asked=kind,
+                description=kind,
                 noise=float(np.exp(kind.run_spread * noises[row])),
                 deadline_s=deadline_s,
                 start_s=None if kind.start_s is None else at_s + kind.start_s,

@@ -13,7 +13,7 @@ import math
 import struct
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -45,12 +45,14 @@ from edgeyard.scheduler.model.decision import (
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.model.run_bounds import run_bound_s
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import Boards, LabBoard, LabHost
 from edgeyard.scheduler.sim.lab.jobs import LabJob, can_run, draw_history, draw_jobs, model_sha256
-from edgeyard.scheduler.sim.nomad_rank import HOST_CAPACITY, TASK_NEED, choose_board
+from edgeyard.scheduler.sim.learning import SimulatedLearning
+from edgeyard.scheduler.sim.nomad_rank import TASK_NEED, choose_board
 from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
@@ -83,6 +85,9 @@ PIN_GRACE_S = 300.0
 PREPARING_SHARE = 0.1
 """Share of a run before it measures."""
 
+_LEARNS_NOTHING = "expected_cost"
+"""The aggregator with fixed weights: nothing has to be kept for it."""
+
 _ARRIVE, _START, _END, _REPORT, _FAULT, _REPAIR, _CHANGE, _STOP, _CLOSE, _REFUSED = range(10)
 """Codes of what is hashed."""
 _EARLY, _NORMAL, _LAST = 0, 1, 2
@@ -102,6 +107,8 @@ class _Attempt:
         started: It ran at all.
         how: A place in `runs.ATTEMPT_ENDS`.
         reserved: Credits, the most that it can cost.
+        rate: Credits for a second.
+        disturbed: Something else ran on its host at the same time.
     """
 
     state: _JobState
@@ -116,6 +123,8 @@ class _Attempt:
     ended_s: float = math.nan
     how: int = runs.ENDED
     reserved: float = 0.0
+    rate: float = 1.0
+    disturbed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -241,9 +250,12 @@ class LabWorld:
         self._last_cycle_s, self._cycle_is_due = -math.inf, False
         self._heartbeat, self._heartbeat_s, self._last_change_s = 0, HEARTBEAT_S, 0.0
         self._to_come = 0
-        self._waiting: Mapping[str, WaitReason] = {}
+        self._waiting: Mapping[str, WaitReason | str] = {}
         self._dirty = True
         self._new_runs: list[PastRun] = []
+        self._learning: SimulatedLearning | None = None
+        if plugins is not None and plugins.aggregator.name != _LEARNS_NOTHING:
+            self._learning = SimulatedLearning()
         self._history = History()
         self._kinds: dict[int, RunKind] = {}
         self._descriptions: dict[int, JobDescription] = {}
@@ -259,6 +271,8 @@ class LabWorld:
         self._occupancy: list[tuple[float, int, int, float, int]] = []
         self._series: list[tuple[float, int, int, float]] = []
         self._online, self._running = 0, 0
+        self._tariff = Tariff(self._lab.tariff)
+        self._charged, self._undisturbed = 0.0, 0
         self._leases = self._made_leases()
         self._limit_s = scenario.duration_s + scenario.drain_s
         self._begin()
@@ -397,8 +411,8 @@ class LabWorld:
         state.status = runs.PENDING
         state.queued += 1
         self._queue[job.job_id] = state
-        if job.asked.queue_timeout_s is not None:
-            due_s = max(self.now_s, job.start_s or 0.0) + job.asked.queue_timeout_s
+        if job.description.queue_timeout_s is not None:
+            due_s = max(self.now_s, job.start_s or 0.0) + job.description.queue_timeout_s
             self._at(due_s, _NORMAL, self._expire, state, state.queued)
         if pending.target_uid is not None:
             row = self.boards.row_of_uid[pending.target_uid]
@@ -494,7 +508,12 @@ class LabWorld:
     def _cycle(self) -> None:
         """Decide by the service's own code, and carry it out."""
         assert self._plugins is not None
+        ended = self._new_runs
         given = self.cycle_input()
+        if self._learning is not None:
+            self._learning.end(ended)
+            known = self._learning.recall(given.knowledge, self._policy, self._plugins, given.now)
+            given = replace(given, knowledge=known)
         result = decide(given, self._policy, self._plugins)
         if result.faults:
             raise InvalidInput.at(
@@ -502,6 +521,8 @@ class LabWorld:
                 f"{result.faults[0]} (after {self.now_s:,.0f} s of virtual time)",
                 "plugins that answer in every cycle",
             )
+        if self._learning is not None:
+            self._learning.keep(self._policy, self._plugins, result, given.now)
         self._waiting = result.waiting
         if self.watch is not None:
             self.watch(self.now_s, given, result)
@@ -553,6 +574,7 @@ class LabWorld:
                 for name, each in self._usage.items()
             },
             rates=self._lab.rates,
+            tariff=self._tariff,
             max_run_s=self._lab.max_run_s,
             leases=leases,
         )
@@ -586,7 +608,7 @@ class LabWorld:
             return
         for benchmark_id in sorted(never):
             job = self._states[benchmark_id].job
-            ends = (job.deadline_s, job.asked.queue_timeout_s, job.cancel_s)
+            ends = (job.deadline_s, job.description.queue_timeout_s, job.cancel_s)
             if all(each is None for each in ends):
                 raise self._endless(reason(benchmark_id), benchmark_id)
 
@@ -596,7 +618,9 @@ class LabWorld:
         state = self._states.get(first)
         asks = f", the first is {first} for {state.job.family}" if state is not None else ""
         if not benchmark_id and first in self._waiting:
-            why = f"{why}; it waits because {self._waiting[first].sentence}"
+            reason = self._waiting[first]
+            sentence = reason if isinstance(reason, str) else reason.sentence
+            why = f"{why}; it waits because {sentence}"
         return InvalidInput.at(
             f"{self._scenario.name} under policy {self._policy.name}",
             f"the scenario can't end: {count_of(waiting or self.count - self.ended, 'benchmark')} "
@@ -608,7 +632,7 @@ class LabWorld:
 
     def _place(self, placement: Placement) -> None:
         state = self._queue[placement.benchmark_id]
-        job, asked = state.job, state.job.asked
+        job, description = state.job, state.job.description
         board = self._board_of(placement, state)
         if board is None:  # others of this cycle took all that it could have
             self._wake()
@@ -621,6 +645,10 @@ class LabWorld:
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
         run_s, failure = self._draw(state, board)
+        others = self._runs_beside(board)
+        run_s *= 1.0 + board.group.disturbance * len(others)
+        for other in others:
+            other.disturbed = True
         attempt = _Attempt(
             state=state,
             board=board,
@@ -631,6 +659,8 @@ class LabWorld:
             is_live=starts,
             started=starts,
             reserved=self._rate(job) * self._time_limit_s(job),
+            rate=self._rate(job),
+            disturbed=bool(others),
         )
         state.attempt, state.board = attempt, board.row
         self._log(_START if starts else _REFUSED, job.row, board.row)
@@ -641,14 +671,15 @@ class LabWorld:
             target_uid=board.uid,
             priority=placement.priority,
             progress=0.0,
-            preemptible=asked.preemptible and state.preemptions < self._policy.max_preemptions,
+            preemptible=description.preemptible
+            and state.preemptions < self._policy.max_preemptions,
             user_id=job.user,
             started_at=self._time(self.now_s),
             kind=self._kind(job),
-            preemptible_measuring=asked.preemptible_measuring,
+            preemptible_measuring=description.preemptible_measuring,
             time_limit_s=self._time_limit_s(job)
-            if asked.user_budget is not None
-            else asked.user_time_s,
+            if description.user_budget is not None
+            else description.user_time_s,
             deadline=state.pending.deadline,
             strict=placement.binding is Binding.STRICT,
         )
@@ -669,13 +700,12 @@ class LabWorld:
         """Return the board that a placed benchmark runs on: the decision's, or Nomad's choice.
 
         A strict job names its board. Of the others Nomad takes any free board that their job
-        states: of the allow-list, if it has one, and with enough memory, if it is filtered.
+        states: with enough memory, and of the allow-list, if it has one.
         """
         decided = self.boards.rows[self.boards.row_of_uid[placement.target_uid]]
         if placement.binding is Binding.STRICT:
             return decided
-        asked, allowed = state.job.asked, frozenset(placement.allowed_uids)
-        filtered = placement.binding is Binding.FILTERED
+        description, allowed = state.job.description, frozenset(placement.allowed_uids)
         free = [
             each
             for each in self.boards.rows
@@ -683,18 +713,20 @@ class LabWorld:
             and each.holder == -1
             and self.boards.usable(each)
             and (not allowed or each.uid in allowed)
-            and asked.benchmark_type in each.group.engines.get(asked.engine, ())
-            and (not filtered or can_run(each.group, asked))
-            and (not filtered or state.pending.target_uid in (None, each.uid))
+            and can_run(each.group, description)
+            and state.pending.target_uid in (None, each.uid)
         ]
         if free:
             names = {name: row for row, name in enumerate(self.boards.hosts)}
-            runs_there = np.zeros(len(names))
+            runs_there, capacity = np.zeros(len(names)), np.zeros((len(names), 2))
             for each in self.boards.rows:
-                runs_there[names[each.host]] += each.holder != -1
+                host, group = names[each.host], each.group
+                runs_there[host] += each.holder != -1
+                stated = (group.host_cpu_mhz, group.host_memory_mb)
+                capacity[host] = np.maximum(capacity[host], stated)
             place = choose_board(
                 np.array([names[each.host] for each in free], dtype=np.intp),
-                np.tile(HOST_CAPACITY, (len(names), 1)),
+                capacity,
                 runs_there[:, None] * TASK_NEED,
                 TASK_NEED,
                 stream(self._seed, "nomad", state.job.row, state.attempts + 1),
@@ -722,14 +754,27 @@ class LabWorld:
             return limit_s, FailureCategory.TIMEOUT
         return max(run_s, 1e-3), failure
 
+    def _runs_beside(self, board: LabBoard) -> list[_Attempt]:
+        """Return the runs under way on the same host, if they disturb one another there."""
+        if not board.group.disturbance:
+            return []
+        found = []
+        for each in self.boards.hosts[board.host].boards:
+            if each.holder != -1 and each is not board:
+                attempt = self._states[self._jobs[each.holder].job_id].attempt
+                if attempt is not None:
+                    found.append(attempt)
+        return found
+
     def _rate(self, job: LabJob) -> float:
-        return self._lab.rates.get(job.family, 1.0)
+        """Return what a second costs an attempt that is placed now."""
+        return self._lab.rates.get(job.family, 1.0) * self._tariff.at(self._time(self.now_s))
 
     def _time_limit_s(self, job: LabJob) -> float:
         """Return how long an attempt may run: as its user states or pays, or the lab's limit."""
-        asked = job.asked
+        description = job.description
         return run_bound_s(
-            asked.user_time_s, asked.user_budget, self._rate(job), self._lab.max_run_s
+            description.user_time_s, description.user_budget, self._rate(job), self._lab.max_run_s
         )
 
     def _end(self, attempt: _Attempt) -> None:
@@ -769,8 +814,14 @@ class LabWorld:
         self._leave(attempt, how)
         self._at(self.now_s + attempt.board.faults.stale_twin_s, _EARLY, self._report, attempt)
 
-    def _release(self, attempt: _Attempt) -> None:
-        """Note that the service knows that an attempt has ended."""
+    def _release(self, attempt: _Attempt, *, stopped: bool = False) -> None:
+        """Note that the service knows that an attempt has ended.
+
+        Args:
+            attempt: Its board is free now.
+            stopped: Its benchmark was cancelled or expired: as in the service, how long it ran
+                says nothing of its model or its board, and it is no past run.
+        """
         attempt.reported = True
         job = attempt.state.job
         attempt.state.attempt = None
@@ -783,10 +834,13 @@ class LabWorld:
         usage.board_s = board_s - (usage.running * self.now_s - usage.starts_s)
         usage.at_s = self.now_s
         usage.reserved -= attempt.reserved
+        if attempt.started and attempt.failure not in REFUNDED:
+            ran_s = attempt.ended_s - attempt.from_s
+            self._charged += min(attempt.reserved, attempt.rate * ran_s)
         if usage.credits is not None and attempt.started and attempt.failure not in REFUNDED:
             ran_s = attempt.ended_s - attempt.from_s
-            usage.credits -= min(attempt.reserved, self._rate(job) * ran_s)
-        if attempt.started:
+            usage.credits -= min(attempt.reserved, attempt.rate * ran_s)
+        if attempt.started and not stopped:
             failure = (
                 FailureCategory.PREEMPTED if attempt.how == runs.PREEMPTED else attempt.failure
             )
@@ -815,6 +869,7 @@ class LabWorld:
         self._log(_REPORT, state.job.row, attempt.board.row)
         self._release(attempt)
         if attempt.started and attempt.failure is None:
+            self._undisturbed += not attempt.disturbed
             state.lost_in_a_row = 0
             self._close(state, runs.COMPLETED)
         else:
@@ -828,7 +883,7 @@ class LabWorld:
         self._log(_STOP, state.job.row, attempt.board.row)
         if attempt.is_live:
             self._leave(attempt, how)
-        self._release(attempt)
+        self._release(attempt, stopped=how == runs.STOPPED)
 
     def _preempt(self, victim_id: str) -> None:
         state = self._states[victim_id]
@@ -892,8 +947,8 @@ class LabWorld:
         if found.tried_uid is not None:
             pending = replace(pending, tried_uids=pending.tried_uids | {found.tried_uid})
         if found.avoid_until is not None:
-            resting = {**dict(pending.resting), uid: found.avoid_until}
-            pending = replace(pending, resting=tuple(resting.items()))
+            avoid_until = {**dict(pending.avoid_until), uid: found.avoid_until}
+            pending = replace(pending, avoid_until=tuple(avoid_until.items()))
             self._later((found.avoid_until - BEGIN).total_seconds() + 1e-6, self._pass)
         if found.not_before is not None:
             waiting = (
@@ -1046,22 +1101,32 @@ class LabWorld:
     # --- the result ------------------------------------------------------------------------------
 
     def _kind(self, job: LabJob) -> RunKind:
-        key = id(job.asked)
+        key = id(job.description)
         if key not in self._kinds:
             self._kinds[key] = kind_of(job.pending(self._time))
         return self._kinds[key]
 
     def _description(self, job: LabJob) -> JobDescription:
-        key = id(job.asked)
+        key = id(job.description)
         if key not in self._descriptions:
             self._descriptions[key] = JobDescription(
-                model=model_sha256(job.asked.model),
-                runtime=job.asked.engine,
-                benchmark_type=job.asked.benchmark_type,
+                model=model_sha256(job.description.model),
+                runtime=job.description.engine,
+                benchmark_type=job.description.benchmark_type,
                 target=job.family,
-                max_retries=job.asked.max_retries,
+                max_retries=job.description.max_retries,
             )
         return self._descriptions[key]
+
+    def _figures(self, states: Sequence[_JobState]) -> dict[str, float]:
+        """Return what runs cost, and which share was undisturbed, where the scenario states it."""
+        figures = {}
+        if self._lab.rates or self._lab.tariff:
+            figures["credits"] = self._charged
+        if any(each.group.disturbance for each in self.boards.rows):
+            done = sum(each.status == runs.COMPLETED for each in states)
+            figures["comparable_share"] = self._undisturbed / done if done else math.nan
+        return figures
 
     def result(self, wall_s: float = 0.0) -> SimulatedRun:
         """Return what became of all benchmarks.
@@ -1090,7 +1155,7 @@ class LabWorld:
                 cycles=self.cycles,
                 events=self._handled,
                 events_sha256=self._hash.hexdigest(),
-                figures=self._energy(held),
+                figures={**self._energy(held), **self._figures(found)},
             ),
             jobs=JobColumns(
                 job=np.array([job.job_id for job in self._jobs], dtype=np.str_),

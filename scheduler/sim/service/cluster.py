@@ -73,6 +73,7 @@ class TaskPlan:
         reports_half: It reports its progress halfway.
         reported: Failure that its report states; None: it measures well.
         crash: Failure with which it ends without a report; None: it reports.
+        noticed_s: Returns when the cluster's event of its end comes, by the time of its end.
     """
 
     run_s: float
@@ -81,6 +82,7 @@ class TaskPlan:
     reports_half: bool = True
     reported: Failure | None = None
     crash: Failure | None = None
+    noticed_s: Callable[[float], float] | None = None
 
 
 @dataclass(slots=True)
@@ -151,6 +153,8 @@ class SimCluster:
         jobs: By id; ended ones stay.
         faults: What is wrong now; the simulation sets it.
         holders: Id of the job that has each board.
+        stale_s: For so long a host's boards are shown as they were before they changed, by its
+            name.
     """
 
     def __init__(
@@ -185,6 +189,11 @@ class SimCluster:
         self._host_of = {board.target_uid: host.name for host in hosts for board in host.boards}
         self._attributes: dict[str, dict[str, AttributeValue]] = {}
         self._down: dict[str, str] = {}  # hosts that are down, and why
+        self._cut_off: dict[str, list[str]] = {}  # hosts without network: jobs that are to stop
+        self._absent: frozenset[str] = frozenset()
+        self._unheard: dict[str, JobState] = {}  # last known states of jobs on those hosts
+        self._seen_boards = dict(self._boards)
+        self._seen_down: dict[str, str] = {}
         self._index = 1
         self._hints: list[str] = [""]
         self._stale: tuple[Mapping[str, JobState], int] | None = None
@@ -194,13 +203,15 @@ class SimCluster:
         self.jobs: dict[str, SimJob] = {}
         self.faults = ClusterFaults()
         self.holders: dict[str, str] = {}
+        self.stale_s: Mapping[str, float] = {}
 
     # --- the ports -----------------------------------------------------------------------------
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
         if self._shown is None:
-            self._shown = tuple(self._shown_host(host) for host in self.inventory)
+            shown = (self._shown_host(host) for host in self.inventory)
+            self._shown = tuple(host for host in shown if host.boards)
         return self._shown
 
     def loads(self) -> Mapping[str, LoadReport]:
@@ -234,7 +245,11 @@ class SimCluster:
             known = self._stale[0]
             return {job_id: known[job_id] for job_id in job_ids if job_id in known}
         self._stale = None
-        return {job_id: self.jobs[job_id].state for job_id in job_ids if job_id in self.jobs}
+        return {
+            job_id: self._unheard.get(job_id) or self.jobs[job_id].state
+            for job_id in job_ids
+            if job_id in self.jobs
+        }
 
     def state_index(self) -> int | None:
         return self._index if self._stale is None else self._stale[1]
@@ -249,7 +264,7 @@ class SimCluster:
         job = self.jobs.get(job_id)
         if job is None or job.state.target_uid is None:
             raise NotFound("result file", name)
-        if self._host_of[job.state.target_uid] in self._down:
+        if not self._is_connected(job.state.target_uid):
             raise ClusterUnreachable("the host does not answer")
         if not job.kept or name != "report.json":
             raise NotFound("result file", name)
@@ -283,9 +298,17 @@ class SimCluster:
     def forget(self, job_id: str) -> None:
         """Lose a job: its task is killed, and nothing of it is known any more."""
         job = self.jobs.pop(job_id)
+        self._unheard.pop(job_id, None)
         self._waiting.pop(job_id, None)
         self._live.pop(job_id, None)
         self._free(job)
+        self._changed("")
+
+    def forget_all(self) -> None:
+        """Lose all jobs, as a cluster whose servers begin with empty disks."""
+        for job_id in list(self.jobs):
+            self.forget(job_id)
+        self._index = 1
         self._changed("")
 
     def fail_board(self, target_uid: str, reason: str, *, kills: bool) -> None:
@@ -307,13 +330,13 @@ class SimCluster:
                 self._end(job, failure=why)
             elif job.stopping:
                 self._end(job, stopped=True)
-        self._changed("")
+        self._show(self._host_of[target_uid])
 
     def repair_board(self, target_uid: str) -> None:
         """Have a board's host find it usable again; what hangs there goes on hanging."""
         board = self._boards[target_uid]
         self._boards[target_uid] = replace(board, healthy=True, health_reason="")
-        self._changed("")
+        self._show(self._host_of[target_uid])
 
     def fail_host(self, name: str, reason: str) -> None:
         """Take a host away with all that runs there; its jobs are lost some time later."""
@@ -325,7 +348,7 @@ class SimCluster:
                 job = self.jobs[job_id]
                 job.life += 1
                 self._agenda.at(self._now_s() + LOST_HOST_S, self._in_life(job, self._lose))
-        self._changed("")
+        self._show(name)
 
     def repair_host(self, name: str) -> None:
         """Bring a host back; what ran there is lost."""
@@ -333,19 +356,60 @@ class SimCluster:
             for uid, job_id in list(self.holders.items()):
                 if self._host_of[uid] == name:
                     self._lose(self.jobs[job_id])
+        self._show(name)
+
+    def cut_off_host(self, name: str) -> None:
+        """Take a host's network away: what runs there goes on, and nothing is heard of it."""
+        self._cut_off[name] = []
+        for uid, job_id in self.holders.items():
+            if self._host_of[uid] == name:
+                self._unheard[job_id] = self.jobs[job_id].state
+        self._show(name)
+
+    def reconnect_host(self, name: str) -> None:
+        """Bring a host's network back: what happened there is heard of, and stops reach it."""
+        stops = self._cut_off.pop(name)
+        for job_id in list(self._unheard):
+            uid = self._unheard[job_id].target_uid
+            if uid is not None and self._host_of[uid] == name:
+                del self._unheard[job_id]
+                self._changed(job_id)
+        for job_id in stops:
+            self._stop(job_id)
+        self._show(name)
+
+    def set_absent(self, uids: frozenset[str]) -> None:
+        """Let boards leave or join.
+
+        Args:
+            uids: Boards that do not belong to the lab now; what runs on one that leaves is lost.
+        """
+        left, self._absent = uids - self._absent, uids
+        for uid in sorted(left):
+            if uid in self.holders:
+                self._lose(self.jobs[self.holders[uid]])
         self._changed("")
+
+    def boards(self) -> list[Board]:
+        """Return the boards that belong to the lab now, all of them well."""
+        stated = [board for host in self.inventory for board in host.boards]
+        return [board for board in stated if board.target_uid not in self._absent]
 
     def live_jobs(self) -> tuple[SimJob, ...]:
         """Return the jobs that have not ended."""
         return tuple(job for job in self._live.values())
 
-    def is_unhealthy(self) -> bool:
-        """Return whether a board is unusable for its host."""
-        return any(not board.healthy for board in self._boards.values())
+    def unhealthy(self) -> frozenset[str]:
+        """Return the boards that are unusable for their hosts."""
+        return frozenset(uid for uid, board in self._boards.items() if not board.healthy)
 
-    def down_hosts(self) -> tuple[str, ...]:
-        """Return the names of the hosts that are down."""
-        return tuple(self._down)
+    def offline(self) -> frozenset[str]:
+        """Return the boards whose hosts can't be reached."""
+        return frozenset(uid for uid in self._boards if not self._is_connected(uid))
+
+    def sharing(self, uid: str) -> frozenset[str]:
+        """Return a board and those that share its cores."""
+        return self._boards[uid].shares_with | {uid}
 
     # --- the life of a job ---------------------------------------------------------------------
 
@@ -374,7 +438,9 @@ class SimCluster:
         if not self._waiting:
             return
         boards = [
-            board for uid, board in self._boards.items() if self._host_of[uid] not in self._down
+            board
+            for uid, board in self._boards.items()
+            if self._is_connected(uid) and uid not in self._absent
         ]
         for job_id, job in sorted(self._waiting.items(), key=lambda each: -each[1].priority):
             if job.starts_s > self._now_s():
@@ -429,6 +495,9 @@ class SimCluster:
         self._changed(job.state.job_id)
 
     def _report_half(self, job: SimJob) -> None:
+        assert job.state.target_uid is not None
+        if not self._is_connected(job.state.target_uid):
+            return
         self._server.progress(job.state.job_id, job.token, 50.0)
 
     def _finish(self, job: SimJob) -> None:
@@ -456,7 +525,10 @@ class SimCluster:
         self._upload(job, self._now_s() + UPLOAD_PATIENCE_S)
 
     def _upload(self, job: SimJob, until_s: float) -> None:
-        answer = self._server.receive(job.state.job_id, job.token, job.report)
+        assert job.state.target_uid is not None
+        answer = Upload.UNAVAILABLE
+        if self._is_connected(job.state.target_uid):
+            answer = self._server.receive(job.state.job_id, job.token, job.report)
         if answer is Upload.UNAVAILABLE:
             again_s = self._now_s() + UPLOAD_RETRY_S
             if again_s <= until_s:
@@ -475,6 +547,10 @@ class SimCluster:
     def _stop(self, job_id: str) -> None:
         job = self.jobs.get(job_id)
         if job is None or not job.live or job.stopping:
+            return
+        host = self._host_of.get(job.state.target_uid or "", "")
+        if host in self._cut_off:
+            self._cut_off[host].append(job_id)
             return
         job.stopping = True
         self._waiting.pop(job_id, None)
@@ -515,7 +591,13 @@ class SimCluster:
             reason="",
         )
         self._free(job)
-        self._changed(job.state.job_id)
+        noticed_s = None if job.plan is None else job.plan.noticed_s
+        if noticed_s is None:
+            self._changed(job.state.job_id)
+        else:
+            self._shown = None
+            at_s = noticed_s(self._now_s())
+            self._agenda.at(at_s, lambda: self._changed(job.state.job_id))
 
     def _free(self, job: SimJob) -> None:
         uid = job.state.target_uid
@@ -544,12 +626,37 @@ class SimCluster:
         """Return whether events are to be had."""
         return bool(self._hints) and not self.faults.away
 
+    def _is_connected(self, uid: str) -> bool:
+        host = self._host_of[uid]
+        return host not in self._down and host not in self._cut_off
+
+    def _show(self, host: str) -> None:
+        """Let `hosts` show the present state of a host, at once or later."""
+        self._place_waiting()
+        down = self._down.get(host) or ("unreachable" if host in self._cut_off else "")
+        boards = {uid: board for uid, board in self._boards.items() if self._host_of[uid] == host}
+
+        def see() -> None:
+            self._seen_down.pop(host, None)
+            if down:
+                self._seen_down[host] = down
+            self._seen_boards |= boards
+            self._changed("")
+
+        stale_s = self.stale_s.get(host, 0.0)
+        if stale_s:
+            self._agenda.at(self._now_s() + stale_s, see)
+        else:
+            see()
+
     def _shown_host(self, host: Host) -> Host:
-        if host.name in self._down:
-            return replace(host, ready=False, ready_reason=self._down[host.name])
+        present = tuple(each for each in host.boards if each.target_uid not in self._absent)
+        if host.name in self._seen_down:
+            reason = self._seen_down[host.name]
+            return replace(host, boards=present, ready=False, ready_reason=reason)
         boards = []
-        for stated in host.boards:
-            board = self._boards[stated.target_uid]
+        for stated in present:
+            board = self._seen_boards[stated.target_uid]
             holder = self.holders.get(board.target_uid)
             if holder is not None:
                 board = replace(board, busy=True, busy_reason=f"held by {holder}", progress=None)

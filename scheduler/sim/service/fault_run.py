@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.errors import EdgeyardError
@@ -37,15 +38,21 @@ from edgeyard.scheduler.sim.service.simulation import (
     AfterStep,
     Arrival,
     Boot,
-    Pace,
     ServiceSimulation,
+    SimMachine,
+    TurnIntervals,
 )
+from edgeyard.scheduler.sim.service.store import Moment
 
 MAX_S = 4 * 3600.0
 """Virtual time after the last fault within which everything has to end."""
 
-QUIET_PACE = Pace(idle_s=30.0)
+QUIET_INTERVALS = TurnIntervals(idle_s=30.0)
 """Once nothing goes wrong any more, steps without news are taken less often."""
+
+STRAYS_S = 120.0
+"""From when nothing goes wrong any more to when an operator stops jobs that the store does not
+know, and from then on to the next time."""
 
 MORE_CREDITS = 100_000.0
 """That each user gets once nothing goes wrong any more."""
@@ -59,12 +66,16 @@ class FaultRun:
 
     Attributes:
         violations: What must never happen, and did; empty: all is well.
+        epochs: How often a server began to lead.
+        restores: How often an older backup was restored.
         digest: Of all steps and all events: equal for equal runs.
     """
 
     violations: tuple[str, ...]
     steps: int
     crashes: int
+    epochs: int
+    restores: int
     checks: int
     virtual_s: float
     statuses: dict[str, int]
@@ -81,6 +92,7 @@ def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
     """
     invariants = Invariants(schedule.credits)
     simulation = prepare(schedule, url, boot, invariants)
+    invariants.observe(simulation)
     try:
         users = sorted({f"user{each.user}" for each in schedule.submissions})
         if schedule.credits is not None:
@@ -89,10 +101,11 @@ def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
         for fault in schedule.faults:
             simulation.agenda.at(fault.at_s, partial(faults.begin, fault))
         simulation.run(until_s=schedule.quiet_s, done=lambda: False)
-        simulation.pace = QUIET_PACE
+        simulation.intervals = QUIET_INTERVALS
         if schedule.credits is not None:  # who has none left would wait for ever
             invariants.add_credits(MORE_CREDITS)
             simulation.observer.transact(partial(_add_credits, users, simulation.now()))
+        _stop_strays(simulation, schedule.quiet_s + STRAYS_S)
         simulation.run(until_s=schedule.quiet_s + MAX_S)
         invariants.check_end(simulation)
         with simulation.observer.read() as uow:
@@ -105,8 +118,10 @@ def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
             violations=(*invariants.violations, *simulation.broken[:5]),
             steps=simulation.tally.steps,
             crashes=simulation.tally.crashes,
+            epochs=invariants.epochs,
+            restores=simulation.restores,
             checks=invariants.checks,
-            virtual_s=simulation.clocks.now_s,
+            virtual_s=simulation.time.now_s,
             statuses=dict(Counter(each.status.value for each in found)),
             digest=simulation.tally.digest.hexdigest(),
         )
@@ -123,6 +138,7 @@ def prepare(
         hosts_of(schedule),
         [_arrival(number, each, schedule) for number, each in enumerate(schedule.submissions)],
         boot,
+        servers=schedule.servers,
         shuffle=random.Random(schedule.seed),
         after_step=after_step,
     )
@@ -206,6 +222,15 @@ def _add_credits(users: list[str], now: datetime, uow: UnitOfWork) -> None:
         charging.add_credits(uow, user_id, MORE_CREDITS, now, "operator")
 
 
+def _stop_strays(simulation: ServiceSimulation, at_s: float) -> None:
+    def stop() -> None:
+        simulation.stop_strays()
+        _stop_strays(simulation, at_s + STRAYS_S)
+
+    if simulation.restores:
+        simulation.agenda.at(at_s, stop)
+
+
 class _Faults:
     """Begins and ends faults."""
 
@@ -213,6 +238,7 @@ class _Faults:
         self._simulation = simulation
         self._invariants = invariants
         self._lasting: Counter[FaultKind] = Counter()
+        self._cut_off: Counter[str] = Counter()
         self._count = 0
 
     def begin(self, fault: Fault) -> None:
@@ -220,28 +246,40 @@ class _Faults:
         cluster, uids = simulation.cluster, self._uids()
         uid = uids[fault.pick % len(uids)]
         host = cluster.inventory[fault.pick % len(cluster.inventory)].name
-        store, calls = simulation.store_faults, simulation.call_faults
-        nth = 1 + fault.pick
+        machine, nth = self._machine(fault), 1 + fault.pick
         match kind:
             case FaultKind.CRASH:
-                if simulation.server is not None:
-                    simulation.restart_s = max(1.0, fault.for_s)
-                    simulation.crash()
-            case FaultKind.CRASH_BEFORE_COMMIT:
-                store.crash_before = nth
-            case FaultKind.CRASH_AFTER_COMMIT:
-                store.crash_after = nth
-            case FaultKind.CRASH_BEFORE_CALL:
-                calls.before = nth
-            case FaultKind.CRASH_AFTER_CALL:
-                calls.after = nth
+                if machine.server is not None:
+                    machine.restart_s = max(1.0, fault.for_s)
+                    simulation.crash(machine)
+            case (
+                FaultKind.CRASH_BEFORE_COMMIT
+                | FaultKind.CRASH_AFTER_COMMIT
+                | FaultKind.CRASH_BEFORE_CALL
+                | FaultKind.CRASH_AFTER_CALL
+            ):
+                machine.faults.interrupt(_MOMENTS[kind], nth, machine.faults.die)
+            case (
+                FaultKind.HANG_BEFORE_WRITE
+                | FaultKind.HANG_AFTER_COMMIT
+                | FaultKind.HANG_BEFORE_CALL
+                | FaultKind.HANG_AFTER_CALL
+            ):
+                simulation.hang_at(machine, _MOMENTS[kind], nth, fault.for_s)
             case FaultKind.STALL:
-                simulation.stalled_until_s = simulation.clocks.now_s + fault.for_s
+                machine.stalled_until_s = simulation.time.now_s + fault.for_s
+            case FaultKind.STORE_AWAY:
+                self._lose_store(fault)
+            case FaultKind.OLDER_BACKUP:
+                backup = simulation.back_up()
+                self._later(fault, lambda: self._restore(backup))
+            case FaultKind.CLUSTER_RESET:
+                cluster.forget_all()
             case FaultKind.CLOCK_SET:
-                simulation.clocks.set_wall(fault.by_s)
-                self._later(fault, lambda: simulation.clocks.set_wall(-fault.by_s))
+                machine.clocks.set_wall(fault.by_s)
+                self._later(fault, lambda: machine.clocks.set_wall(-fault.by_s))
             case FaultKind.CLOCK_SET_FOR_GOOD:
-                simulation.clocks.set_wall(fault.by_s)
+                machine.clocks.set_wall(fault.by_s)
             case FaultKind.JOB_FORGOTTEN:
                 jobs = sorted(cluster.jobs)
                 if jobs:
@@ -273,12 +311,12 @@ class _Faults:
             self._set(kind, False)
 
     def _set(self, kind: FaultKind, on: bool) -> None:
-        store, cluster = self._simulation.store_faults, self._simulation.cluster.faults
+        cluster = self._simulation.cluster.faults
         match kind:
             case FaultKind.DISK_FULL:
-                store.full = on
-            case FaultKind.STORE_AWAY:
-                store.away = on
+                for machine in self._simulation.machines:
+                    machine.faults.full = on
+                    machine.since_s = self._simulation.time.now_s
             case FaultKind.CLUSTER_AWAY:
                 cluster.away = on
             case FaultKind.ANSWERS_LOST:
@@ -290,6 +328,31 @@ class _Faults:
             case _:
                 cluster.hints = _HINTS[kind] if on else Hints.PROMPT
 
+    def _machine(self, fault: Fault) -> SimMachine:
+        leader = self._simulation.leader
+        others = [each for each in self._simulation.machines if each is not leader]
+        return [leader, leader, *others][fault.pick % (2 + len(others))]
+
+    def _lose_store(self, fault: Fault) -> None:
+        """Cut one server, or in one case of three all of them, off from the store."""
+        machine = self._machine(fault)
+        cut_off = self._simulation.machines if fault.pick % 3 == 0 else [machine]
+        for each in cut_off:
+            self._cut_off[each.name] += 1
+            each.faults.away = True
+
+        def end() -> None:
+            for each in cut_off:
+                self._cut_off[each.name] -= 1
+                each.faults.away = self._cut_off[each.name] > 0
+                each.since_s = self._simulation.time.now_s
+
+        self._later(fault, end)
+
+    def _restore(self, backup: Path) -> None:
+        self._simulation.restore(backup)
+        self._invariants.note_restore(self._simulation)
+
     def _uids(self) -> list[str]:
         inventory = self._simulation.cluster.inventory
         return [board.target_uid for host in inventory for board in host.boards]
@@ -299,54 +362,53 @@ class _Faults:
         ids = sorted(simulation.submitted)
         if not ids:
             return
-        benchmark_id, now = ids[fault.pick % len(ids)], simulation.now()
+        benchmark_id = ids[fault.pick % len(ids)]
         act = lifecycle.cancel if fault.kind is FaultKind.CANCEL else lifecycle.preempt_by_operator
         with suppress(EdgeyardError):
-            simulation.act_as_user(lambda uow: act(uow, benchmark_id, now, "operator"))
+            simulation.act_as_user(lambda uow, now: act(uow, benchmark_id, now, "operator"))
 
     def _lease(self, fault: Fault, uid: str) -> None:
-        now = self._simulation.now()
         self._count += 1
-        lease = Lease(
-            lease_id=f"lease-{self._count}",
-            target_uid=uid,
-            since=now + timedelta(seconds=fault.by_s),
-            until=now + timedelta(seconds=fault.by_s + fault.for_s),
-            reason="maintenance",
-        )
+        made: list[Lease] = []
+
+        def add(uow: UnitOfWork, now: datetime) -> None:
+            lease = Lease(
+                lease_id=f"lease-{self._count}",
+                target_uid=uid,
+                since=now + timedelta(seconds=fault.by_s),
+                until=now + timedelta(seconds=fault.by_s + fault.for_s),
+                reason="maintenance",
+            )
+            uow.reservations.add_lease(lease)
+            made.append(lease)
+
         with suppress(EdgeyardError):
-            if self._simulation.act_as_user(lambda uow: uow.reservations.add_lease(lease)):
-                self._invariants.note_lease(lease)
-                now_s = self._simulation.clocks.now_s
-                until_s = now_s + fault.by_s + fault.for_s
-                for each_s in range(int(now_s), int(until_s) + 60, 60):
-                    self._simulation.agenda.at(
-                        max(now_s, min(each_s, until_s)), partial(self._note, "reserved")
-                    )
-                self._note("reserved")
+            if self._simulation.act_as_user(add):
+                self._invariants.note_lease(made[-1])
 
     def _drain(self, fault: Fault, uid: str) -> None:
-        made = partial(
-            BoardOverride, target_uid=uid, by_user_id="operator", at=self._simulation.now()
-        )
-        drained = made(drained=True, reason="maintenance")
-        again = made(drained=False, reason="")
         with suppress(EdgeyardError):
-            self._simulation.act_as_user(lambda uow: uow.board_overrides.put(drained))
-        self._note("reserved")
-        self._later(fault, lambda: self._resume(again))
+            self._simulation.act_as_user(partial(_put_drained, uid, True))
+        self._later(fault, lambda: self._resume(uid))
 
-    def _resume(self, again: BoardOverride) -> None:
+    def _resume(self, uid: str) -> None:
         done = False
         with suppress(EdgeyardError):
-            done = self._simulation.act_as_user(lambda uow: uow.board_overrides.put(again))
-        self._note("reserved")
+            done = self._simulation.act_as_user(partial(_put_drained, uid, False))
         if not done:
-            retry_s = self._simulation.clocks.now_s + 5.0
-            self._simulation.agenda.at(retry_s, lambda: self._resume(again))
+            retry_s = self._simulation.time.now_s + 5.0
+            self._simulation.agenda.at(retry_s, lambda: self._resume(uid))
 
-    def _note(self, what: str) -> None:
-        self._invariants.note(what, self._simulation.clocks.now_s)
+
+def _put_drained(uid: str, drained: bool, uow: UnitOfWork, now: datetime) -> None:
+    made = BoardOverride(
+        target_uid=uid,
+        drained=drained,
+        reason="maintenance" if drained else "",
+        by_user_id="operator",
+        at=now,
+    )
+    uow.board_overrides.put(made)
 
 
 _HINTS = {
@@ -354,4 +416,14 @@ _HINTS = {
     FaultKind.HINTS_DOUBLED: Hints.DOUBLED,
     FaultKind.HINTS_LATE: Hints.LATE,
     FaultKind.HINTS_REVERSED: Hints.REVERSED,
+}
+_MOMENTS = {
+    FaultKind.CRASH_BEFORE_COMMIT: Moment.BEFORE_COMMIT,
+    FaultKind.CRASH_AFTER_COMMIT: Moment.AFTER_COMMIT,
+    FaultKind.CRASH_BEFORE_CALL: Moment.BEFORE_CALL,
+    FaultKind.CRASH_AFTER_CALL: Moment.AFTER_CALL,
+    FaultKind.HANG_BEFORE_WRITE: Moment.BEFORE_WRITE,
+    FaultKind.HANG_AFTER_COMMIT: Moment.AFTER_COMMIT,
+    FaultKind.HANG_BEFORE_CALL: Moment.BEFORE_CALL,
+    FaultKind.HANG_AFTER_CALL: Moment.AFTER_CALL,
 }

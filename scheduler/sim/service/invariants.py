@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import select
 
+from edgeyard.scheduler.clock import TOLERANCE_S
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     ABSENCE,
@@ -21,12 +24,17 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
+from edgeyard.scheduler.sim.service.simulation import (
+    ServiceSimulation,
+    SimMachine,
+    is_known,
+)
 from edgeyard.scheduler.store.tables import (
     attempts,
     balances,
     benchmarks,
     charges,
+    leases,
     reports,
     status_counts,
 )
@@ -37,8 +45,11 @@ MAX_ATTEMPTS = 60
 MAX_VIOLATIONS = 10
 """That are kept."""
 
-RECENT_S = 120.0
+RECENT_S = 60.0
 """A waiting reason may state what was true so long ago: the twin learns of a change late."""
+
+RUN_BOUND_S = 100.0
+"""Time limit of the runs of these simulations, and what they may cost at most."""
 
 _Row = Mapping[str, Any]
 _TERMINAL = frozenset(status.value for status in TERMINAL)
@@ -66,6 +77,7 @@ class Invariants:
     Attributes:
         violations: In words, with the virtual time; the first ones only.
         checks: How often all was checked.
+        epochs: How often a server began to lead and committed something.
     """
 
     def __init__(self, credits: float | None = None) -> None:
@@ -75,14 +87,33 @@ class Invariants:
             credits: That each user began with; None: unlimited.
         """
         self.violations: list[str] = []
-        self.checks = 0
+        self.checks = self.epochs = 0
         self._credits = credits
         self._ended: dict[str, tuple[str, datetime | None]] = {}
         self._descriptions: dict[str, JobDescription] = {}
         self._known: set[tuple[str, int]] = set()
         self._leases: list[Lease] = []
-        self._truths: dict[str, float] = {}
+        self._truths: dict[tuple[str, str], float] = {}
+        self._blind_s = 0.0
+        self._late_s = -math.inf
+        self._leaders: dict[int, str] = {}
         self._seen: set[str] = set()
+
+    def observe(self, simulation: ServiceSimulation) -> None:
+        """Check each commit of an engine and each call of the cluster too."""
+        simulation.on_commit = partial(self._check_commit, simulation)
+        simulation.on_call = partial(self._check_call, simulation)
+
+    def note_restore(self, simulation: ServiceSimulation) -> None:
+        """Remember that the store is an older one: what it does not know is undone."""
+        with simulation.observer.read() as uow:
+            kept = {row["lease_id"] for row in uow.tx.rows(select(leases.c.lease_id))}
+            tried = uow.tx.rows(select(attempts.c.benchmark_id, attempts.c.number))
+        self._known &= {(cast(str, row["benchmark_id"]), cast(int, row["number"])) for row in tried}
+        self._leases = [each for each in self._leases if each.lease_id in kept]
+        self._ended.clear()
+        self._leaders.clear()
+        self._blind_s = simulation.time.now_s
 
     def note_lease(self, lease: Lease) -> None:
         """Remember a lease that was made."""
@@ -91,10 +122,6 @@ class Invariants:
     def add_credits(self, more: float) -> None:
         """Remember that each user gets more."""
         self._credits = None if self._credits is None else self._credits + more
-
-    def note(self, what: str, now_s: float) -> None:
-        """Remember that something was true, which a waiting reason may state."""
-        self._truths[what] = now_s
 
     def __call__(self, simulation: ServiceSimulation) -> None:
         """Check all that must hold at any time."""
@@ -166,54 +193,58 @@ class Invariants:
     ) -> None:
         benchmark_id, status = row["benchmark_id"], row["status"]
         before = self._ended.get(benchmark_id)
-        if before is not None and before != (status, row["ended_at"]):
+        moved = before is not None and before[1] != row["ended_at"]
+        if before is not None and (before[0] != status or (moved and not simulation.was_clock_set)):
             self._violated(simulation, f"{benchmark_id} was {before[0]} and is {status}")
         if status in _TERMINAL:
             self._ended[benchmark_id] = (status, row["ended_at"])
         live = [each for each in tried if each["state"] != AttemptState.ENDED.value]
         if len(live) > 1:
             self._violated(simulation, f"{benchmark_id} has {len(live)} live attempts")
-        asked = self._descriptions[benchmark_id]
+        description = self._descriptions[benchmark_id]
         counted = sum(
             bool(each["counts"])
             for each in tried
             if each["state"] == AttemptState.ENDED.value and each["failure_category"] is not None
         )
-        if counted > asked.max_retries + 1 or len(tried) > MAX_ATTEMPTS:
+        if counted > description.max_retries + 1 or len(tried) > MAX_ATTEMPTS:
             self._violated(
                 simulation,
                 f"{benchmark_id} had {counted} attempts that count of {len(tried)}, "
-                f"and {asked.max_retries} retries",
+                f"and {description.max_retries} retries",
             )
         for each in tried:
             key = (benchmark_id, each["number"])
             if key not in self._known:
                 self._known.add(key)
-                self._check_new_attempt(simulation, row, each, asked)
+                self._check_new_attempt(simulation, row, each, description)
             started = each["started_at"]
-            if started is not None and started < row["submit_time"]:
+            if started is not None and self._is_before(simulation, started, row["submit_time"]):
                 self._violated(simulation, f"{key} started before its submission")
         if status == Status.PENDING.value and live:
             self._violated(simulation, f"{benchmark_id} is pending with a live attempt")
         if status in (Status.SCHEDULED.value, Status.RUNNING.value) and not live:
             self._violated(simulation, f"{benchmark_id} is {status} without a live attempt")
-        may_expire = asked.deadline is not None or asked.queue_timeout_s is not None
+        may_expire = description.deadline is not None or description.queue_timeout_s is not None
         if status == Status.EXPIRED.value and not may_expire:
             self._violated(simulation, f"{benchmark_id} expired without a reason")
         if status == Status.PENDING.value and row["waiting_reason"] is not None:
-            self._check_reason(simulation, row, tried, asked)
+            self._check_reason(simulation, row, tried, description)
 
     def _check_new_attempt(
-        self, simulation: ServiceSimulation, row: _Row, tried: _Row, asked: JobDescription
+        self, simulation: ServiceSimulation, row: _Row, tried: _Row, description: JobDescription
     ) -> None:
         created = tried["created_at"]
-        if created < row["submit_time"]:
+        if self._is_before(simulation, created, row["submit_time"]):
             self._violated(simulation, f"{tried['job_id']} was made before its submission")
         first = tried["number"] == 1
-        if first and asked.start_time is not None and created < asked.start_time:
+        start_time = description.start_time
+        if first and start_time is not None and self._is_before(simulation, created, start_time):
             self._violated(simulation, f"{tried['job_id']} was made before its start time")
         for lease in self._leases:
-            if lease.target_uid == tried["target_uid"] and lease.since <= created < lease.until:
+            began = not self._is_before(simulation, created, lease.since)
+            is_over = not self._is_before(simulation, created, lease.until)
+            if lease.target_uid == tried["target_uid"] and began and not is_over:
                 self._violated(
                     simulation,
                     f"{tried['job_id']} was placed on {lease.target_uid}, which is leased",
@@ -221,30 +252,46 @@ class Invariants:
         if tried["binding"] == Binding.STRICT.value and tried["target_uid"] is None:
             self._violated(simulation, f"{tried['job_id']} is strict and has no board")
 
+    def _is_before(self, simulation: ServiceSimulation, one: datetime, other: datetime) -> bool:
+        """Return whether one stored time is certainly before another one.
+
+        Several servers' clocks agree within a tolerance. A backup from before a clock was set has
+        times of the clock as it was.
+        """
+        if simulation.restores and simulation.was_clock_set:
+            return False
+        tolerance_s = TOLERANCE_S if len(simulation.machines) > 1 else 0.0
+        return one < other - timedelta(seconds=tolerance_s)
+
     def _check_reason(
         self,
         simulation: ServiceSimulation,
         row: _Row,
         tried: Sequence[_Row],
-        asked: JobDescription,
+        description: JobDescription,
     ) -> None:
         reason = WaitingReason(row["waiting_reason"])
-        now_s = simulation.clocks.now_s
+        now_s, cluster = simulation.time.now_s, simulation.cluster
+        pinned = None if row["unpinned"] else description.target_uid
+        uids = [each.target_uid for each in cluster.boards() if pinned in (None, each.target_uid)]
 
-        def recently(what: str) -> bool:
-            return now_s - self._truths.get(what, -RECENT_S - 1.0) <= RECENT_S
+        def recently(what: str, names: Sequence[str]) -> bool:
+            last_s = max(self._truths.get((what, name), -math.inf) for name in names)
+            return now_s - max(last_s, self._blind_s) <= RECENT_S
 
         true = {
-            WaitingReason.START_TIME: asked.start_time is not None or bool(tried),
-            WaitingReason.BUDGET: self._credits is not None,
-            WaitingReason.DEADLINE_UNREACHABLE: asked.deadline is not None,
-            WaitingReason.RESERVED: recently("reserved")
-            or recently("quarantine")
-            or any(other.start_time is not None for other in self._descriptions.values()),
-            WaitingReason.BOARD_OFFLINE: recently("offline") or recently("unreachable"),
-            WaitingReason.BOARD_UNHEALTHY: recently("unhealthy") or recently("quarantine"),
-            WaitingReason.CLUSTER_UNREACHABLE: recently("unreachable"),
-            WaitingReason.BOARD_BUSY: recently("busy"),
+            WaitingReason.START_TIME: description.start_time is not None or bool(tried),
+            WaitingReason.BUDGET: recently("poor", [row["user_id"]]),
+            WaitingReason.DEADLINE_UNREACHABLE: description.deadline is not None,
+            WaitingReason.RESERVED: recently("reserved", uids)
+            or any(
+                other.start_time is not None or other.job_completion_threshold is not None
+                for other in self._descriptions.values()
+            ),
+            WaitingReason.BOARD_OFFLINE: recently("offline", uids),
+            WaitingReason.BOARD_UNHEALTHY: recently("unhealthy", uids),
+            WaitingReason.CLUSTER_UNREACHABLE: recently("unreachable", [""]),
+            WaitingReason.BOARD_BUSY: recently("busy", uids),
         }.get(reason, reason not in _NEVER)
         if not true:
             self._violated(
@@ -254,21 +301,87 @@ class Invariants:
             )
 
     def _note_truths(self, simulation: ServiceSimulation) -> None:
-        now_s, cluster = simulation.clocks.now_s, simulation.cluster
-        truths = {
-            "offline": bool(cluster.down_hosts()),
-            "unhealthy": cluster.is_unhealthy(),
-            "busy": bool(cluster.holders),
-            "unreachable": cluster.faults.away or simulation.server is None,
-        }
-        for what, true in truths.items():
-            if true:
-                self._truths[what] = now_s
+        """Note what is true now of each board and user, in the cluster and in the store."""
+        now_s, cluster, leader = simulation.time.now_s, simulation.cluster, simulation.leader
+        server = leader.server
+        if not leader.is_available or leader.faults.full or leader.faults.away:
+            self._blind_s = now_s  # no reason is brought up to date
+        self._blind_s = max(self._blind_s, leader.since_s, min(now_s, leader.stalled_until_s))
+        if cluster.faults.stale or cluster.faults.registers_late_s:
+            self._late_s = now_s
+        if cluster.faults.away or cluster.faults.stale or cluster.faults.registers_late_s:
+            self._blind_s = now_s
+        if server is not None and (server.clock.disagreement_s() or server.engine.leading is None):
+            self._blind_s = now_s
+        if cluster.faults.away or server is None:
+            self._truths["unreachable", ""] = now_s
         with simulation.observer.read() as uow:
-            if any(each.active for each in uow.reservations.quarantines().values()):
-                self._truths["quarantine"] = now_s
-            if uow.attempts.live_versions():
-                self._truths["busy"] = now_s
+            quarantined = {
+                uid for uid, each in uow.reservations.quarantines().items() if each.active
+            }
+            drained = {uid for uid, each in uow.board_overrides.all().items() if each.drained}
+            held = cluster.holders.keys() | uow.attempts.holders().keys()
+            accounts = uow.tx.rows(select(balances))
+        now = simulation.now()
+        # Before a lease begins, too: a run would not end in time.
+        leased = {each.target_uid for each in self._leases if each.until > now}
+        truths: dict[str, Iterable[str]] = {
+            "offline": cluster.offline(),
+            "unhealthy": cluster.unhealthy() | quarantined,
+            "reserved": leased | drained | quarantined,
+            "busy": {each for uid in held for each in cluster.sharing(uid)},
+            "poor": {
+                cast(str, row["user_id"])
+                for row in accounts
+                if row["credits"] is not None
+                and cast(float, row["credits"]) - cast(float, row["reserved"]) < RUN_BOUND_S
+            },
+        }
+        for what, names in truths.items():
+            for name in names:
+                self._truths[what, name] = now_s
+
+    # --- the servers ---------------------------------------------------------------------------
+
+    def _check_commit(self, simulation: ServiceSimulation, machine: SimMachine, epoch: int) -> None:
+        """Check that only the server that leads by the store commits, and one in each epoch."""
+        with simulation.observer.read() as uow:
+            lead = uow.leadership.current()
+        if lead.epoch != epoch:
+            what = f"{machine.name} committed in epoch {epoch} after epoch {lead.epoch} had begun"
+            self._violated(simulation, what)
+        self.epochs += epoch not in self._leaders
+        other = self._leaders.setdefault(epoch, machine.name)
+        if other != machine.name:
+            self._violated(simulation, f"{other} and {machine.name} committed in epoch {epoch}")
+
+    def _check_call(
+        self, simulation: ServiceSimulation, machine: SimMachine, job_id: str, creates: bool
+    ) -> None:
+        """Check who calls the cluster, and that nothing is started that is known to run.
+
+        A job that the cluster has, even one that has ended, is not created again.
+        """
+        with simulation.observer.read() as uow:
+            lead = uow.leadership.current()
+            running = [
+                job.state.job_id
+                for job in simulation.cluster.live_jobs()
+                if simulation.restores
+                and not job.stopping
+                and job.state.job_id != job_id
+                and not is_known(uow, job.state.job_id)
+            ]
+        if lead.server_id not in ("", machine.name):
+            what = f"{machine.name} calls the cluster while {lead.server_id} leads"
+            self._violated(simulation, what)
+        registers_late = simulation.time.now_s - self._late_s <= RECENT_S
+        if not creates or registers_late or job_id in simulation.cluster.jobs:
+            return
+        wanted = simulation.attempts[job_id].benchmark_id
+        for other in running:
+            if simulation.attempts[other].benchmark_id == wanted:
+                self._violated(simulation, f"{job_id} is started while {other} runs")
 
     # --- the lab -------------------------------------------------------------------------------
 
@@ -313,7 +426,7 @@ class Invariants:
         for uid, spans in by_board.items():
             spans.sort()
             for (_, ended, one), (began, _, other) in itertools.pairwise(spans):
-                if began + slack < ended and not simulation.clocks.was_set:
+                if began + slack < ended and not simulation.was_clock_set:
                     self._violated(simulation, f"{one} and {other} ran on {uid} at once")
 
     def _check_credits(
@@ -345,7 +458,7 @@ class Invariants:
     def _violated(self, simulation: ServiceSimulation, what: str) -> None:
         if what not in self._seen and len(self.violations) < MAX_VIOLATIONS:
             self._seen.add(what)
-            self.violations.append(f"at {simulation.clocks.now_s:.3f} s: {what}")
+            self.violations.append(f"at {simulation.time.now_s:.3f} s: {what}")
 
 
 _ATTEMPT = (

@@ -10,8 +10,8 @@ import gc
 import hashlib
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.accounts import Balance
-from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     Failure,
@@ -39,7 +39,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard
-from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_jobs
+from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_history, draw_jobs, model_sha256
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
     OccupancyColumns,
@@ -48,8 +48,14 @@ from edgeyard.scheduler.sim.runs import (
     SimulatedRun,
 )
 from edgeyard.scheduler.sim.scenario import Faults, LabScenario, Scenario, scenario_hash
-from edgeyard.scheduler.sim.service.cluster import TaskPlan
-from edgeyard.scheduler.sim.service.simulation import START, Arrival, Boot, Pace, ServiceSimulation
+from edgeyard.scheduler.sim.service.cluster import SimCluster, TaskPlan
+from edgeyard.scheduler.sim.service.simulation import (
+    START,
+    Arrival,
+    Boot,
+    ServiceSimulation,
+    TurnIntervals,
+)
 
 READ_BACK = 0.05
 """Share of the rendered jobs that are parsed and compared with the decision."""
@@ -92,27 +98,37 @@ def simulate_service(
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
 
     Raises:
-        InvalidInput: The scenario has no end, or has what this depth does not know.
+        InvalidInput: The scenario is of another world, has no end, or names what is unknown.
     """
     began = time.perf_counter()
-    lab = _checked(scenario)
+    lab = scenario.lab
+    if lab is None:
+        raise InvalidInput.at(
+            scenario.name, f"its world is {scenario.world!r}", 'a scenario with world = "boards"'
+        )
     seed = scenario.seed if seed is None else seed
     boards = Boards(lab, seed)
     jobs = draw_jobs(scenario, lab, boards, seed)
-    preempting = any(job.asked.job_completion_threshold is not None for job in jobs)
+    preempting = any(job.description.job_completion_threshold is not None for job in jobs)
+    neighbours = _Neighbours(boards)
     simulation = ServiceSimulation(
         url,
         _hosts(boards),
-        [_arrival(job, lab, boards, seed, preempting=preempting) for job in jobs],
+        [_arrival(job, lab, boards, seed, neighbours, preempting=preempting) for job in jobs],
         boot,
         read_back=read_back,
-        pace=Pace(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
+        intervals=TurnIntervals(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
     )
+    neighbours.holders = simulation.cluster.holders
     try:
         simulation.observer.transact(partial(_open_accounts, lab, sorted({j.user for j in jobs})))
+        simulation.observer.transact(partial(_add_history, lab, boards, seed))
+        simulation.cluster.stale_s = {
+            host.name: host.faults.stale_twin_s for host in boards.hosts.values()
+        }
         _plan_faults(simulation, scenario, lab, boards, seed)
         for job in jobs:
-            timeout_s = job.asked.queue_timeout_s
+            timeout_s = job.description.queue_timeout_s
             due_s = None if timeout_s is None else max(job.submit_s, job.start_s or 0.0) + timeout_s
             for moment_s in (job.start_s, job.deadline_s, due_s):
                 if moment_s is not None:
@@ -127,7 +143,7 @@ def simulate_service(
         if simulation.broken:
             raise InvalidInput.at(
                 f"policy {policy}",
-                f"{simulation.broken[0]} (after {simulation.clocks.now_s:,.0f} s of virtual time)",
+                f"{simulation.broken[0]} (after {simulation.time.now_s:,.0f} s of virtual time)",
                 "plugins that answer in every cycle",
             )
         if not simulation.is_over():
@@ -138,7 +154,7 @@ def simulate_service(
                 "boards for all benchmarks, deadlines, or a policy that lets none starve",
             )
         wall_s = time.perf_counter() - began
-        return _result(simulation, scenario, policy, seed, boards, jobs, wall_s)
+        return _result(simulation, scenario, policy, seed, boards, jobs, neighbours, wall_s)
     finally:
         simulation.close()
 
@@ -152,41 +168,6 @@ def _rare_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def _checked(scenario: Scenario) -> LabScenario:
-    """Return the lab of a scenario.
-
-    Raises:
-        InvalidInput: It has what the whole service is not simulated with.
-    """
-    lab = scenario.lab
-    if lab is None:
-        raise InvalidInput.at(
-            scenario.name, f"its world is {scenario.world!r}", 'a scenario with world = "boards"'
-        )
-    accepted = "a scenario without it, or --depth decisions"
-    for row, change in enumerate(lab.changes):
-        if change.what in ("boards_join", "boards_leave"):
-            where = f"{scenario.name}: lab.changes[{row}].what"
-            raise InvalidInput.at(where, f"{change.what} is not known at depth service", accepted)
-    for faults in (lab.faults, *(group.faults for group in lab.boards if group.faults)):
-        for name in ("network_mean_between_s", "lost_event_rate", "late_event_mean_s"):
-            _refuse(scenario, faults, name, accepted)
-        _refuse(scenario, faults, "stale_twin_s", accepted)
-    if any(outage.what == "network" for outage in lab.outages):
-        where = f"{scenario.name}: lab.outages"
-        raise InvalidInput.at(where, "network outages are not known at depth service", accepted)
-    if lab.history_jobs:
-        where = f"{scenario.name}: lab.history_jobs"
-        raise InvalidInput.at(where, "is not known at depth service", accepted)
-    return lab
-
-
-def _refuse(scenario: Scenario, faults: Faults, name: str, accepted: str) -> None:
-    if getattr(faults, name):
-        where = f"{scenario.name}: lab.faults.{name}"
-        raise InvalidInput.at(where, "is not known at depth service", accepted)
 
 
 def _hosts(boards: Boards) -> tuple[Host, ...]:
@@ -211,48 +192,90 @@ def _board(boards: Boards, each: LabBoard) -> Board:
     )
 
 
+class _Neighbours:
+    """Runs that disturb one another on their host.
+
+    Attributes:
+        holders: Job id of the run on each board, by the board's name.
+        disturbed: Job ids of the runs that had others next to them.
+    """
+
+    def __init__(self, boards: Boards) -> None:
+        """Know of no runs yet."""
+        self.holders: Mapping[str, str] = {}
+        self.disturbed: set[str] = set()
+        self._boards = boards
+
+    def count(self, board: LabBoard) -> int:
+        """Count the runs next to one that begins on a board; all of them are disturbed."""
+        if not board.group.disturbance:
+            return 0
+        own = self.holders[board.uid]
+        others = [
+            self.holders[each.uid]
+            for each in self._boards.hosts[board.host].boards
+            if each is not board and each.uid in self.holders
+        ]
+        if others:
+            self.disturbed.update((own, *others))
+        return len(others)
+
+
 def _arrival(
-    job: LabJob, lab: LabScenario, boards: Boards, seed: int, *, preempting: bool
+    job: LabJob,
+    lab: LabScenario,
+    boards: Boards,
+    seed: int,
+    neighbours: _Neighbours,
+    *,
+    preempting: bool,
 ) -> Arrival:
     """Return what a benchmark does.
 
     Args:
+        neighbours: That disturb its runs.
         preempting: Whether progress matters: some benchmark may preempt another.
     """
-    asked = job.asked
+    description = job.description
 
     def at(begin: datetime, moment_s: float | None) -> datetime | None:
         return None if moment_s is None else begin + timedelta(seconds=moment_s - job.submit_s)
 
     def describe(now: datetime) -> JobDescription:
         return JobDescription(
-            model=asked.model or "model",
-            runtime=asked.engine,
-            benchmark_type=asked.benchmark_type,
+            model=description.model or "model",
+            runtime=description.engine,
+            benchmark_type=description.benchmark_type,
             target=None if job.target_uid else job.family,
             target_uid=job.target_uid,
-            ram=asked.ram_mib * MIB,
-            storage=asked.storage_mib * MIB,
-            user_priority=asked.user_priority,
-            user_time_s=asked.user_time_s,
-            user_budget=asked.user_budget,
-            binding=asked.binding,
+            ram=description.ram_mib * MIB,
+            storage=description.storage_mib * MIB,
+            user_priority=description.user_priority,
+            user_time_s=description.user_time_s,
+            user_budget=description.user_budget,
+            binding=description.binding,
             deadline=at(now, job.deadline_s),
             start_time=at(now, job.start_s),
-            max_retries=asked.max_retries,
-            nb_inference=asked.nb_inference,
-            preemptible=asked.preemptible,
-            preemptible_measuring=asked.preemptible_measuring,
-            job_completion_threshold=asked.job_completion_threshold,
-            queue_timeout_s=asked.queue_timeout_s,
+            max_retries=description.max_retries,
+            nb_inference=description.nb_inference,
+            preemptible=description.preemptible,
+            preemptible_measuring=description.preemptible_measuring,
+            job_completion_threshold=description.job_completion_threshold,
+            queue_timeout_s=description.queue_timeout_s,
         )
 
     def plan(number: int, target_uid: str) -> TaskPlan:
         board = boards.rows[boards.row_of_uid[target_uid]]
         run_s, category = _draw(job, board, number, lab, seed)
+        run_s *= 1.0 + board.group.disturbance * neighbours.count(board)
         failure = None if category is None else Failure(category=category, sentence="simulated")
         return TaskPlan(
-            run_s=run_s, setup_s=0.0, exit_s=0.0, reports_half=preempting, reported=failure
+            run_s=run_s,
+            setup_s=0.0,
+            exit_s=0.0,
+            reports_half=preempting,
+            reported=failure,
+            noticed_s=_noticing(job, board, number, lab, seed),
         )
 
     return Arrival(
@@ -261,7 +284,7 @@ def _arrival(
         user_id=job.user,
         describe=describe,
         plan=plan,
-        model=asked.model,
+        model=description.model,
     )
 
 
@@ -281,10 +304,51 @@ def _draw(
         elif faulty < board.faults.task_rate:
             run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
     rate = lab.rates.get(job.family, 1.0)
-    limit_s = run_bound_s(job.asked.user_time_s, job.asked.user_budget, rate, lab.max_run_s)
+    limit_s = run_bound_s(
+        job.description.user_time_s, job.description.user_budget, rate, lab.max_run_s
+    )
     if run_s > limit_s:
         return limit_s, FailureCategory.TIMEOUT
     return max(run_s, 1e-3), failure
+
+
+def _noticing(
+    job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
+) -> Callable[[float], float] | None:
+    """Return when the end of an attempt is noticed: as decisions only would draw it."""
+    faults = board.faults
+    if not faults.late_event_mean_s and not faults.lost_event_rate:
+        return None
+    random = stream(seed, "events", job.row, number)
+    delay_s = float(random.exponential(faults.late_event_mean_s or 1e-9))
+    if random.random() >= faults.lost_event_rate:
+        return lambda ended_s: ended_s + delay_s
+    every_s = lab.compare_s  # the next comparison with the cluster finds it
+    return lambda ended_s: (math.floor(ended_s / every_s) + 1) * every_s
+
+
+def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -> None:
+    """Store the outcomes of the runs that ended before the beginning."""
+    for job, board in draw_history(lab, boards, seed):
+        uow.attempts.add_outcome(
+            Outcome(
+                benchmark_id=f"history-{job.job_id}",
+                attempt=1,
+                target_uid=board.uid,
+                family=job.family,
+                engine=job.description.engine,
+                benchmark_type=job.description.benchmark_type.value,
+                model_sha256=model_sha256(job.description.model),
+                wait_s=0.0,
+                run_s=job.run_s(board),
+                failure_category=None,
+                latency_p50_ms=None,
+                verdict=None,
+                ended_at=START - timedelta(hours=1),
+                user_id=job.user,
+                nb_inference=job.description.nb_inference,
+            )
+        )
 
 
 def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> None:
@@ -325,62 +389,112 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
 def _plan_faults(
     simulation: ServiceSimulation, scenario: Scenario, lab: LabScenario, boards: Boards, seed: int
 ) -> None:
-    cluster, agenda = simulation.cluster, simulation.agenda
-
-    def fail(what: str, name: str) -> None:
-        if what == "board":
-            cluster.fail_board(name, "its host finds it unusable", kills=True)
-        else:
-            cluster.fail_host(name, "off")
-
-    def repair(what: str, name: str) -> None:
-        if what == "board":
-            cluster.repair_board(name)
-        else:
-            cluster.repair_host(name)
-
+    agenda = simulation.agenda
+    faults = _Faults(simulation.cluster)
     for outage in lab.outages:
-        agenda.at(outage.from_s, partial(fail, outage.what, outage.name))
-        agenda.at(outage.to_s, partial(repair, outage.what, outage.name))
-    parts = [("board", board.uid, board.faults) for board in boards.rows]
-    parts += [("host", host.name, host.faults) for host in boards.hosts.values()]
-    for what, name, faults in parts:
-        times = _fault_times(what, name, faults, seed)
+        known = boards.row_of_uid if outage.what == "board" else boards.hosts
+        if outage.name not in known:
+            raise InvalidInput.at(
+                f"{scenario.name}: lab.outages",
+                f"there is no {outage.what} {outage.name!r}",
+                ", ".join(sorted(known)[:10]),
+            )
+        agenda.at(outage.from_s, partial(faults.begin, outage.what, outage.name))
+        agenda.at(outage.to_s, partial(faults.end, outage.what, outage.name))
 
-        def plan_next(what: str, name: str, times: Iterator[tuple[float, float]]) -> None:
-            """Plan one fault at a time: how many there are depends on when the simulation ends."""
-            for from_s, to_s in times:
-                agenda.at(from_s, partial(fail, what, name))
+    def plan_next(what: str, name: str, times: Iterator[tuple[float, float]]) -> None:
+        """Plan one fault at a time: how many there are depends on when the simulation ends."""
+        for from_s, to_s in times:
+            agenda.at(from_s, partial(faults.begin, what, name))
 
-                def end(what: str = what, name: str = name) -> None:
-                    repair(what, name)
-                    plan_next(what, name, times)
+            def end() -> None:
+                faults.end(what, name)
+                plan_next(what, name, times)
 
-                agenda.at(to_s, end)
-                return
+            agenda.at(to_s, end)
+            return
 
-        plan_next(what, name, times)
-    for change in lab.changes:
-        if change.what in ("drain", "resume"):
-            chosen = [
-                each.uid
-                for each in boards.rows
-                if change.target_uid == each.uid or change.family == each.group.family
-            ][: change.count]
-            drained = change.what == "drain"
-            agenda.at(change.at_s, partial(_drain, simulation, chosen, drained))
+    for board in boards.rows:
+        if board.present:
+            plan_next("board", board.uid, _fault_times("board", board.uid, board.faults, seed))
+    for host in boards.hosts.values():
+        for what in ("host", "network"):
+            plan_next(what, host.name, _fault_times(what, host.name, host.faults, seed))
+    absent = {each.uid for each in boards.rows if not each.present}
+    if absent:
+        simulation.set_absent(frozenset(absent))
+
+    def change(row: int) -> None:
+        stated = lab.changes[row]
+        if stated.what == "boards_join":
+            for board in boards.joining[row]:
+                board.present = True
+                absent.discard(board.uid)
+                times = _fault_times("board", board.uid, board.faults, seed, stated.at_s)
+                plan_next("board", board.uid, times)
+            simulation.set_absent(frozenset(absent))
+            return
+        chosen = [
+            each
+            for each in boards.rows
+            if each.present
+            and (stated.target_uid == each.uid or stated.family == each.group.family)
+        ][: stated.count]
+        if stated.what == "boards_leave":
+            for board in chosen:
+                board.present = False
+                absent.add(board.uid)
+            simulation.set_absent(frozenset(absent))
+        else:
+            _drain(simulation, [each.uid for each in chosen], stated.what == "drain")
+
+    for row, stated in enumerate(lab.changes):
+        if stated.what != "load":
+            agenda.at(stated.at_s, partial(change, row))
 
 
-def _fault_times(what: str, name: str, faults: Faults, seed: int) -> Iterator[tuple[float, float]]:
+class _Faults:
+    """Begins and ends faults of boards, hosts and networks; those of one part may overlap."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._count: Counter[tuple[str, str]] = Counter()
+
+    def begin(self, what: str, name: str) -> None:
+        self._count[what, name] += 1
+        if self._count[what, name] > 1:
+            return
+        if what == "board":
+            self._cluster.fail_board(name, "its host finds it unusable", kills=True)
+        elif what == "host":
+            self._cluster.fail_host(name, "off")
+        else:
+            self._cluster.cut_off_host(name)
+
+    def end(self, what: str, name: str) -> None:
+        self._count[what, name] -= 1
+        if self._count[what, name]:
+            return
+        if what == "board":
+            self._cluster.repair_board(name)
+        elif what == "host":
+            self._cluster.repair_host(name)
+        else:
+            self._cluster.reconnect_host(name)
+
+
+def _fault_times(
+    what: str, name: str, faults: Faults, seed: int, now_s: float = 0.0
+) -> Iterator[tuple[float, float]]:
     """Yield when a part fails and is repaired: as decisions only would draw it."""
     between_s, repair_s = {
         "board": (faults.board_mean_between_s, faults.board_mean_repair_s),
         "host": (faults.host_mean_between_s, faults.host_mean_repair_s),
+        "network": (faults.network_mean_between_s, faults.network_mean_repair_s),
     }[what]
     if not between_s:
         return
     random = stream(seed, "faults", what, name)
-    now_s = 0.0
     while True:
         from_s = now_s + float(random.exponential(between_s))
         now_s = from_s + float(random.exponential(repair_s))
@@ -388,9 +502,7 @@ def _fault_times(what: str, name: str, faults: Faults, seed: int) -> Iterator[tu
 
 
 def _drain(simulation: ServiceSimulation, uids: Sequence[str], drained: bool) -> None:
-    at = simulation.now()
-
-    def put(uow: UnitOfWork) -> None:
+    def put(uow: UnitOfWork, at: datetime) -> None:
         for uid in uids:
             made = BoardOverride(
                 target_uid=uid, drained=drained, reason="drained", by_user_id="operator", at=at
@@ -401,9 +513,8 @@ def _drain(simulation: ServiceSimulation, uids: Sequence[str], drained: bool) ->
 
 
 def _cancel(simulation: ServiceSimulation, job_id: str) -> None:
-    now = simulation.now()
     with suppress(EdgeyardError):  # it may have ended
-        simulation.act_as_user(lambda uow: lifecycle.cancel(uow, job_id, now, "its owner"))
+        simulation.act_as_user(lambda uow, now: lifecycle.cancel(uow, job_id, now, "its owner"))
 
 
 def _report_progress(
@@ -413,7 +524,7 @@ def _report_progress(
         with simulation.observer.read() as uow:
             live = len(uow.benchmarks.live_versions())
         progress((len(simulation.submitted) - live) / count)
-        simulation.agenda.at(simulation.clocks.now_s + PROGRESS_EVERY_S, report)
+        simulation.agenda.at(simulation.time.now_s + PROGRESS_EVERY_S, report)
 
     simulation.agenda.at(PROGRESS_EVERY_S, report)
 
@@ -428,6 +539,7 @@ def _result(
     seed: int,
     boards: Boards,
     jobs: Sequence[LabJob],
+    neighbours: _Neighbours,
     wall_s: float,
 ) -> SimulatedRun:
     with simulation.observer.read() as uow:
@@ -467,6 +579,7 @@ def _result(
             figures={
                 "jobs_rendered": float(simulation.reader.rendered),
                 "jobs_read_back": float(simulation.reader.read_back),
+                **_comparable(boards, ended, last, neighbours),
             },
         ),
         jobs=JobColumns(
@@ -509,6 +622,23 @@ def _result(
         boards=tuple(each.uid for each in boards.rows),
         families=tuple(each.group.family for each in boards.rows),
     )
+
+
+def _comparable(
+    boards: Boards,
+    ended: Sequence[Benchmark],
+    last: Sequence[Attempt | None],
+    neighbours: _Neighbours,
+) -> dict[str, float]:
+    """Return which share of the completed benchmarks was undisturbed, where runs disturb others."""
+    if not any(each.group.disturbance for each in boards.rows):
+        return {}
+    done = [
+        attempt.job_id not in neighbours.disturbed
+        for benchmark, attempt in zip(ended, last, strict=True)
+        if benchmark.status is Status.COMPLETED and attempt is not None
+    ]
+    return {"comparable_share": sum(done) / len(done) if done else math.nan}
 
 
 def _series(held: np.ndarray, ended: Sequence[Benchmark], boards: int) -> SeriesColumns:

@@ -19,7 +19,12 @@ class FaultKind(StrEnum):
     CRASH_AFTER_COMMIT = "crash_after_commit"
     CRASH_BEFORE_CALL = "crash_before_call"  # of the cluster
     CRASH_AFTER_CALL = "crash_after_call"
-    STALL = "stall"  # the server's process is stopped for a while
+    STALL = "stall"  # the server's process is stopped for a while between two steps
+    HANG_BEFORE_WRITE = "hang_before_write"  # the same in the middle of a step
+    HANG_AFTER_COMMIT = "hang_after_commit"
+    HANG_BEFORE_CALL = "hang_before_call"
+    HANG_AFTER_CALL = "hang_after_call"
+    OLDER_BACKUP = "older_backup"  # the store is copied, and replaced by the copy later
     CLOCK_SET = "clock_set"  # for a while
     CLOCK_SET_FOR_GOOD = "clock_set_for_good"
     CLUSTER_AWAY = "cluster_away"
@@ -31,6 +36,7 @@ class FaultKind(StrEnum):
     HINTS_LATE = "hints_late"
     HINTS_REVERSED = "hints_reversed"
     JOB_FORGOTTEN = "job_forgotten"
+    CLUSTER_RESET = "cluster_reset"  # it forgets everything
     BOARD_FAILS = "board_fails"
     BOARD_HANGS = "board_hangs"
     HOST_FAILS = "host_fails"
@@ -49,8 +55,8 @@ class Fault:
     Attributes:
         at_s: Virtual time.
         for_s: How long it lasts, where it lasts.
-        pick: Which board, host, benchmark, job or commit: a place in the list of those that there
-            are, counted round.
+        pick: Which board, host, benchmark, job, commit or server: a place in the list of those
+            that there are, counted round. Of servers the leader stands there twice.
         by_s: By how much a clock is set.
     """
 
@@ -103,12 +109,14 @@ class FaultSchedule:
 
     Attributes:
         seed: Of the order in which the engine's steps are taken.
+        servers: So many share the store; one leads.
         hosts: Boards on each host.
         sharing: Boards of a host share cores.
         credits: Of each user; None: unlimited.
     """
 
     seed: int = 0
+    servers: int = 1
     hosts: tuple[int, ...] = (2, 1)
     sharing: bool = False
     credits: float | None = None

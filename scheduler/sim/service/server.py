@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from edgeyard.devices.model import Board
 from edgeyard.errors import Conflict, EdgeyardError, NotAuthenticated, Unavailable
 from edgeyard.scheduler.clock import SharedClock
 from edgeyard.scheduler.engine import lifecycle
@@ -23,12 +24,14 @@ class SimServer:
 
     Attributes:
         store: The one that all servers share.
+        expect: Replaces the inventory.
         close: Frees what the process held; nothing of the engine is ended properly.
     """
 
     store: Store
     engine: ElectedEngine
     clock: SharedClock
+    expect: Callable[[Sequence[Board]], None]
     close: Callable[[], object]
 
     def now(self) -> datetime:

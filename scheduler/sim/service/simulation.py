@@ -1,8 +1,9 @@
 """Drives the whole service in virtual time, on one thread.
 
 Nothing waits: time jumps to whatever is next, an action of the agenda (a submission, the end of a
-task, a fault) or a turn of the engine. A crash drops the server with all that it had in memory; a
-new one is built on the same store and cluster.
+task, a fault) or a turn of an engine. A crash drops a server with all that it had in memory; a
+new one is built on the same store and cluster. Several servers share the store: one leads. A server
+that hangs in the middle of a step waits on the stack while all others go on above it.
 """
 
 from __future__ import annotations
@@ -15,21 +16,31 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from edgeyard.devices.model import Host
-from edgeyard.errors import EdgeyardError, Unavailable
+from edgeyard.errors import EdgeyardError, NotFound, Unavailable
 from edgeyard.scheduler.cluster_decorator import ClusterDecorator
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.election import TURN_S
 from edgeyard.scheduler.engine.service import Step
+from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
-from edgeyard.scheduler.ports import LoadReport, NodeSource, UnitOfWork
+from edgeyard.scheduler.ports import LoadReport, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.sim.service.cluster import SimCluster, TaskPlan, Upload
 from edgeyard.scheduler.sim.service.job_reader import JobReader
 from edgeyard.scheduler.sim.service.server import SimServer
-from edgeyard.scheduler.sim.service.store import ServerCrash, SimStore, StoreFaults
-from edgeyard.scheduler.sim.service.virtual_time import Agenda, VirtualClocks
+from edgeyard.scheduler.sim.service.store import (
+    Moment,
+    ServerCrash,
+    ServerFaults,
+    SimStore,
+    copy_database,
+    restore_database,
+)
+from edgeyard.scheduler.sim.service.virtual_time import Agenda, VirtualClocks, VirtualTime
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 """Time of day at the beginning: a Monday, midnight."""
@@ -44,7 +55,7 @@ MAX_TURNS_PER_INSTANT = 1000
 class Boot(Protocol):
     """Starts a server on the store and the cluster of a simulation."""
 
-    def __call__(self, simulation: ServiceSimulation) -> SimServer:
+    def __call__(self, simulation: ServiceSimulation, machine: SimMachine) -> SimServer:
         """Return the server.
 
         Raises:
@@ -77,7 +88,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class TurnIntervals:
     """How often the engine takes turns.
 
     Attributes:
@@ -92,54 +103,113 @@ class Pace:
     lease_s: float = TURN_S
 
 
-@dataclass(slots=True)
-class CallFaults:
-    """When the server dies around a call of the cluster.
+class SimMachine:
+    """A machine that runs a server: what stays when the server dies.
 
     Attributes:
-        before: Right before this call from now on; 0: it does not.
-        after: The same right after it.
+        name: Also of its server.
+        clocks: Its own.
+        faults: Of its server and the way to the store.
+        server: None while it is down.
+        stalled_until_s: The server's process is stopped until then, between two steps.
+        is_hanging: The server's process is stopped in the middle of a step.
+        is_doomed: That process was killed meanwhile, and does nothing more.
+        is_in_step: The server's engine takes a step.
+        restart_s: From a crash of the server to the start of the next one.
+        since_s: Virtual time since which the server runs, has not hung and reaches its store.
+        due_s: Virtual time of the next turn of each step of the engine; None stands for the lease.
+        turn_s: Virtual time of the engine's last turn.
+        cycle_s: Virtual time of its last cycle.
     """
 
-    before: int = 0
-    after: int = 0
+    def __init__(self, name: str, time: VirtualTime) -> None:
+        """Have no server yet."""
+        self.name = name
+        self.clocks = VirtualClocks(time, START)
+        self.faults = ServerFaults()
+        self.server: SimServer | None = None
+        self.stalled_until_s = 0.0
+        self.is_hanging = False
+        self.restart_s = RESTART_S
+        self.since_s = 0.0
+        self._time = time
+        self.is_in_step = False
+        self.is_doomed = False
+        self.due_s: dict[Step | None, float] = {}
+        self.turn_s = -math.inf
+        self.cycle_s = -math.inf
+
+    @property
+    def is_available(self) -> bool:
+        """Whether its server answers."""
+        stopped = self.is_hanging or self._time.now_s < self.stalled_until_s
+        return self.server is not None and not stopped
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that its server leads, as far as that one knows; -1: none."""
+        if self.server is None or self.is_doomed or self.server.engine.leading is None:
+            return -1
+        return self.server.engine.leader().epoch
 
 
 class ServersCluster(ClusterDecorator[SimCluster], NodeSource):
-    """The cluster as one server calls it: the server may die around a call that has an effect."""
+    """The cluster as one server calls it: it may die or hang around a call that has an effect."""
 
-    def __init__(self, inner: SimCluster, faults: CallFaults) -> None:
-        """Pass calls on."""
-        super().__init__(inner)
-        self._faults = faults
+    def __init__(self, simulation: ServiceSimulation, machine: SimMachine, store: Store) -> None:
+        """Pass calls on.
+
+        Args:
+            simulation: Whose cluster it is.
+            machine: Of the server.
+            store: The server's, which knows the jobs.
+        """
+        super().__init__(simulation.cluster)
+        self._simulation = simulation
+        self._machine = machine
+        self._store = store
+        self._strays: dict[str, str | None] = {}
 
     def hosts(self) -> tuple[Host, ...]:
-        return self._inner.hosts()
+        found = self._inner.hosts()
+        if self._simulation.restores:  # before that the database knows all jobs
+            self._strays = self._find_strays()
+        return found
 
     def loads(self) -> Mapping[str, LoadReport]:
         return self._inner.loads()
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
-        self._before()
+        self._simulation.note_call(self._machine, job_id, creates=True)
+        self._machine.faults.reach(Moment.BEFORE_CALL)
         super().dispatch(job_id, hcl, secrets)
-        self._after()
+        self._machine.faults.reach(Moment.AFTER_CALL)
 
     def stop(self, job_id: str) -> None:
-        self._before()
+        self._simulation.note_call(self._machine, job_id, creates=False)
+        self._machine.faults.reach(Moment.BEFORE_CALL)
         super().stop(job_id)
-        self._after()
+        self._machine.faults.reach(Moment.AFTER_CALL)
 
-    def _before(self) -> None:
-        if self._faults.before:
-            self._faults.before -= 1
-            if not self._faults.before:
-                raise ServerCrash
+    def strays(self) -> Mapping[str, str | None]:
+        return self._strays
 
-    def _after(self) -> None:
-        if self._faults.after:
-            self._faults.after -= 1
-            if not self._faults.after:
-                raise ServerCrash
+    def _find_strays(self) -> dict[str, str | None]:
+        with self._store.read() as uow:
+            return {
+                job.state.job_id: job.state.target_uid
+                for job in self._inner.live_jobs()
+                if not is_known(uow, job.state.job_id)
+            }
+
+
+def is_known(uow: UnitOfWork, job_id: str) -> bool:
+    """Return whether the store knows the attempt of a job."""
+    try:
+        uow.attempts.by_job_id(job_id)
+    except NotFound:
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -167,16 +237,19 @@ class ServiceSimulation:
     """The whole service, its cluster and its users in virtual time.
 
     Attributes:
-        clocks: Of the server's machine.
+        time: That passes for all.
+        machines: Of the servers.
         agenda: What is to happen.
         cluster: Where jobs run.
-        server: None while it is down.
         reader: Reads the HCL of jobs.
         broken: Failures of the engine's steps that are bugs.
         submitted: Benchmarks that the server has taken, by id.
-        pace: How often the engine takes turns.
-        restart_s: From a crash of the server to the start of the next one.
-        stalled_until_s: The server's process is stopped until then.
+        attempts: By the ids of the jobs that a server has dispatched or wanted to.
+        restores: How often an older backup of the store was restored.
+        intervals: How often engines take turns.
+        on_commit: Called after each commit of an engine, with its machine and its epoch.
+        on_call: Called before each call that changes something in the cluster, with the machine,
+            the job id, and whether it creates the job.
     """
 
     def __init__(
@@ -186,8 +259,9 @@ class ServiceSimulation:
         arrivals: Sequence[Arrival],
         boot: Boot,
         *,
+        servers: int = 1,
         read_back: float = 1.0,
-        pace: Pace = Pace(),
+        intervals: TurnIntervals = TurnIntervals(),
         shuffle: random.Random | None = None,
         after_step: AfterStep = lambda simulation: None,
     ) -> None:
@@ -198,50 +272,69 @@ class ServiceSimulation:
             hosts: Of the cluster.
             arrivals: Benchmarks.
             boot: Starts servers.
+            servers: So many share the database.
             read_back: Share of rendered jobs that are parsed and compared with the decision, 0-1.
-            pace: How often the engine takes turns.
+            intervals: How often engines take turns.
             shuffle: Draws the order of the steps of one instant; None: always the same.
             after_step: Called after each step that committed something.
         """
-        self.clocks = VirtualClocks(START)
+        self.time = VirtualTime()
         self.agenda = Agenda()
-        self.store_faults = StoreFaults()
-        self.call_faults = CallFaults()
-        self.observer = SimStore(url, StoreFaults(), now=self.now)
+        self.machines = [SimMachine(f"server-{n}", self.time) for n in range(1, servers + 1)]
+        for machine in self.machines:
+            machine.faults.on_commit = partial(self._note_commit, machine)
+        self.observer = SimStore(url, ServerFaults(), now=self.now)
         self.url = url
         self.reader = JobReader(read_back)
         self.cluster = SimCluster(
             self.agenda,
-            self.clocks.monotonic_s,
+            lambda: self.time.now_s,
             self.now,
             hosts,
             self._plan,
             self,
             self.reader.read,
         )
-        self.server: SimServer | None = None
-        self.stalled_until_s = 0.0
-        self.restart_s = RESTART_S
         self.broken: list[str] = []
         self.submitted: dict[str, Arrival] = {}
+        self.attempts: dict[str, Attempt] = {}
         self.tally = Tally()
+        self.restores = 0
+        self.on_commit: Callable[[SimMachine, int], object] = lambda machine, epoch: None
+        self.on_call: Callable[[SimMachine, str, bool], object] = lambda machine, job_id, new: None
         self._arrivals = {each.benchmark_id: each for each in arrivals}
         self._unsubmitted = len(arrivals)
         self._boot = boot
-        self.pace = pace
+        self.intervals = intervals
         self._shuffle = shuffle
         self._after_step = after_step
-        self._due_s: dict[Step | None, float] = {}
-        self._turn_s = -math.inf
-        self._cycle_s = -math.inf
+        self._commits = 0
         self._checked = -1
         self._ids = 0
         for each in arrivals:
             self._submit_at(each, each.at_s)
 
+    @property
+    def leader(self) -> SimMachine:
+        """The machine whose server leads; where none does, one whose server runs, or any."""
+        if len(self.machines) == 1:
+            return self.machines[0]
+        return max(self.machines, key=lambda each: (each.epoch, each.server is not None))
+
+    @property
+    def server(self) -> SimServer | None:
+        """The server that leads, or one that runs; None if all are down."""
+        return self.leader.server
+
+    @property
+    def was_clock_set(self) -> bool:
+        """Whether somebody has ever set the time of day of a machine."""
+        return any(each.clocks.was_set for each in self.machines)
+
     def now(self) -> datetime:
-        """Return the server's time; its machine's while it is down."""
-        return self.clocks.wall() if self.server is None else self.server.now()
+        """Return the leader's time; its machine's while all servers are down."""
+        leader = self.leader
+        return leader.clocks.wall() if leader.server is None else leader.server.now()
 
     def run(self, *, until_s: float, done: Callable[[], bool] | None = None) -> None:
         """Go on until it is done, or until a time.
@@ -254,20 +347,26 @@ class ServiceSimulation:
         logger = logging.getLogger("edgeyard")
         logger.addHandler(broken)
         try:
-            if self.server is None:
-                self._start_server()
-            while True:
-                self._act()
-                self._take_turns()
-                if (done or self.is_over)():
-                    return
-                next_s = min(self.agenda.next_s, self._next_turn_s())
-                if next_s > until_s:
-                    self.clocks.now_s = until_s
-                    return
-                self.clocks.now_s = max(self.clocks.now_s, next_s)
+            if not self.tally.steps:
+                for machine in self.machines:
+                    self._start_server(machine)
+            self._live(until_s, done or self.is_over)
         finally:
             logger.removeHandler(broken)
+
+    def _live(self, until_s: float, done: Callable[[], bool]) -> None:
+        while True:
+            self._act()
+            for machine in self._in_any_order(self.machines):
+                self._take_turns(machine)
+            if done():
+                return
+            turns = (self._next_turn_s(machine) for machine in self.machines)
+            next_s = min(self.agenda.next_s, *turns)
+            if next_s > until_s:
+                self.time.now_s = max(self.time.now_s, until_s)
+                return
+            self.time.now_s = max(self.time.now_s, next_s)
 
     def is_over(self) -> bool:
         """Return whether all benchmarks were submitted and have ended, and their tasks too."""
@@ -278,15 +377,84 @@ class ServiceSimulation:
         with self.observer.read() as uow:
             return not uow.benchmarks.live_versions() and not uow.attempts.live_versions()
 
-    def crash(self) -> None:
-        """Kill the server; the next one starts some time later."""
+    def crash(self, machine: SimMachine | None = None) -> None:
+        """Kill a server; the next one starts on its machine some time later.
+
+        Args:
+            machine: Of the server; None: of the one that leads.
+        """
+        machine = machine or self.leader
+        if machine.is_hanging:  # its code is on the stack below
+            machine.is_doomed = True
+            return
         self.tally.crashes += 1
-        server, self.server = self.server, None
-        self.store_faults.crash_before = self.store_faults.crash_after = 0
-        self.call_faults.before = self.call_faults.after = 0
+        server, machine.server = machine.server, None
         if server is not None:
             server.close()
-        self.agenda.at(self.clocks.now_s + self.restart_s, self._start_server)
+        machine.faults.revive()
+        self._start_later(machine)
+
+    def hang_at(self, machine: SimMachine, moment: Moment, nth: int, for_s: float) -> None:
+        """Have a server's process stop in the middle of a step; all others go on meanwhile.
+
+        Args:
+            machine: Of the server.
+            moment: Of its work.
+            nth: So many of its kind from now on; the next one in a step of the engine, without
+                the database's write lock.
+            for_s: How long it is stopped.
+        """
+        machine.faults.interrupt(moment, nth, partial(self._hang, machine, moment, for_s))
+
+    def _hang(self, machine: SimMachine, moment: Moment, for_s: float) -> None:
+        """Live on, called by the step that hangs.
+
+        Raises:
+            ServerCrash: The process was killed meanwhile.
+        """
+        if not machine.is_in_step or machine.faults.writing:
+            self.hang_at(machine, moment, 1, for_s)
+            return
+        machine.is_hanging = True
+        try:
+            self._live(self.time.now_s + for_s, lambda: False)
+        finally:
+            machine.is_hanging = False
+            machine.since_s = self.time.now_s
+        if machine.is_doomed:
+            machine.is_doomed = False
+            machine.faults.die()
+
+    def back_up(self) -> Path:
+        """Copy the store; return the file."""
+        return copy_database(self.url)
+
+    def restore(self, backup: Path) -> None:
+        """Kill all servers and replace the store by an older copy; the cluster goes on."""
+        for machine in self.machines:
+            if machine.server is not None:
+                self.crash(machine)
+        restore_database(self.url, backup)
+        self.restores += 1
+        with self.observer.read() as uow:
+            known = uow.benchmarks.get_many(sorted(self.submitted))
+        kept = {each.benchmark_id for each in known}
+        self.submitted = {key: each for key, each in self.submitted.items() if key in kept}
+
+    def stop_strays(self) -> None:
+        """Stop the live jobs that the store does not know, as an operator."""
+        with self.observer.read() as uow:
+            for job in self.cluster.live_jobs():
+                if not is_known(uow, job.state.job_id):
+                    self.cluster.stop(job.state.job_id)
+
+    def set_absent(self, uids: frozenset[str]) -> None:
+        """Let boards leave or join the lab, and its inventory with them."""
+        self.cluster.set_absent(uids)
+        for machine in self.machines:
+            if machine.server is not None:
+                machine.server.expect(self.cluster.boards())
+                machine.server.engine.wake()
 
     def wake(self) -> None:
         """Have the engine decide soon: something is due."""
@@ -295,9 +463,10 @@ class ServiceSimulation:
 
     def close(self) -> None:
         """Free the store."""
-        if self.server is not None:
-            self.server.close()
-            self.server = None
+        for machine in self.machines:
+            if machine.server is not None:
+                machine.server.close()
+                machine.server = None
         self.observer.close()
 
     def new_id(self, family: str, engine: str, now: datetime) -> str:
@@ -305,44 +474,70 @@ class ServiceSimulation:
         self._ids += 1
         return f"{family}-{engine}-{now:%Y%m%d%H%M%S}-{self._ids:010d}"
 
-    # --- what tasks reach ----------------------------------------------------------------------
+    # --- what tasks and users reach ------------------------------------------------------------
 
     def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
-        """Hand a report to the server, if it is up."""
-        if self.server is None or self._is_stalled():
+        """Hand a report to a server that is up."""
+        machine = self._reached()
+        if machine is None or machine.server is None:
             return Upload.UNAVAILABLE
         try:
-            return self.server.receive(job_id, token, report)
+            return machine.server.receive(job_id, token, report)
         except ServerCrash:
-            self.crash()
+            self.crash(machine)
             return Upload.UNAVAILABLE
 
     def progress(self, job_id: str, token: str, progress: float) -> None:
-        """Hand progress to the server, if it is up."""
-        if self.server is None or self._is_stalled():
+        """Hand progress to a server that is up."""
+        machine = self._reached()
+        if machine is None or machine.server is None:
             return
         try:
-            self.server.progress(job_id, token, progress)
+            machine.server.progress(job_id, token, progress)
         except ServerCrash:
-            self.crash()
+            self.crash(machine)
 
-    def act_as_user(self, work: Callable[[UnitOfWork], object]) -> bool:
-        """Have the server's API commit something; return whether it did."""
-        if self.server is None or self._is_stalled():
+    def act_as_user(self, work: Callable[[UnitOfWork, datetime], object]) -> bool:
+        """Have the API of a server commit something at its time; return whether it did."""
+        machine = self._reached()
+        if machine is None or machine.server is None:
             return False
+        server = machine.server
         try:
-            self.server.store.transact(work)
+            now = server.now()
+            server.store.transact(lambda uow: work(uow, now))
         except ServerCrash:
-            self.crash()
+            self.crash(machine)
             return False
-        self.server.engine.wake()
+        server.engine.wake()
         return True
+
+    def _reached(self) -> SimMachine | None:
+        """Return the machine whose server answers a request."""
+        available = [each for each in self.machines if each.is_available]
+        return self._in_any_order(available)[0] if available else None
+
+    def _in_any_order(self, machines: list[SimMachine]) -> list[SimMachine]:
+        if self._shuffle is None or len(machines) < 2:
+            return machines
+        return self._shuffle.sample(machines, len(machines))
 
     # --- inside --------------------------------------------------------------------------------
 
+    def note_call(self, machine: SimMachine, job_id: str, *, creates: bool) -> None:
+        """Note that a server is about to change something in the cluster."""
+        if creates:
+            with self.observer.read() as uow:
+                self.attempts[job_id] = uow.attempts.by_job_id(job_id)
+        self.on_call(machine, job_id, creates)
+
+    def _note_commit(self, machine: SimMachine, epoch: int | None) -> None:
+        self._commits += 1
+        if epoch is not None:
+            self.on_commit(machine, epoch)
+
     def _plan(self, job_id: str, target_uid: str) -> TaskPlan:
-        with self.observer.read() as uow:
-            attempt = uow.attempts.by_job_id(job_id)
+        attempt = self.attempts[job_id]
         arrival = self._arrivals.get(attempt.benchmark_id)
         if arrival is None:  # a probe of a board in quarantine
             return TaskPlan(run_s=5.0)
@@ -353,10 +548,9 @@ class ServiceSimulation:
 
     def _submit(self, arrival: Arrival) -> None:
         """Submit a benchmark; a user whose request failed tries again with its idempotency key."""
-        now = self.now()
         digest = hashlib.sha256(arrival.model.encode()).hexdigest()
 
-        def submit(uow: UnitOfWork) -> None:
+        def submit(uow: UnitOfWork, now: datetime) -> None:
             if uow.benchmarks.get_many([arrival.benchmark_id]):
                 return
             description = arrival.describe(now)
@@ -383,81 +577,85 @@ class ServiceSimulation:
             self.submitted[arrival.benchmark_id] = arrival
             self._unsubmitted -= 1
         else:
-            self._submit_at(arrival, self.clocks.now_s + 5.0)
+            self._submit_at(arrival, self.time.now_s + 5.0)
 
-    def _is_stalled(self) -> bool:
-        return self.clocks.now_s < self.stalled_until_s
+    def _start_later(self, machine: SimMachine) -> None:
+        self.agenda.at(self.time.now_s + machine.restart_s, partial(self._start_server, machine))
 
-    def _start_server(self) -> None:
-        if self.server is not None:
+    def _start_server(self, machine: SimMachine) -> None:
+        if machine.server is not None or machine.is_hanging:
             return
         try:
-            self.server = self._boot(self)
+            machine.server = self._boot(self, machine)
         except ServerCrash:
-            self.crash()
+            self.crash(machine)
             return
         except EdgeyardError:
-            self.agenda.at(self.clocks.now_s + self.restart_s, self._start_server)
+            self._start_later(machine)
             return
-        self._due_s = {}
-        self._turn_s = -math.inf
+        machine.since_s = self.time.now_s
+        machine.due_s = {}
+        machine.turn_s = -math.inf
         self._check()
 
     def _act(self) -> None:
-        while self.agenda.next_s <= self.clocks.now_s:
+        while self.agenda.next_s <= self.time.now_s:
             self.agenda.pop()()
             self._check()
 
-    def _next_turn_s(self) -> float:
-        """Virtual time of the engine's next turn."""
-        if self.server is None:
+    def _next_turn_s(self, machine: SimMachine) -> float:
+        """Virtual time of the next turn of a machine's engine."""
+        if machine.server is None or machine.is_hanging:
             return math.inf
-        earliest_s = max(self.stalled_until_s, self._turn_s + self.pace.cycle_s)
-        if self._has_work():
-            return max(self.clocks.now_s, earliest_s)
-        # Where idle steps are taken seldom, the lease is renewed with them.
-        renewed = self.pace.idle_s <= self.pace.lease_s
-        due = [at_s for step, at_s in self._due_s.items() if step is not None or renewed]
-        return max(earliest_s, min(due, default=self.clocks.now_s))
+        earliest_s = max(machine.stalled_until_s, machine.turn_s + self.intervals.cycle_s)
+        if self._has_work(machine.server):
+            return max(self.time.now_s, earliest_s)
+        # Where idle steps are taken seldom, a server that is alone renews its lease with them.
+        leads = machine.server.engine.leading is not None
+        is_watched = len(self.machines) > 1
+        renewed = not leads or is_watched or self.intervals.idle_s <= self.intervals.lease_s
+        due = [at_s for step, at_s in machine.due_s.items() if (renewed if step is None else leads)]
+        return max(earliest_s, min(due, default=self.time.now_s))
 
-    def _has_work(self) -> bool:
-        assert self.server is not None
-        engine = self.server.engine.leading
+    def _has_work(self, server: SimServer) -> bool:
+        engine = server.engine.leading
         return engine is not None and bool(engine.steps_with_work() or self.cluster.has_hints())
 
-    def _take_turns(self) -> None:
-        """Take all steps of the engine that are due."""
-        if self._is_stalled() or self.clocks.now_s < self._turn_s + self.pace.cycle_s:
+    def _take_turns(self, machine: SimMachine) -> None:
+        """Take all steps of a machine's engine that are due."""
+        if not machine.is_available or self.time.now_s < machine.turn_s + self.intervals.cycle_s:
             return
         taken = False
         for _ in range(MAX_TURNS_PER_INSTANT):
-            steps = self._due_steps()
+            steps = self._due_steps(machine)
             if not steps:
                 break
             taken = True
             if self._shuffle is not None:
                 late = [
-                    step for step in steps if step is None and self.pace.idle_s > self.pace.lease_s
+                    step
+                    for step in steps
+                    if step is None and self.intervals.idle_s > self.intervals.lease_s
                 ]
                 rest = [step for step in steps if step not in late]
                 self._shuffle.shuffle(rest)
                 steps = [*late, *rest]
             for step in steps:
-                self._take(step)
+                self._take(machine, step)
         else:
             self.broken.append("the engine does not come to rest")
         if taken:
-            self._turn_s = self.clocks.now_s
+            machine.turn_s = self.time.now_s
 
-    def _due_steps(self) -> list[Step | None]:
+    def _due_steps(self, machine: SimMachine) -> list[Step | None]:
         """Return the steps that are due; None stands for the lease."""
-        if self.server is None:
+        if machine.server is None:
             return []
-        now_s = self.clocks.now_s
+        now_s = self.time.now_s
         due: list[Step | None] = []
-        if self._due_s.get(None, 0.0) <= now_s:
+        if machine.due_s.get(None, 0.0) <= now_s:
             due.append(None)
-        engine = self.server.engine.leading
+        engine = machine.server.engine.leading
         if engine is None:
             return due
         work = set(engine.steps_with_work())
@@ -465,41 +663,44 @@ class ServiceSimulation:
             work.add(Step.WATCH)
         intervals = engine.intervals_s
         for step in Step:
-            if step in work or (step in intervals and self._due_s.get(step, 0.0) <= now_s):
+            if step in work or (step in intervals and machine.due_s.get(step, 0.0) <= now_s):
                 due.append(step)
         # One cycle in an instant, on all that has come: what comes after is for the next one.
-        waits = self._cycle_s == now_s or len(due) > 1
-        if self.pace.cycle_s and waits and Step.CYCLE in due:
+        waits = machine.cycle_s == now_s or len(due) > 1
+        if self.intervals.cycle_s and waits and Step.CYCLE in due:
             due.remove(Step.CYCLE)
         return due
 
-    def _take(self, step: Step | None) -> None:
-        server = self.server
+    def _take(self, machine: SimMachine, step: Step | None) -> None:
+        server = machine.server
         if server is None:
             return
-        now_s, idle_s = self.clocks.now_s, self.pace.idle_s
-        self.tally.note(now_s, step or "lease")
+        now_s, idle_s = self.time.now_s, self.intervals.idle_s
+        self.tally.note(now_s, f"{machine.name} {step or 'lease'}")
+        machine.is_in_step = True
         try:
             if step is None:
                 server.engine.step()
-                self._due_s[None] = now_s + self.pace.lease_s
+                machine.due_s[None] = now_s + self.intervals.lease_s
             else:
                 engine = server.engine.leading
                 if engine is None:
                     return
                 if step is Step.CYCLE:
                     self.tally.cycles += 1
-                    self._cycle_s = now_s
+                    machine.cycle_s = now_s
                 engine.step(step)
                 if step in engine.intervals_s:
-                    self._due_s[step] = now_s + max(engine.intervals_s[step], idle_s)
+                    machine.due_s[step] = now_s + max(engine.intervals_s[step], idle_s)
         except ServerCrash:
-            self.crash()
+            self.crash(machine)
+        finally:
+            machine.is_in_step = False
         self._check()
 
     def _check(self) -> None:
-        if self.store_faults.commits != self._checked:
-            self._checked = self.store_faults.commits
+        if self._commits != self._checked:
+            self._checked = self._commits
             self._after_step(self)
 
 

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar
 
@@ -14,28 +15,34 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+@dataclass(slots=True)
+class VirtualTime:
+    """Seconds of virtual time, which pass alike for all machines."""
+
+    now_s: float = 0.0
+
+
 class VirtualClocks:
     """The two clocks of a machine in virtual time: its time of day, and its monotonic clock.
 
     Attributes:
-        now_s: Seconds of virtual time.
         was_set: Whether somebody has ever set the time of day.
     """
 
-    def __init__(self, start: datetime) -> None:
-        """Stand at ``start``, aware UTC."""
-        self.now_s = 0.0
+    def __init__(self, time: VirtualTime, start: datetime) -> None:
+        """Show ``start``, aware UTC, at the beginning of ``time``."""
+        self._time = time
         self._start = start
         self._set_by_s = 0.0
         self.was_set = False
 
     def wall(self) -> datetime:
-        """Return the time of day of the server's machine, which may have been set."""
-        return self._start + timedelta(seconds=self.now_s + self._set_by_s)
+        """Return the machine's time of day, which may have been set."""
+        return self._start + timedelta(seconds=self._time.now_s + self._set_by_s)
 
     def monotonic_s(self) -> float:
         """Return seconds that nobody can set."""
-        return self.now_s
+        return self._time.now_s
 
     def set_wall(self, by_s: float) -> None:
         """Set the time of day ``by_s`` seconds ahead; no time passes."""

@@ -21,6 +21,7 @@ from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
 from edgeyard.scheduler.sim.ste.documents import TwinData, write_twin_data
 from edgeyard.scheduler.sim.ste.lab import EpisodeFigures, EpisodeLab, episode_figures
+from edgeyard.scheduler.sim.ste.nodes_lab import NodesLab
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
 from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, StepLog, utc_now
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
@@ -62,6 +63,21 @@ class Scheduling(Protocol):
     def notify(self, notice: Notice) -> Round:
         """Notify it of new data; return what it did and decided."""
         ...
+
+
+EpisodeWorld = EpisodeLab | NodesLab
+"""What an episode runs in: boards, or nodes that jobs share."""
+
+
+def episode_world(scenario: Scenario, policy: Policy, *, seed: int) -> EpisodeWorld:
+    """Return the world of a scenario; nothing has happened yet.
+
+    Raises:
+        InvalidInput: The scenario can't be run, or something of the policy can't act in it.
+    """
+    if scenario.nodes is not None:
+        return NodesLab(scenario, policy, seed=seed)
+    return EpisodeLab(scenario, policy, seed=seed)
 
 
 class LocalTwin:
@@ -195,13 +211,13 @@ class Controller:
         Raises:
             Cancelled: It was cancelled; nothing was learned from this episode.
             NotFound: There is no such scenario.
-            InvalidInput: The scenario is of another world, or it has no end.
+            InvalidInput: The scenario can't be run, or it has no end.
         """
         began_s = time.perf_counter()
         rewards: dict[str, list[float]] = {}
         faults: dict[str, int] = {}
         last: Round | None = None
-        lab: EpisodeLab | None = None
+        lab: EpisodeWorld | None = None
         count = 0
         for report, lab in self._rounds(scenario, run, episode, seed, train, judged, max_rounds):
             if cancelled():
@@ -240,9 +256,9 @@ class Controller:
         train: str,
         judged: str,
         max_rounds: int | None,
-    ) -> Iterator[tuple[RoundReport, EpisodeLab]]:
+    ) -> Iterator[tuple[RoundReport, EpisodeWorld]]:
         """Do rounds until the scenario is over; the last one reports the last ends alone."""
-        lab: EpisodeLab | None = None
+        lab: EpisodeWorld | None = None
         ended = False
         while not ended:
             log = StepLog(self._monotonic_s, self._wall)
@@ -262,7 +278,7 @@ class Controller:
                 requested = lab is None
                 if lab is None:
                     scenario = self._scenarios.scenario(name)
-                    lab = EpisodeLab(scenario, self._scheduler.policy(), seed=seed)
+                    lab = episode_world(scenario, self._scheduler.policy(), seed=seed)
                 due = lab.run_to_cycle()
                 fetched.report(
                     f"{lab.scenario.name} at {lab.now_s:.3f} s",
@@ -301,8 +317,7 @@ class Controller:
                     **msgspec.structs.asdict(notice),
                 )
             time_s = lab.now_s
-            never = {each: answer.waiting.get(each, "") for each in answer.never}
-            lab.carry_out(answer.decisions, answer.stopped, never)
+            lab.carry_out(answer.decisions, answer.stopped, answer.waiting, answer.never)
             report = RoundReport(
                 episode=episode,
                 round=number,

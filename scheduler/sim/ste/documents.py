@@ -47,12 +47,57 @@ ATTEMPT_MARK = "#"
 MAX_NODES = 20_000
 MAX_JOBS = 200_000
 MAX_LINKS = 200_000
+MAX_GPUS = 62
+"""Of a node."""
 
 _Number = Annotated[float, msgspec.Meta(ge=0)]
 _Megabytes = Annotated[float, msgspec.Meta(ge=0, le=1 << 42)]
 """Its bytes fit in 64 bits."""
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class FreeResources(msgspec.Struct, kw_only=True):
+    """What no job uses of a node that several jobs share.
+
+    Attributes:
+        cpu_cores: Cores.
+        memory: MB.
+        gpus: The free share of each GPU.
+        cpu_of_others: Share of the cores that others than jobs use, 0-1.
+        memory_of_others: Share of the memory, likewise.
+    """
+
+    cpu_cores: Annotated[float, msgspec.Meta(ge=-1e-6)]
+    memory: Annotated[float, msgspec.Meta(ge=-1e-6)]
+    gpus: Annotated[list[_Share], msgspec.Meta(max_length=MAX_GPUS)] = []
+    cpu_of_others: _Share = 0.0
+    memory_of_others: _Share = 0.0
+
+
+class NodeParts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The parts of nodes that a job takes; ``cpus_req`` and ``mem_req`` are those of each node.
+
+    Attributes:
+        number: Its place among all jobs of the scenario.
+        nodes: How many nodes it takes.
+        gpus: Of each of them: a share of one GPU, or a whole number.
+        submit_s: Virtual time.
+        bound_s: For how long a reservation expects it to run.
+        ends_by_s: When a reservation expects the end of one that runs.
+        node_ids: Its nodes, of one that runs.
+        gpu_bits: The GPUs that it has on each of these, as bits.
+    """
+
+    number: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+    nodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_NODES)] = 1
+    gpus: Annotated[float, msgspec.Meta(ge=0, le=MAX_GPUS)] = 0.0
+    submit_s: _Number = 0.0
+    bound_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    ends_by_s: _Number | None = None
+    node_ids: list[_Name] = []
+    gpu_bits: list[Annotated[int, msgspec.Meta(ge=0, lt=1 << MAX_GPUS)]] = []
 
 
 class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -68,6 +113,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
         progress: 0-100, of what runs on it.
         reason: Why it is busy or unusable.
         load_measured: The loads come from a recent report of the host; decisions ignore others.
+        free: Of a node that several jobs share, in a document with ``elapsed_s``.
     """
 
     id: _Name
@@ -91,6 +137,7 @@ class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: _Text = ""
     load_measured: bool = True
     attributes: dict[str, str | int | float | bool] = {}
+    free: FreeResources | None = None
 
 
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -109,7 +156,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         tried_nodes: Nodes on which it has failed.
         cpu_used: Cores that it uses now.
         memory_used: MB that it uses now.
-        resting: Nodes that may not try it again before a time.
+        avoid_until: Nodes that may not try it again before a time.
         binding: How firmly it is bound to the node of a decision; None: as the policy says.
         probe: It tests a node in quarantine.
         pin: What happens while its only node is unavailable.
@@ -119,6 +166,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         ending: Its node will be free anyway, because it ends or is being stopped.
         preempted: It is being stopped for a more urgent one.
         strict: Its node was named when it started.
+        parts: Of a job that takes parts of nodes, in a document with ``elapsed_s``.
     """
 
     job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -154,7 +202,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     model_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     nb_inference: Annotated[int, msgspec.Meta(ge=1)] = 20
     variant: _Text = ""
-    resting: dict[str, datetime] = {}
+    avoid_until: dict[str, datetime] = {}
     binding: Binding | None = None
     probe: bool = False
     pin: PinGrace | None = None
@@ -166,6 +214,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     strict: bool = True
     cpu_used: _Number | None = None
     memory_used: _Number | None = None
+    parts: NodeParts | None = None
 
     @property
     def name(self) -> str:
@@ -218,6 +267,8 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
         rates: Credits per second on a node, by family; 1 for others.
         quarantined: Reason of the quarantine, by node.
         guarded: Nodes that must not be used may appear later.
+        elapsed_s: Virtual seconds since the beginning, where jobs take parts of nodes; None: each
+            job takes a whole node.
     """
 
     nodes: list[Node]
@@ -237,6 +288,7 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
     rates: dict[str, _Number] = {}
     quarantined: dict[str, str] = {}
     guarded: bool = False
+    elapsed_s: _Number | None = None
 
 
 def _number(meaning: str) -> dict[str, object]:
@@ -341,8 +393,10 @@ def _check(data: TwinData) -> None:
         if job.status != "pending" and job.node_id is None:
             raise InvalidInput.at(f"{here}/node_id", f"is missing of a {job.status} job", "a node")
         _check_times(here, job, ("submit_time", "started_at", "ended_at", "deadline", "start_time"))
-        for node_id, until in job.resting.items():
-            _check_time(f"{here}/resting/{node_id}", until)
+        for node_id, until in job.avoid_until.items():
+            _check_time(f"{here}/avoid_until/{node_id}", until)
+    if data.elapsed_s is not None:
+        _check_parts(data, known)
     for row, lease in enumerate(data.leases):
         _check_times(f"/leases/{row}", lease, ("since", "until"))
     for row, link in enumerate(data.links):
@@ -351,6 +405,37 @@ def _check(data: TwinData) -> None:
                 raise InvalidInput.at(
                     f"/links/{row}/{end}", f"{getattr(link, end)!r} is no node", "a node's id"
                 )
+
+
+def _check_parts(data: TwinData, known: set[str]) -> None:
+    """Check a state of nodes that jobs share."""
+    for row, node in enumerate(data.nodes):
+        if node.free is None:
+            raise InvalidInput.at(
+                f"/nodes/{row}/free", "is missing", "what no job uses of the node"
+            )
+    numbers: set[int] = set()
+    for row, job in enumerate(data.jobs):
+        here = f"/jobs/{row}/parts"
+        if job.status not in ("pending", "running"):
+            continue
+        parts = job.parts
+        if parts is None:
+            raise InvalidInput.at(here, "is missing", "the parts of nodes that the job takes")
+        if parts.number in numbers:
+            raise InvalidInput.at(f"{here}/number", f"{parts.number} is there twice", "another one")
+        numbers.add(parts.number)
+        if job.status == "pending":
+            continue
+        if parts.ends_by_s is None:
+            raise InvalidInput.at(f"{here}/ends_by_s", "is missing of a running job", "seconds")
+        for name, its in (("node_ids", parts.node_ids), ("gpu_bits", parts.gpu_bits)):
+            if len(its) != parts.nodes:
+                accepted = f"{parts.nodes}, one a node"
+                raise InvalidInput.at(f"{here}/{name}", f"has {len(its)} entries", accepted)
+        for place, name in enumerate(parts.node_ids):
+            if name not in known:
+                raise InvalidInput.at(f"{here}/node_ids/{place}", f"{name!r} is no node", "an id")
 
 
 def _check_times(here: str, value: object, names: Iterable[str]) -> None:
@@ -542,7 +627,7 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         campaign_id=each.campaign_id,
         campaign_started=each.campaign_started,
         tried_uids=frozenset(each.tried_nodes),
-        resting=tuple(each.resting.items()),
+        avoid_until=tuple(each.avoid_until.items()),
         job_completion_threshold=each.job_completion_threshold,
         model_sha256=each.model_sha256,
         model_bytes=each.model_bytes,
@@ -605,7 +690,7 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
     nodes = []
     for row, uid in enumerate(snapshot.uids):
         attributes = dict(snapshot.attributes[row]) if snapshot.attributes else {}
-        cores = attributes.get("cpu.cores", attributes.get("cpu.threads", 1))
+        cores = attributes.get("cpu.cores", 1)
         cores = float(cores) if isinstance(cores, (int, float)) and cores > 0 else 1.0
         load = knowledge.host_loads.get(snapshot.hosts[row])
         progress = float(snapshot.progress[row])
@@ -731,7 +816,7 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         campaign_id=each.campaign_id,
         campaign_started=each.campaign_started,
         tried_nodes=sorted(each.tried_uids),
-        resting=dict(each.resting),
+        avoid_until=dict(each.avoid_until),
         not_ready=None
         if each.not_ready is None
         else (each.not_ready.reason, each.not_ready.sentence),
@@ -774,10 +859,25 @@ def _job_of_holder(each: BoardHolder, now: datetime) -> Job:
     )
 
 
-_ENCODER = msgspec.json.Encoder()
+def _plain_number(value: object) -> object:
+    """Return NumPy's number as Python's; predictions are NumPy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(type(value).__name__)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain_number)
 
 
 def schema_text() -> str:
     """Return the JSON Schema of the whole document, for the reference."""
     schema = msgspec.json.schema(TwinData)
     return json.dumps(schema, indent=2) + "\n"
+
+
+def component_schemas() -> dict[str, Any]:
+    """Return the JSON Schemas of the document and its parts, by names that all begin with Twin."""
+    _, found = msgspec.json.schema_components(
+        [TwinData], ref_template="#/components/schemas/Twin{name}"
+    )
+    return {name if name == "TwinData" else f"Twin{name}": each for name, each in found.items()}

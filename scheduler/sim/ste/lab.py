@@ -131,14 +131,16 @@ class EpisodeLab(LabWorld):
         self,
         decisions: Sequence[Decision],
         stopped: Iterable[StoppedJob] = (),
-        never: Mapping[str, str] | None = None,
+        waiting: Mapping[str, str] | None = None,
+        never: Iterable[str] = (),
     ) -> None:
         """Start and stop what was decided on the present state.
 
         Args:
             decisions: In the order of the queue.
             stopped: Whom to preempt.
-            never: By job that no node could ever run: why.
+            waiting: By job that was not placed: why.
+            never: Those among them that no node could ever run.
 
         Raises:
             InvalidInput: A decision names a job that does not wait, or a node that is not free; or
@@ -146,10 +148,10 @@ class EpisodeLab(LabWorld):
         """
         victims = [each.job_id for each in stopped]
         self._check(decisions, victims)
+        self._waiting = reasons = waiting or {}
         self._carry_out([self._placement(each) for each in decisions], victims)
         if self.is_due and self._queue:
-            reasons = never or {}
-            self._refuse(reasons, lambda each: reasons[each])
+            self._refuse(never, lambda each: reasons.get(each, ""))
             self._await_heartbeat()
         self.is_due = False
         self.rounds += 1
@@ -206,12 +208,12 @@ class EpisodeLab(LabWorld):
         if state is not None:
             if state.status in _LIVE:
                 job.job_id = f"{job_id}{ATTEMPT_MARK}{state.attempts}"
-            job.mem_req = float(state.job.asked.ram_mib)
+            job.mem_req = float(state.job.description.ram_mib)
             job.submit_time = state.pending.submit_time
         return job
 
     def _memory_mb(self, job_id: str) -> float:
-        return self._states[job_id].job.asked.ram_mib * MIB / MB
+        return self._states[job_id].job.description.ram_mib * MIB / MB
 
 
 def _show_loads(nodes: Sequence[Node], jobs: Iterable[Job]) -> None:

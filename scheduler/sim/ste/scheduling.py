@@ -22,23 +22,22 @@ import numpy as np
 
 from edgeyard.errors import Conflict, InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.engine.rewards import Scorekeeper, outcome_rewards, policy_key
+from edgeyard.scheduler.engine.rewards import outcome_rewards
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import CallKind, PluginCall
-from edgeyard.scheduler.model.attempt import Outcome
-from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.sim.lab.world import MAX_HISTORY
+from edgeyard.scheduler.sim.learning import SimulatedLearning
+from edgeyard.scheduler.sim.replay import PRIORITY
 from edgeyard.scheduler.sim.ste.documents import (
-    ATTEMPT_MARK,
     TwinData,
     cycle_input,
     ended_jobs,
     past_runs,
 )
-from edgeyard.scheduler.sim.ste.scoring import MemoryWork
+from edgeyard.scheduler.sim.ste.node_pass import NodePass, decide_on_nodes
 from edgeyard.scheduler.sim.ste.steps import (
     Decision,
     Notice,
@@ -121,11 +120,10 @@ class Trainer(Protocol):
 class _Run:
     """What is remembered of one run of the test environment."""
 
-    work: MemoryWork = field(default_factory=MemoryWork)
-    scorekeeper: Scorekeeper = field(default_factory=Scorekeeper)
+    learning: SimulatedLearning = field(default_factory=SimulatedLearning)
     history: History = field(default_factory=History)
     ended: set[str] = field(default_factory=set)
-    seen: set[str] = field(default_factory=set)
+    node_weights: Mapping[str, float] = field(default_factory=dict)
     episode: int = -1
 
 
@@ -173,13 +171,13 @@ class SchedulerController:
         """The registered schedulers."""
         return [
             {
-                "name": seat.scorer.name,
-                "kind": seat.scorer.kind.value,
-                "objective": seat.scorer.objective,
-                "weight": seat.weight,
-                "wrapper": _WRAPPERS[seat.scorer.kind],
+                "name": role.scorer.name,
+                "kind": role.scorer.kind.value,
+                "objective": role.scorer.objective,
+                "weight": role.weight,
+                "wrapper": _WRAPPERS[role.scorer.kind],
             }
-            for seat in self._plugins.scorers
+            for role in self._plugins.scorers
         ]
 
     def notify(self, notice: Notice) -> Round:
@@ -235,17 +233,17 @@ class SchedulerController:
                 version=notice.version,
                 source=data.source,
             )
+        if data.elapsed_s is not None:
+            return self._round_on_nodes(notice, run, trainer, data, log)
         if notice.episode != run.episode:
-            run.episode, run.seen, run.ended, run.history = notice.episode, set(), set(), History()
-            run.work.scoring = type(run.work.scoring)()  # jobs of another episode have their names
-        given = self._input(data, run)
-        unit = run.work.as_unit()
-        outcomes = self._outcomes(data, run, trainer)
-        if outcomes:
-            run.scorekeeper.settle(unit, policy, plugins, given.now)
-        given = replace(
-            given, knowledge=run.scorekeeper.recall(unit, given.knowledge, policy, given.now)
-        )
+            run.episode, run.ended, run.history = notice.episode, set(), History()
+            run.learning.forget()  # jobs of another episode have their names
+        ended = self._ended(data, run)
+        run.history = run.history.extended(ended, max_runs=MAX_HISTORY)
+        given = cycle_input(data, runs=run.history)
+        outcomes = self._outcomes(ended, run, trainer)
+        known = run.learning.recall(given.knowledge, policy, plugins, given.now)
+        given = replace(given, knowledge=known)
         if trainer is not None:
             plugins = trainer.trained(plugins)
         elif notice.judged:
@@ -261,21 +259,14 @@ class SchedulerController:
         began_s = self._monotonic_s()
         result = decide(given, policy, plugins, monotonic_s=self._monotonic_s, rewarded=reward)
         _add_decision_steps(log, result, began_s, rewarded, self._monotonic_s())
-        placed = {each.benchmark_id: 1 for each in result.placements}
-        run.scorekeeper.keep(unit, policy, plugins, result, placed, given.now)
+        run.learning.keep(policy, plugins, result, given.now)
         learned: Mapping[str, float] = {}
         if trainer is not None:
             trainer.decided(result)
             if notice.ended:
                 learned = trainer.finish_episode()
-        states = run.work.scoring.states(policy_key(policy))
-        weights = {
-            seat.scorer.name: seat.weight
-            if (state := states.get(seat.scorer.name)) is None or state.weight is None
-            else state.weight
-            for seat in plugins.scorers
-        }
-        run.work.scoring.last_rounds.clear()
+        weights = run.learning.weights(policy, plugins)
+        run.learning.scoring.last_rounds.clear()
         rewarded.report(
             _named(result.rewards) or "nothing was compared",
             rewards=dict(result.rewards),
@@ -306,40 +297,81 @@ class SchedulerController:
             calls=list(result.seconds),
         )
 
-    def _input(self, data: TwinData, run: _Run) -> CycleInput:
-        """Return the cycle's input; the past grows by what has ended since the last round."""
+    def _round_on_nodes(
+        self, notice: Notice, run: _Run, trainer: Trainer | None, data: TwinData, log: StepLog
+    ) -> Round:
+        """Do steps 7 to 13 where jobs take parts of nodes."""
+        policy, plugins = self._policy, self._plugins
+        first = notice.episode != run.episode
+        if first:
+            run.episode, run.node_weights = notice.episode, {}
+        if trainer is not None:
+            plugins = trainer.trained(plugins)
+        elif notice.judged:
+            plugins = self._judge(notice).judged(plugins, notice.judged)
+        rewarded: list[tuple[float, float]] = []
+
+        def reward(rewards: Mapping[str, float]) -> None:
+            began_s = self._monotonic_s()
+            if trainer is not None:
+                trainer.rewarded(rewards)
+            rewarded.append((began_s, self._monotonic_s()))
+
+        began_s = self._monotonic_s()
+        result = decide_on_nodes(
+            data,
+            policy,
+            plugins,
+            weights=run.node_weights,
+            monotonic_s=self._monotonic_s,
+            rewarded=reward,
+            first=first,
+            by_plugins=trainer is not None or bool(notice.judged),
+        )
+        if trainer is None and not notice.judged:
+            run.node_weights = result.weights
+        learned: Mapping[str, float] = {}
+        if trainer is not None and notice.ended:
+            learned = trainer.finish_episode()
+        weights = {
+            role.scorer.name: result.weights.get(role.scorer.name, role.weight)
+            for role in plugins.scorers
+        }
+        _add_node_steps(log, result, plugins, data, began_s, rewarded, self._monotonic_s())
+        log.entry(12).report(
+            _named(result.rewards) or "nothing was compared",
+            rewards=dict(result.rewards),
+            outcomes={},
+            weights=weights,
+            trained=dict(learned),
+        )
+        return Round(
+            run=notice.run,
+            episode=notice.episode,
+            round=notice.round,
+            version=notice.version,
+            steps=log.steps(),
+            decisions=result.decisions,
+            waiting=result.waiting,
+            rewards=dict(result.rewards),
+            weights=weights,
+            faults={each.plugin: str(each) for each in reversed(result.faults)},
+            calls=list(dict.fromkeys(each.plugin for each in result.calls)),
+        )
+
+    def _ended(self, data: TwinData, run: _Run) -> tuple[PastRun, ...]:
+        """Return the attempts that have ended since the last round, oldest first."""
         ended = [each for each in ended_jobs(data) if each.name not in run.ended]
         run.ended.update(each.name for each in ended)
-        run.history = run.history.extended(past_runs(data, ended), max_runs=MAX_HISTORY)
-        return cycle_input(data, runs=run.history)
+        return past_runs(data, ended)
 
     def _outcomes(
-        self, data: TwinData, run: _Run, trainer: Trainer | None
+        self, ended: Sequence[PastRun], run: _Run, trainer: Trainer | None
     ) -> dict[str, dict[str, float]]:
         """Return the rewards of placements of this run that have ended since the last round."""
         found: dict[str, dict[str, float]] = {}
-        for each in data.jobs:
-            if each.status not in ("completed", "failed") or each.name in run.seen:
-                continue
-            run.seen.add(each.name)
-            run.work.scoring.end(
-                Outcome(
-                    benchmark_id=each.name.partition(ATTEMPT_MARK)[0],
-                    attempt=1,
-                    target_uid=each.node_id,
-                    family=each.family,
-                    engine=each.engine,
-                    benchmark_type=each.benchmark_type.value,
-                    model_sha256=each.model_sha256,
-                    wait_s=None,
-                    run_s=each.time_run or None,
-                    failure_category=each.failure if each.status == "failed" else None,
-                    latency_p50_ms=None,
-                    verdict=None,
-                    ended_at=each.ended_at or data.now,  # type: ignore[arg-type]
-                )
-            )
-        for rating, outcome in run.work.scoring.ended_ratings(limit=len(data.jobs)):
+        run.learning.end(ended)
+        for rating, outcome in run.learning.scoring.ended_ratings(limit=len(ended)):
             rewards = outcome_rewards(rating, outcome)
             if not rewards:
                 continue
@@ -392,13 +424,13 @@ def _add_decision_steps(
     by_name = {each.scorer: each for each in scores.proposals}
     sent = [
         {
-            "scheduler": seat.scorer.name,
-            "kind": seat.scorer.kind.value,
-            "objective": seat.scorer.objective,
-            "answered": seat.scorer.name in by_name,
-            "problem": scores.absent.get(seat.scorer.name, ""),
+            "scheduler": role.scorer.name,
+            "kind": role.scorer.kind.value,
+            "objective": role.scorer.objective,
+            "answered": role.scorer.name in by_name,
+            "problem": scores.absent.get(role.scorer.name, ""),
         }
-        for seat in plugins.scorers
+        for role in plugins.scorers
     ]
     converted = [_converted(each) for each in scores.proposals]
     answered = sum(bool(each["answered"]) for each in sent)
@@ -431,6 +463,103 @@ def _add_decision_steps(
     )
     log.add(13, rewarded.ended_s, ended_s).report(
         f"by {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
+        aggregator=plugins.aggregator.name,
+        placed=placed,
+    )
+
+
+def _add_node_steps(
+    log: StepLog,
+    result: NodePass,
+    plugins: Plugins,
+    data: TwinData,
+    began_s: float,
+    rewarded: Sequence[tuple[float, float]],
+    ended_s: float,
+) -> None:
+    """Add what a pass on nodes did: steps 7 to 13; 12 without its results.
+
+    Args:
+        log: Gets the steps.
+        result: What the pass did.
+        plugins: That decided.
+        data: The state.
+        began_s: When the pass began.
+        rewarded: When rewards reached the models, and until when.
+        ended_s: When all had been decided.
+    """
+    now_s = data.elapsed_s or 0.0
+    log.add(7, began_s, result.ordered_s).report(
+        f"{count_of(len(result.queue), 'job')} by {plugins.queue_policy.name}",
+        policy=plugins.queue_policy.name,
+        jobs=len(result.queue),
+        queue=[
+            {
+                "job_id": each.name,
+                "priority": PRIORITY,
+                "age_s": round(now_s - (each.parts.submit_s if each.parts else 0.0), 3),
+                "partly_running": False,
+            }
+            for each in result.queue[:_MAX_LISTED]
+        ],
+    )
+    pools = [
+        {
+            "job_id": job.name,
+            "nodes": len(each.eligible),
+            "eligible": [data.nodes[row].id for row in each.eligible[:_MAX_LISTED].tolist()],
+        }
+        for job, each in result.choices[:_MAX_LISTED]
+    ]
+    eligible = sum(len(each.eligible) > 0 for _, each in result.choices)
+    filtered = result.span(CallKind.ADMIT, CallKind.LEDGER) or (result.ordered_s, result.ordered_s)
+    log.add(8, *filtered).report(
+        f"{eligible} of {count_of(len(result.queue), 'job')} with an eligible node, by "
+        f"{count_of(len(plugins.filters), 'filter')}",
+        filters=[each.name for each in plugins.filters],
+        pools=pools,
+    )
+    scored = result.span(CallKind.SCORE) or (filtered[1], filtered[1])
+    proposals = result.proposals()
+    answered = {each.scorer for each in proposals}
+    problems = {each.plugin: str(each) for each in reversed(result.faults)}
+    sent = [
+        {
+            "scheduler": role.scorer.name,
+            "kind": role.scorer.kind.value,
+            "objective": role.scorer.objective,
+            "answered": role.scorer.name in answered,
+            "problem": problems.get(role.scorer.name, ""),
+        }
+        for role in plugins.scorers
+    ]
+    pairs = sum(len(each.eligible) for _, each in result.choices if each.scores is not None)
+    known = sum(bool(each["answered"]) for each in sent)
+    log.add(9, min(filtered[1], scored[0]), scored[0]).report(
+        f"{count_of(pairs, 'pair')} of job and node to {count_of(len(sent), 'scheduler')}, "
+        f"{known} answered",
+        schedulers=sent,
+    )
+    newest = {each.scorer: each for each in proposals}
+    log.add(10, *scored).report(
+        _wrapped(list(newest.values())),
+        answers=[_converted(each) for each in newest.values()],
+        fallback=any(
+            each.scores is not None and each.scores.fallback for _, each in result.choices
+        ),
+    )
+    compared = result.span(CallKind.EVALUATE) or (scored[1], scored[1])
+    log.add(11, *compared).report(
+        f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
+        evaluator=plugins.evaluator.name if plugins.evaluator else None,
+        fallback=plugins.fallback.name if plugins.fallback else None,
+    )
+    began = rewarded[0][0] if rewarded else compared[1]
+    log.add(12, began, began + sum(end - begin for begin, end in rewarded))
+    combined = result.span(CallKind.COMBINE) or (began, began)
+    placed = len(result.decisions)
+    log.add(13, combined[0], ended_s).report(
+        f"by {plugins.aggregator.name}: {placed} placed, {len(result.queue) - placed} wait",
         aggregator=plugins.aggregator.name,
         placed=placed,
     )

@@ -121,6 +121,10 @@ class StepLog:
         self._entries.append(entry)
         return entry
 
+    def entry(self, number: int) -> StepEntry:
+        """Return the last entry of a step that was observed."""
+        return next(each for each in reversed(self._entries) if each.step == number)
+
     def steps(self) -> list[Step]:
         """Return what was observed, by the number of the step."""
         found = []
@@ -171,6 +175,7 @@ class Decision(msgspec.Struct, kw_only=True, frozen=True):
         binding: How firmly the job is bound to the node.
         allowed_node_ids: Nodes that the job is limited to where the cluster may choose another one;
             empty: no limit.
+        node_ids: All its nodes, of a job that takes parts of nodes; otherwise empty.
     """
 
     job_id: str
@@ -179,6 +184,7 @@ class Decision(msgspec.Struct, kw_only=True, frozen=True):
     score: float | None = None
     binding: Binding = Binding.STRICT
     allowed_node_ids: list[str] = []
+    node_ids: list[str] = []
 
 
 class StoppedJob(msgspec.Struct, kw_only=True, frozen=True):

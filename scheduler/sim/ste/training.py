@@ -62,7 +62,7 @@ NEW_INPUTS = (
     Input(column="log_history_s?"),
     Input(column="history_spread", mean=0.2, scale=0.3),
     Input(column="failure_rate", mean=0.05, scale=0.1),
-    Input(column="log_board_threads", mean=2.0, scale=1.0),
+    Input(column="log_board_cores", mean=2.0, scale=1.0),
     Input(column="log_board_ram_bytes", mean=22.0, scale=1.0),
     Input(column="host_cpu", mean=0.5, scale=0.3),
     Input(column="host_busy", mean=0.5, scale=0.3),
@@ -126,7 +126,7 @@ class PolicyGradient:
         self._frozen, self._load = frozen, load
         self._judged: tuple[str, int, Scorer] | None = None
         self.state = state
-        self._scorer = _Exploring(manifest, state.network)
+        self._scorer = _ExploringScorer(manifest, state.network)
         self._waiting: dict[str, _Choice] = {}
         self._taken: dict[str, list[tuple[_Choice, float]]] = {"evaluator": [], "outcome": []}
 
@@ -142,12 +142,12 @@ class PolicyGradient:
 
     def trained(self, plugins: Plugins) -> Plugins:
         """See `Trainer.trained`: the model decides alone, the others are rated."""
-        others = [seat for seat in plugins.scorers if seat.scorer.name != self.name]
+        others = [role for role in plugins.scorers if role.scorer.name != self.name]
         return replace(
             plugins,
             scorers=(
                 WeightedScorer(scorer=self._scorer),
-                *(replace(seat, weight=0.0) for seat in others),
+                *(replace(role, weight=0.0) for role in others),
             ),
         )
 
@@ -165,23 +165,23 @@ class PolicyGradient:
 
     def rewarded(self, rewards: Mapping[str, float]) -> None:
         """See `Trainer.rewarded`."""
-        asked = self._scorer.last
-        if asked is None or self.name not in rewards:
+        request = self._scorer.last
+        if request is None or self.name not in rewards:
             return
-        jobs, pairs = asked.jobs, asked.pairs
+        jobs, pairs = request.jobs, request.pairs
         counted = [row for row in pairs.filled.tolist() if jobs[row]]
         total = max(sum(int(jobs[row]) for row in counted), 1)
         for row in counted:
             its = pairs.of(row)
             choice = _Choice(
-                asked.x[its], int(np.argmax(asked.scores[its])), float(jobs[row]) / total
+                request.x[its], int(np.argmax(request.scores[its])), float(jobs[row]) / total
             )
             self._take("evaluator", choice, rewards[self.name])
 
     def decided(self, result: CycleResult) -> None:
         """See `Trainer.decided`."""
-        decided, asked = result.decided, self._scorer.last
-        if asked is None:
+        decided, request = result.decided, self._scorer.last
+        if request is None:
             return
         batch, pairs = decided.batch, decided.scores.pairs
         for each in result.placements:
@@ -190,7 +190,7 @@ class PolicyGradient:
             pair = pairs.at(row, int(decided.assignment.board_of_job[job]))
             if pair is not None:
                 its = pairs.of(row)
-                self._waiting[each.benchmark_id] = _Choice(asked.x[its], pair - int(its.start))
+                self._waiting[each.benchmark_id] = _Choice(request.x[its], pair - int(its.start))
 
     def ended(self, job_id: str, reward: float) -> None:
         """See `Trainer.ended`."""
@@ -268,7 +268,7 @@ class _Answer:
     jobs: NDArray[np.intp]
 
 
-class _Exploring:
+class _ExploringScorer:
     """The model as a scorer that explores."""
 
     kind = ScorerKind.AI
@@ -354,7 +354,7 @@ def load_trainable(path: Path) -> tuple[Manifest, Network]:
 def write_model(path: Path, manifest: Manifest, network: Network) -> Path:
     """Write a model: the ONNX file under a name of its own, then the manifest that means it.
 
-    Whoever reads meanwhile finds the old model or the new one. The old one's file is removed.
+    A concurrent reader finds the old model or the new one. The old one's file is removed.
 
     Args:
         path: Of the manifest.
@@ -406,7 +406,7 @@ def read_checkpoint(path: Path) -> TrainingState:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InvalidInput.at(str(path), f"is no checkpoint: {error}") from error
     return TrainingState(
-        network=Network(outputs=1, weights=found["weight"]),
+        network=Network(weights=found["weight"]),
         means=found["mean"],
         squares=found["square"],
         steps=steps,

@@ -23,7 +23,7 @@ Json = Mapping[str, object]
 
 def version_finding(version: str, who: str) -> Finding:
     """Of an agent."""
-    least = ".".join(map(str, MIN_VERSION))
+    min_version = ".".join(map(str, MIN_VERSION))
     numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
     if len(numbers) != 3:
         return Finding(
@@ -34,7 +34,7 @@ def version_finding(version: str, who: str) -> Finding:
             check="nomad version",
             state="warning",
             found=f"{who}: {version}, which has bugs in the accounting of devices",
-            fix=f"update it to {least} or later",
+            fix=f"update it to {min_version} or later",
         )
     return Finding(check="nomad version", state="ok", found=f"{who}: {version}")
 

@@ -1,0 +1,246 @@
+"""``learn``: train policies in the simulator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.output_files import open_output
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.sim.traces.swf import Log
+    from edgeyard.scheduler.training.judgement import Judgement
+    from edgeyard.scheduler.training.queue_trainer import Lesson, Progress, QueueTraining
+
+_CHECKPOINT = "checkpoint.npz"
+_CURVE = "curve.csv"
+_COLUMNS = (
+    Column(title="LOG", of=field("log"), whole=True),
+    Column(title="MEAN", of=field("mean"), right=True, whole=True),
+    Column(
+        title="95 % INTERVAL", of=field("interval"), right=True, whole=True, from_width=96, yields=4
+    ),
+    Column(title="MEDIAN", of=field("median"), right=True, whole=True, yields=3),
+    Column(title="WORST", of=field("worst"), right=True, whole=True, yields=2),
+    Column(title="BEST RULE", of=field("best_rule"), right=True, whole=True),
+    Column(title="RATIO", of=field("ratio"), right=True, whole=True),
+    Column(title="MAX WAIT", of=field("max_wait"), right=True, whole=True, yields=1),
+)
+
+
+class TrainingMethod(StrEnum):
+    """Values of ``--method``."""
+
+    EVOLUTION = "evolution"
+    GRADIENT = "gradient"
+
+
+def queue(
+    log: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="LOG",
+            help="In the Standard Workload Format, plain or .gz; may be given several times.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder of the checkpoint, the learning curve and the model."
+        ),
+    ],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="By which policies call the model.")
+    ] = "my_queue",
+    method: Annotated[
+        TrainingMethod, typer.Option(help="CMA-ES, or REINFORCE with a softmax over the queue.")
+    ] = TrainingMethod.EVOLUTION,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of all draws.")] = 0,
+    generations: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="How many to train.")
+    ] = 100,
+    hidden: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Units of the function.")
+    ] = 8,
+    procs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="P", min=1, max=2**31 - 1, help="Processors of the machine; default: headers'."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train a queue policy on logs: a small function that scores each job that waits.
+
+    It learns from windows of 1,024 jobs outside the sequences on which it is judged, and the best
+    by validation windows is kept. A training that was stopped goes on where it was when the same
+    command runs again. The model is written to DIR/NAME.onnx and DIR/NAME.toml: use it with
+    sim replay --queue DIR/NAME.toml, or in the service from models_dir.
+    """
+    from edgeyard.scheduler.training import queue_trainer as trainer
+    from edgeyard.scheduler.training.export import export_queue
+    from edgeyard.scheduler.training.judgement import judge
+    from edgeyard.scheduler.training.windows import judged_windows, score_ends, training_windows
+
+    _check_name(name)
+    settings = trainer.QueueTraining(
+        method=trainer.Method(method.value), seed=seed, generations=generations, hidden=hidden
+    )
+    with sim_reports.progress() as advanced:
+        logs = [_read(path, procs, advanced) for path in log]
+        _make_folder(out)
+        training, validation = trainer.split(
+            [training_windows(each, processors) for each, processors in logs]
+        )
+        progress = _train(settings, training, validation, out, advanced)
+    found = {
+        each.path.name: judge(
+            judged_windows(each, processors),
+            lambda window: score_ends(window, progress.best, hidden),
+        )
+        for each, processors in logs
+        if len(each) >= _judged_jobs()
+    }
+    words = (
+        f"{', '.join(each.path.name for each, _ in logs)}; {method.value}, seed {seed}, "
+        f"{generations} generations"
+    )
+    words = "".join(letter for letter in words if letter.isprintable() and letter not in '"\\')
+    manifest = export_queue(out, name, progress.best, hidden, words)
+    if as_json:
+        emit_json(
+            {
+                "manifest": str(manifest),
+                "generations": progress.generation,
+                "training_windows": len(training.windows),
+                "validation_windows": len(validation.windows),
+                "validation_ratio": _ratio(progress),
+                "judged": {name: _figures(each) for name, each in found.items()},
+            }
+        )
+        return
+    if found:
+        rows = [_row(name, each) for name, each in found.items()]
+        show(table(rows, _COLUMNS, console().width))
+    show(
+        "",
+        f"{progress.generation} generations on {len(training.windows)} windows; mean bounded "
+        f"slowdown on {len(validation.windows)} validation windows: {_ratio(progress):.2f} of the "
+        f"best rule's (fcfs, sjf, f1), geometric mean; {manifest}",
+    )
+
+
+def _train(
+    settings: QueueTraining,
+    training: Lesson,
+    validation: Lesson,
+    out: Path,
+    advanced: Callable[[str, float], None],
+) -> Progress:
+    from edgeyard.scheduler.training import queue_trainer as trainer
+
+    checkpoint, digest = out / _CHECKPOINT, trainer.digest_of(training, validation)
+    before = None
+    if checkpoint.exists():
+        before = trainer.load_progress(checkpoint, settings, digest)
+        echo(f"edgeyard: going on from generation {before.generation} of {checkpoint}", err=True)
+    began = time.monotonic()
+
+    def saved(progress: Progress) -> None:
+        with open_output(out / _CURVE, "--out") as file:
+            file.write(b"generation,training,validation\n")
+            file.writelines(
+                f"{each.generation},{each.training:.6f},{each.validation:.6f}\n".encode()
+                for each in progress.curve
+            )
+        trainer.save_progress(checkpoint, progress, settings, digest)
+        last = progress.curve[-1]
+        echo(
+            f"edgeyard: generation {last.generation} of {settings.generations}, "
+            f"validation {last.validation:+.3f}, best {progress.best_validation:+.3f} "
+            f"(ln ratio to the best rule), {time.monotonic() - began:.0f} s",
+            err=True,
+        )
+
+    return trainer.train(
+        settings,
+        training,
+        validation,
+        before,
+        saved,
+        lambda share: advanced("training", share),
+    )
+
+
+def _read(path: Path, procs: int | None, advanced: Callable[[str, float], None]) -> tuple[Log, int]:
+    from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf, refuse_large_jobs
+
+    found = read_swf(path, lambda share: advanced(f"reading {path.name}", share))
+    processors = procs or found.max_procs or no_processors(found)
+    refuse_large_jobs(found, processors)
+    return found, processors
+
+
+def _judged_jobs() -> int:
+    from edgeyard.scheduler.training.windows import JUDGED_STARTS, WINDOW_JOBS
+
+    return max(JUDGED_STARTS) + WINDOW_JOBS
+
+
+def _check_name(name: str) -> None:
+    from edgeyard.scheduler.learning.queue_model import NAME
+
+    if not NAME.fullmatch(name):
+        raise InvalidInput.at(
+            "--name", f"{name!r} is no name of a model", "a-z, 0-9 and _, a letter first"
+        )
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput.at("--out", f"{out}: {error.strerror}", "a folder") from error
+
+
+def _ratio(progress: Progress) -> float:
+    from math import exp
+
+    return exp(progress.best_validation)
+
+
+def _figures(found: Judgement) -> dict[str, float]:
+    from dataclasses import asdict
+
+    return asdict(found)
+
+
+def _row(name: str, found: Judgement) -> dict[str, object]:
+    return {
+        "log": name,
+        "mean": f"{found.mean:,.1f}",
+        "interval": f"{found.low:,.1f}-{found.high:,.1f}",
+        "median": f"{found.median:,.1f}",
+        "worst": f"{found.worst:,.1f}",
+        "best_rule": f"{found.best_rule:,.1f}",
+        "ratio": f"{found.ratio:.2f}",
+        "max_wait": f"{found.max_wait_s / 3600:,.0f} h",
+    }
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group with its commands."""
+    group = typer.Typer(
+        help="Train policies in the simulator.", no_args_is_help=True, rich_markup_mode=None
+    )
+    group.command("queue")(queue)
+    app.add_typer(group, name="learn")

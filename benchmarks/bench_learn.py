@@ -1,0 +1,11 @@
+"""``bench-learn``: the shipped learned policies, judged again."""
+
+from __future__ import annotations
+
+from benchmarks import learned_queues
+from benchmarks.tables import Row
+
+
+def run() -> list[Row]:
+    """All rows."""
+    return learned_queues.rows()

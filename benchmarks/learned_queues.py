@@ -1,0 +1,94 @@
+"""Rows of ``bench-learn`` on real logs: the shipped queue policies, judged again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.lookahead import LOGS, TABLE, TRACES
+from benchmarks.tables import Row
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.sim.kernel.rollouts import RULES
+from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.scheduler.sim.traces.swf import read_swf
+from edgeyard.scheduler.training.judgement import judge
+from edgeyard.scheduler.training.windows import (
+    JUDGED_STARTS,
+    WINDOW_JOBS,
+    Window,
+    judged_windows,
+    lookahead_ends,
+)
+
+OWN = {
+    "HPC2N": "queue_hpc2n",
+    "SDSC-SP2": "queue_sdsc_sp2",
+    "Lublin-1": "queue_lublin_1",
+    "Lublin-2": "queue_lublin_2",
+}
+"""The policies that were trained on the rest of a log."""
+
+
+def rows() -> list[Row]:
+    """Return ``bsld LOG`` and ``one policy LOG``; none where the logs are missing."""
+    missing = [file for file, _ in LOGS.values() if not (TRACES / file).is_file()]
+    if missing:
+        print(f"skipped: no {missing[0]} in {TRACES} (set EDGEYARD_TRACES)", file=sys.stderr)
+        return []
+    return [*_own_logs(), *_left_out()]
+
+
+def _own_logs() -> list[Row]:
+    known = registry(entry_points=False)
+    found = []
+    for name, policy_name in OWN.items():
+        policy = known.queue_policy(policy_name)
+        file, processors = LOGS[name]
+        log = read_swf(TRACES / file)
+        parts = iter([log.part(start, WINDOW_JOBS) for start in JUDGED_STARTS])
+
+        def ends(window: Window) -> NDArray[np.float64]:
+            part = next(parts)  # noqa: B023
+            schedule = replay(
+                part,
+                policy,  # noqa: B023
+                processors=processors,  # noqa: B023
+                backfilling=Backfilling.EASY,
+            ).schedule
+            return schedule.end[np.lexsort((part.job, part.submit))]
+
+        found.append(_row(f"bsld {name}", judged_windows(log, processors), ends, policy_name))
+    return found
+
+
+def _left_out() -> list[Row]:
+    rules = np.arange(len(RULES))
+    found = []
+    for each in json.loads(TABLE.read_text())["left_out"]:
+        file, processors = LOGS[each["log"]]
+        weight = each["request_weight"]
+        horizon_s = np.inf if each["horizon_s"] is None else each["horizon_s"]
+
+        def ends(window: Window) -> NDArray[np.float64]:
+            return lookahead_ends(window, rules, weight, horizon_s)  # noqa: B023
+
+        sequences = judged_windows(read_swf(TRACES / file), processors)
+        what = f"look-ahead chosen on the five other logs ({weight:g}, {horizon_s:g} s)"
+        found.append(_row(f"one policy {each['log']}", sequences, ends, what))
+    return found
+
+
+def _row(
+    name: str, windows: list[Window], ends: Callable[[Window], NDArray[np.float64]], what: str
+) -> Row:
+    found = judge(windows, ends)
+    note = (
+        f"{what}; mean bounded slowdown of ten sequences of 1,024 jobs, EASY "
+        f"({found.low:.1f}-{found.high:.1f}; median {found.median:.1f}, worst {found.worst:.1f}, "
+        f"longest wait {found.max_wait_s / 3600:.0f} h); peer: the best of fcfs, sjf, f1"
+    )
+    return Row(name, found.mean, "bsld", found.best_rule, found.ratio, note)

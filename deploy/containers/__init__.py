@@ -1,0 +1,1 @@
+"""Edgeyard's container images, built without a registry."""

@@ -1,0 +1,133 @@
+"""Learned queue policies: a scoring function of a job and the moment, and a tuned look-ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.plugins.queue_policies.lookahead import Lookahead
+from edgeyard.scheduler.framework.batch import Queue, ranks_of
+from edgeyard.scheduler.learning.queue_model import (
+    QueueModel,
+    load_queue_model,
+    queue_manifests,
+)
+
+Floats = NDArray[np.float64]
+
+SHIPPED = Path(__file__).parent / "models"
+MAX_WAIT_S = 30 * 86400.0
+"""Who has waited so long is not overtaken any more, also where no guard is set."""
+
+
+class LearnedQueue:
+    """The least score of the model first.
+
+    The model reads requested and predicted run time, processors, wait, free share and length of the
+    queue, each of the job's own pool: its family of boards in the lab, the machine in a replay.
+    Past the guard time (``guard_s``) the older comes first and no benchmark is overtaken.
+    """
+
+    def __init__(self, model: QueueModel) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """Of the manifest."""
+        return self._model.manifest.name
+
+    def order(self, queue: Queue) -> NDArray[np.intp]:
+        """See `QueuePolicy.order`; at equal scores the older comes first."""
+        guarded = queue.guarded | (queue.waits_s >= MAX_WAIT_S)
+        return ranks_of(queue, queue.derived(self._scores), guarded=guarded)
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """See `QueuePolicy.reason`."""
+        if queue.guarded[job] or queue.waits_s[job] >= MAX_WAIT_S:
+            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+        return f"{self.name} gives {queue.derived(self._scores)[job]:.4g}, the least comes first"
+
+    def _scores(self, queue: Queue) -> Floats:
+        from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS, queue_table
+        from edgeyard.scheduler.sim.kernel.rollouts import expected_runs
+
+        outlook = queue.outlook
+        if outlook is None:  # nodes of several resources
+            return queue.expected_s
+        expected_s, weight = expected_runs(
+            queue.expected_s, outlook.samples_s, outlook.weights, 1.0, np.zeros(len(queue.ids))
+        )
+        table = np.empty((len(queue.ids), INPUTS))
+        for pool in np.unique(outlook.pools).tolist():
+            jobs = np.flatnonzero(outlook.pools == pool)
+            here = outlook.running_pools == pool
+            free = int(outlook.free[pool])
+            table[jobs] = queue_table(
+                queue.expected_s[jobs],
+                expected_s[jobs],
+                weight[jobs],
+                queue.processors[jobs],
+                queue.waits_s[jobs],
+                free,
+                max(free + int(outlook.running_processors[here].sum()), 1),
+            )
+        return self._model.scores(table)
+
+
+def load_learned_queue(manifest: Path) -> LearnedQueue:
+    """Return the queue policy of a manifest.
+
+    Raises:
+        ConfigError: It can't be used, and why.
+    """
+    from edgeyard.scheduler.sim.kernel.queue_inputs import NAMES
+
+    return LearnedQueue(load_queue_model(manifest, NAMES))
+
+
+def learned_queues(folder: Path = SHIPPED) -> Mapping[str, Callable[[], LearnedQueue]]:
+    """Return factories by name, for the manifests of a folder.
+
+    Raises:
+        ConfigError: A manifest is wrong.
+    """
+    return {
+        name: partial(load_learned_queue, path) for name, path in queue_manifests(folder).items()
+    }
+
+
+def shipped_queue(name: str) -> LearnedQueue:
+    """Return one of the queue policies that Edgeyard brings."""
+    return load_learned_queue(SHIPPED / f"{name}.toml")
+
+
+class LearnedLookahead(Lookahead):
+    """The look-ahead with settings that were chosen on windows of logs.
+
+    It also tries the greatest weight and the least area per weight first, reads the latest runs of
+    the same user and of all users next to the request, and lets distant delays count less.
+    """
+
+    name = "learned_lookahead"
+
+    def __init__(self) -> None:
+        from edgeyard.scheduler.sim.kernel.rollouts import RULES
+
+        super().__init__(
+            rules=RULES, request_weight=REQUEST_WEIGHT, horizon_s=HORIZON_S, max_wait_s=MAX_WAIT_S
+        )
+
+
+REQUEST_WEIGHT = 3.0
+HORIZON_S = 4 * 3600.0
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import QueuePolicy
+
+    _: tuple[Callable[[str], QueuePolicy], QueuePolicy] = (shipped_queue, LearnedLookahead())

@@ -1,0 +1,44 @@
+"""A trained scoring function as the files that the scheduler loads."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.atomic_files import open_atomically
+from edgeyard.scheduler.learning.queue_model import QueueManifest, queue_onnx
+from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS, NAMES
+
+
+def export_queue(
+    folder: Path, name: str, weights: NDArray[np.float64], hidden: int, trained_on: str
+) -> Path:
+    """Write ``NAME.onnx`` and then its manifest ``NAME.toml``; return the manifest's path.
+
+    Args:
+        folder: Must exist.
+        name: By which policies call it: a-z, 0-9 and _.
+        weights: As `edgeyard.scheduler.training.windows.score` reads them.
+        hidden: Units.
+        trained_on: For people; no quotes.
+    """
+    layer = weights[: (INPUTS + 1) * hidden].reshape(hidden, INPUTS + 1)
+    rest = weights[(INPUTS + 1) * hidden :]
+    data = queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
+    manifest = QueueManifest(
+        name=name,
+        onnx=f"{name}.onnx",
+        sha256=hashlib.sha256(data).hexdigest(),
+        inputs=NAMES,
+        trained_on=trained_on,
+    )
+    for path, content in (
+        (folder / manifest.onnx, data),
+        (folder / f"{name}.toml", manifest.text.encode()),
+    ):
+        with open_atomically(path) as file:
+            file.write(content)
+    return folder / f"{name}.toml"

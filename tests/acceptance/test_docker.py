@@ -1,0 +1,317 @@
+"""Benchmarks in containers: a real Nomad, its driver docker, and images built here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.process import Server, edgeyard
+from edgeyard.scheduler.clusters.nomad import NomadCluster
+from edgeyard.scheduler.hcl.build import secret_template
+from edgeyard.scheduler.hcl.job import ConfigValue, NomadJob
+from edgeyard.scheduler.hcl.render import render
+from edgeyard.scheduler.model.benchmark import RETRYABLE
+from edgeyard.scheduler.ports import JobRun
+from tests.builders.cluster import TOKEN, eventually, on
+from tests.docker_lab import BOARD, OTHER, DockerLab
+from tests.docker_lab import REGISTRY_PASSWORD as PASSWORD
+from tests.docker_lab import REGISTRY_USER as USER
+from tests.nomad_cluster import access_of
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.nomad,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("docker"),
+    pytest.mark.timeout(600),
+]
+
+DEMO = Path(__file__).parents[2] / "deploy/demo"
+WAIT_S = 240.0
+FOR_EVER = 1_000_000
+CANARY = "CANARY-password-of-the-host"
+
+LOOK_AROUND = """
+import glob, os, runpy, sys
+socket = bool(glob.glob("/tmp/edgeyard-docker-*/docker.sock"))
+host_list = any("containers.json" in files for _, _, files in os.walk("/tmp", followlinks=False))
+lab = os.environ.get("LAB_NAME")
+print(f"user {os.getuid()}, lab {lab}, socket {socket}, list {host_list}", file=sys.stderr)
+sys.argv = ["edgeyard-runner"]
+runpy.run_module("edgeyard.devices.runner", run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(docker_lab: DockerLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    with edgeyard(folder / "data", docker_lab.settings(folder / "inventory.json")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(server: Server, docker_lab: DockerLab) -> Iterator[None]:
+    """A test that fails must not keep the boards from the others."""
+    yield
+    found = server.call("GET", "/v1/benchmarks?status=running")
+    assert isinstance(found, dict)
+    for each in found["items"]:
+        server.call("POST", f"/v1/benchmarks/{each['benchmark_id']}/cancel")
+    nothing_runs(docker_lab)
+
+
+def submit(server: Server, **changes: object) -> str:
+    body: dict[str, object] = {
+        "model": uploaded(server, "digits.onnx"),
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "x86",
+        "nb_inference": 20,
+        **changes,
+    }
+    if body["benchmark_type"] != "TYPE1":
+        del body["nb_inference"]
+    made = server.call("POST", "/v1/benchmarks", body)
+    assert isinstance(made, dict)
+    return str(made["benchmark_id"])
+
+
+def uploaded(server: Server, name: str) -> str:
+    return str(server.upload(DEMO / name)["name"])
+
+
+def report_of(server: Server, benchmark_id: str) -> dict[str, Any]:
+    ended = server.wait(benchmark_id, timeout_s=WAIT_S)
+    assert ended["status"] == "completed", ended
+    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
+    assert isinstance(results, dict)
+    report = results["reports"][0]["report"]
+    assert isinstance(report, dict)
+    return report
+
+
+def failure_of(server: Server, benchmark_id: str) -> tuple[str, str]:
+    ended = server.wait(benchmark_id, ("failed",), timeout_s=WAIT_S)
+    failure = ended["failure"]
+    assert isinstance(failure, dict)
+    return failure["category"], failure["sentence"]
+
+
+def attempts_of(server: Server, benchmark_id: str) -> list[dict[str, Any]]:
+    attempts = server.show(benchmark_id)["attempts"]
+    assert isinstance(attempts, list)
+    return attempts
+
+
+def logs_of(server: Server, benchmark_id: str) -> str:
+    return server.text(f"/v1/benchmarks/{benchmark_id}/logs?stream=stderr")
+
+
+def nothing_runs(lab: DockerLab) -> None:
+    eventually(lambda: lab.engine.running() == [], "no container is left", WAIT_S)
+
+
+def test_type1_type2_and_type3_run_without_root_and_upload_their_results(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    type1 = submit(server)
+    type2 = submit(server, benchmark_type="TYPE2", dataset=uploaded(server, "digits_test.npz"))
+    type3 = submit(
+        server,
+        model=uploaded(server, "digits_new_head.onnx"),
+        benchmark_type="TYPE3",
+        dataset=uploaded(server, "digits_train.npz"),
+        odt_config=json.loads((DEMO / "odt.json").read_text()),
+    )
+    first = report_of(server, type1)
+    assert first["inference_latency"]["p50"] > 0
+    assert first["confinement"]["method"] in ("landlock", "bubblewrap")
+    logs = logs_of(server, type1)
+    assert "The run is done" in logs
+    assert "Traceback" not in logs
+    assert report_of(server, type2)["accuracy"]
+    assert report_of(server, type3)["training"]
+    hcl = server.text(f"/v1/benchmarks/{type1}/hcl")
+    assert 'driver = "docker"' in hcl
+    assert "privileged = false" in hcl
+    nothing_runs(docker_lab)
+
+
+def test_cancelled_and_too_long_runs_leave_no_container(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    endless = {"nb_inference": FOR_EVER, "max_retries": 0}
+    cancelled = submit(server, target_uid=BOARD, **endless)
+    limited = submit(server, target_uid=OTHER, user_time=4, **endless)
+    eventually(lambda: measuring(server, cancelled), "it measures", WAIT_S)
+    name = container_of(docker_lab, server, cancelled)
+    processes = docker_lab.engine.call("top", name, "-eo", "uid,pid,args").stdout.splitlines()[1:]
+    assert {line.split()[0] for line in processes} == {"10001"}
+    server.call("POST", f"/v1/benchmarks/{cancelled}/cancel")
+    assert server.wait(cancelled, ("cancelled",), timeout_s=WAIT_S)
+    category, sentence = failure_of(server, limited)
+    assert category == "timeout"
+    assert "user_time of 4 s" in sentence
+    nothing_runs(docker_lab)
+
+
+def measuring(server: Server, benchmark_id: str) -> bool:
+    return server.show(benchmark_id)["phase"] == "measuring"
+
+
+def container_of(lab: DockerLab, server: Server, benchmark_id: str) -> str:
+    """Name of the bootstrap container, as Nomad gives it."""
+    job_id = attempts_of(server, benchmark_id)[-1]["job_id"]
+    found: Any = lab.nomad.call("GET", f"/v1/job/{job_id}/allocations?namespace=edgeyard")
+    return f"bootstrap-job-{found[0]['ID']}"
+
+
+def test_an_engine_runs_in_the_image_that_its_host_states(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    """Name, login and registry stay on the host; the engine's container has no way to it."""
+    (runner,) = docker_lab.images.values()
+    own = replace(
+        runner,
+        name="registry.secret.example/lab/ort:1",
+        entrypoint=("/usr/bin/python3", "-c", LOOK_AROUND),
+        user="0:0",  # what the boards file states counts
+    )
+    docker_lab.load([own])
+    login = {"username": "lab", "password": CANARY}
+    with docker_lab.board(BOARD, image=own.name, auth=login, env={"LAB_NAME": "mine"}):
+        benchmark_id = submit(server, target_uid=BOARD)
+        assert report_of(server, benchmark_id)["inference_latency"]["p50"] > 0
+        logs = logs_of(server, benchmark_id)
+        assert "user 10001, lab mine, socket False, list False" in logs
+        everything = logs + json.dumps(server.show(benchmark_id))
+        everything += server.text(f"/v1/benchmarks/{benchmark_id}/hcl")
+        job_id = attempts_of(server, benchmark_id)[0]["job_id"]
+        everything += json.dumps(
+            docker_lab.nomad.call("GET", f"/v1/job/{job_id}?namespace=edgeyard")
+        )
+        assert "registry.secret.example" not in everything
+        assert CANARY not in everything
+
+        # Nothing of it outlives the bootstrap, not even where that is killed.
+        killed = submit(server, target_uid=BOARD, nb_inference=FOR_EVER, max_retries=0)
+        eventually(lambda: measuring(server, killed), "it measures", WAIT_S)
+        name = container_of(docker_lab, server, killed)
+        assert len(docker_lab.engine.running()) == 2
+        docker_lab.engine.call("kill", "--signal", "KILL", name)
+        category, _ = failure_of(server, killed)
+        assert category == "board_fault"
+        nothing_runs(docker_lab)
+
+        cancelled = submit(server, target_uid=BOARD, nb_inference=FOR_EVER)
+        eventually(lambda: measuring(server, cancelled), "it measures", WAIT_S)
+        server.call("POST", f"/v1/benchmarks/{cancelled}/cancel")
+        assert server.wait(cancelled, ("cancelled",), timeout_s=WAIT_S)
+        nothing_runs(docker_lab)
+
+
+def test_images_that_a_host_can_t_get_are_clear_failures_that_are_tried_elsewhere(
+    server: Server, docker_lab: DockerLab, docker_registry: str
+) -> None:
+    docker_lab.push(docker_registry, "lab/ort:1")
+    image, right = f"{docker_registry}/lab/ort:1", {"username": USER, "password": PASSWORD}
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"image": image, "auth": {**right, "password": CANARY}}, "refuses the host's login"),
+        ({"image": image}, "refuses the host's login"),
+        ({"image": f"{docker_registry}/lab/none:1", "auth": right}, "is missing"),
+        ({"image": "127.0.0.1:9/lab/ort:1"}, "can't be reached"),
+        ({"image": docker_lab.foreign()}, "is built for arm64, and the host is amd64"),
+    ]
+    for fields, reason in cases:
+        with docker_lab.board(BOARD, **fields):
+            benchmark_id = submit(server, target_uid=BOARD, max_retries=0)
+            category, sentence = failure_of(server, benchmark_id)
+            assert category == "board_fault"
+            assert reason in sentence
+            everything = json.dumps(server.show(benchmark_id)) + logs_of(server, benchmark_id)
+            assert docker_registry not in everything
+            assert CANARY not in everything
+    with docker_lab.board(BOARD, image=image, auth=right):
+        # It is fetched, starts, and is no runner: its words are in the log.
+        benchmark_id = submit(server, target_uid=BOARD, max_retries=0)
+        failure_of(server, benchmark_id)
+        assert "from the registry" in server.text(
+            f"/v1/benchmarks/{benchmark_id}/logs?stream=stdout"
+        )
+    nothing_runs(docker_lab)
+    with docker_lab.board(BOARD, image="127.0.0.1:9/lab/ort:1"):
+        # The other host has no such trouble.
+        benchmark_id = submit(server, max_retries=3)
+        report_of(server, benchmark_id)
+        assert attempts_of(server, benchmark_id)[-1]["target_uid"] == OTHER
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        ("missing", "not found|manifest unknown"),
+        ("refused", "unauthorized|no basic auth credentials"),
+        ("foreign", "could not run the runner"),
+    ],
+)
+def test_a_bootstrap_image_that_is_no_good_is_the_cluster_s_matter(
+    docker_lab: DockerLab, docker_registry: str, image: str, reason: str
+) -> None:
+    docker_lab.push(docker_registry, "lab/ort:1")
+    login = {"username": USER, "password": PASSWORD}
+    name, auth = {
+        "missing": (f"{docker_registry}/lab/none:1", login),
+        "refused": (f"{docker_registry}/lab/ort:2", None),
+        "foreign": (docker_lab.foreign(), None),
+    }[image]
+    cluster = NomadCluster(access_of(docker_lab.nomad))
+    try:
+        job_id = f"benchmark-{image}"
+        config: dict[str, ConfigValue] = {
+            "image": name,
+            "network_mode": "host",
+            **({"auth": auth} if auth else {}),
+        }
+        job = NomadJob(
+            job_id=job_id,
+            priority=50,
+            driver="docker",
+            config=config,
+            env={},
+            artifacts=(),
+            constraints=(on(BOARD),),
+            templates=(secret_template(job_id, [TOKEN]),),
+        )
+        cluster.dispatch(job_id, render(job), {TOKEN: "t"})
+        eventually(lambda: cluster.states([job_id])[job_id].run is JobRun.ENDED, "it ends", WAIT_S)
+        failure = cluster.states([job_id])[job_id].failure
+        assert failure is not None
+        assert failure.category in RETRYABLE
+        assert re.search(reason, failure.sentence)
+        assert PASSWORD not in failure.sentence
+    finally:
+        cluster.close()
+
+
+def test_a_run_survives_the_death_of_its_container_engine(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    """It is run again once the engine is back; nothing of the first attempt goes on."""
+    benchmark_id = submit(server, user_time=40, nb_inference=FOR_EVER, max_retries=3)
+    eventually(lambda: measuring(server, benchmark_id), "it measures", WAIT_S)
+    docker_lab.engine.kill()
+    docker_lab.engine.start()
+    category, _ = failure_of(server, benchmark_id)
+    first, second = attempts_of(server, benchmark_id)
+    assert first["failure"]["category"] in {each.value for each in RETRYABLE}, first
+    assert second["started_at"] > first["task_ended_at"]
+    assert category == "timeout"  # of the second attempt: the model has no end
+    nothing_runs(docker_lab)
+    again = submit(server)
+    report_of(server, again)

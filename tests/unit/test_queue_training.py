@@ -1,0 +1,274 @@
+"""Training of queue policies: windows, evolution and policy gradient, checkpoints, exports."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.queue_policies.learned_queue import (
+    HORIZON_S,
+    REQUEST_WEIGHT,
+    LearnedLookahead,
+    LearnedQueue,
+    load_learned_queue,
+)
+from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS
+from edgeyard.scheduler.sim.kernel.rollouts import RULES
+from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.scheduler.sim.traces.swf import Log
+from edgeyard.scheduler.training.export import export_queue
+from edgeyard.scheduler.training.queue_trainer import (
+    Method,
+    QueueTraining,
+    digest_of,
+    lesson_of,
+    load_progress,
+    log_ratio,
+    save_progress,
+    start_weights,
+    train,
+)
+from edgeyard.scheduler.training.windows import (
+    CARASTAN_SANTOS,
+    JUDGED_STARTS,
+    SHORTEST,
+    Window,
+    lookahead_ends,
+    rule_ends,
+    sampled_ends,
+    score_ends,
+    training_windows,
+    window_of,
+)
+from tests.builders.logs import log_of, swf_line, write_swf
+
+PROCESSORS = 8
+
+
+def busy_log(count: int, seed: int = 1) -> Log:
+    """A log with a queue, users who differ, and requests above the run times."""
+    rng = np.random.default_rng(seed)
+    submit = np.cumsum(rng.exponential(25.0, count)).round()
+    run = rng.lognormal(3.5, 1.4, count).round() + 1
+    requested = run * rng.integers(1, 6, count)
+    procs = rng.choice([1, 1, 2, 4, 8], count)
+    rows = zip(submit.tolist(), run.tolist(), procs.tolist(), requested.tolist(), strict=True)
+    return log_of([*rows], users=rng.integers(0, 5, count).tolist())
+
+
+def ends_of(log: Log, policy: object) -> list[float]:
+    found = replay(
+        log,
+        policy,  # type: ignore[arg-type]
+        processors=PROCESSORS,
+        backfilling=Backfilling.EASY,
+    )
+    return [float(end) for end in found.schedule.end]
+
+
+@pytest.fixture(scope="module")
+def window() -> Window:
+    return window_of(busy_log(150), 0, PROCESSORS)
+
+
+@pytest.mark.slow
+def test_the_compiled_lookahead_gives_the_schedule_of_the_plugin(window: Window) -> None:
+    found = lookahead_ends(window, np.arange(len(RULES)), REQUEST_WEIGHT, HORIZON_S)
+    assert found.tolist() == ends_of(busy_log(150), LearnedLookahead())
+
+
+@pytest.mark.parametrize(("rule", "name"), [(SHORTEST, "shortest_first"), (CARASTAN_SANTOS, "f1")])
+def test_simple_rules_give_the_schedules_of_their_plugins(
+    window: Window, rule: int, name: str
+) -> None:
+    policy = registry(entry_points=False).queue_policy(name)
+    assert rule_ends(window, rule).tolist() == ends_of(busy_log(150), policy)
+
+
+def some_weights(hidden: int = 3) -> np.ndarray:
+    return start_weights(QueueTraining(hidden=hidden, seed=4))
+
+
+@pytest.mark.slow
+def test_an_exported_function_gives_the_schedule_that_it_was_trained_with(
+    window: Window, tmp_path: Path
+) -> None:
+    weights = some_weights()
+    policy = load_learned_queue(export_queue(tmp_path, "mine", weights, 3, "a test"))
+    assert policy.name == "mine"
+    same = np.isclose(score_ends(window, weights, 3), ends_of(busy_log(150), policy))
+    assert same.mean() > 0.95  # its numbers have 32 bits: two nearly equal scores may change places
+
+
+def test_a_changed_file_and_other_inputs_are_refused(tmp_path: Path) -> None:
+    manifest = export_queue(tmp_path, "mine", some_weights(), 3, "a test")
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"log_wait_s"', '"age"'))
+    with pytest.raises(ConfigError, match="inputs: are not log_requested_s"):
+        load_learned_queue(manifest)
+    manifest.write_text(text)
+    (tmp_path / "mine.onnx").write_bytes(b"other")
+    with pytest.raises(ConfigError, match="its SHA-256 is"):
+        load_learned_queue(manifest)
+    manifest.write_text("kind = 'queue_policy'\nname = 'A'\nmore = 1\n")
+    with pytest.raises(ConfigError, match=r"more: is unknown.*name: is not a name.*onnx: is not"):
+        load_learned_queue(manifest)
+
+
+def test_models_of_a_folder_are_queue_policies_and_no_scorers(tmp_path: Path) -> None:
+    export_queue(tmp_path, "mine", some_weights(), 3, "a test")
+    known = registry(entry_points=False, models=tmp_path)
+    assert "mine" in known.names(Kind.QUEUE_POLICY)
+    assert "mine" not in known.names(Kind.SCORER)
+    assert isinstance(known.queue_policy("mine"), LearnedQueue)
+
+
+def test_training_windows_overlap_no_judged_sequence() -> None:
+    for count in (10_000, 30_000):
+        log = busy_log(count)
+        training, validation = training_windows(log, PROCESSORS)
+        assert training
+        assert validation
+        judged = {float(log.submit[start + 500]) for start in JUDGED_STARTS}
+        for each in (*training, *validation):
+            assert judged.isdisjoint(each.jobs.submit.tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", list(Method))
+def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(
+    method: Method, tmp_path: Path
+) -> None:
+    lesson = lesson_of([window_of(busy_log(100, seed), 0, PROCESSORS) for seed in (1, 2, 3)])
+    long = QueueTraining(method=method, generations=7, hidden=2)
+    short = QueueTraining(method=method, generations=3, hidden=2)
+    digest = digest_of(lesson)
+    save_progress(tmp_path / "c.npz", train(short, lesson, lesson), short, digest)
+    # the short one has one more point of its curve, at its end
+    gone_on = train(long, lesson, lesson, load_progress(tmp_path / "c.npz", long, digest))
+    assert gone_on.generation == 7
+    assert gone_on.weights.tolist() == train(long, lesson, lesson).weights.tolist()
+
+
+def test_both_methods_learn() -> None:
+    lesson = lesson_of([window_of(busy_log(120, seed), 0, PROCESSORS) for seed in (1, 2, 3)])
+    for method, generations in ((Method.EVOLUTION, 8), (Method.GRADIENT, 40)):
+        settings = QueueTraining(method=method, generations=generations, hidden=2)
+        every = range(len(lesson.windows))
+        before = log_ratio(start_weights(settings), 2, lesson, every)
+        assert log_ratio(train(settings, lesson, lesson).best, 2, lesson, every) < before
+
+
+def test_the_policy_gradient_is_the_derivative_of_the_likelihood() -> None:
+    # two jobs wait at each of a few decisions: the mean of the gradient over draws is 0
+    window = window_of(busy_log(40), 0, PROCESSORS)
+    weights = some_weights(2)
+    draws = [sampled_ends(window, weights, 2, 0.5, seed)[1] for seed in range(400)]
+    mean, error = np.mean(draws, axis=0), np.std(draws, axis=0) / 20.0
+    assert (np.abs(mean) <= 5.0 * error + 1e-9).all()
+    assert np.abs(draws[0]).max() > 0.0
+    assert len(mean) == (INPUTS + 1) * 2 + 2 + INPUTS
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    lesson = lesson_of([window_of(busy_log(100), 0, PROCESSORS)])
+    settings = QueueTraining(generations=1, hidden=2)
+    path = tmp_path / "c.npz"
+    save_progress(path, train(settings, lesson, lesson), settings, "data")
+    other = QueueTraining(generations=1, hidden=2, seed=5)
+    with pytest.raises(InvalidInput, match=r"--out: .*other logs or settings"):
+        load_progress(path, other, "data")
+    with pytest.raises(InvalidInput, match="other logs or settings"):
+        load_progress(path, settings, "other data")
+    path.write_bytes(b"nothing")
+    with pytest.raises(InvalidInput, match="is no checkpoint"):
+        load_progress(path, settings, "data")
+
+
+@pytest.fixture(scope="module")
+def swf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = busy_log(10_000)
+    columns = zip(
+        log.job.tolist(), log.submit.tolist(), log.run.tolist(), log.procs.tolist(),
+        log.requested.tolist(), strict=True,
+    )  # fmt: skip
+    lines = [
+        swf_line(job, submit, run, procs, requested=requested)
+        for job, submit, run, procs, requested in columns
+    ]
+    return write_swf(tmp_path_factory.mktemp("logs") / "busy.swf", lines, procs=PROCESSORS)
+
+
+@pytest.mark.slow
+def test_the_command_trains_goes_on_after_a_kill_and_judges(swf: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--log", str(swf), "--out", str(out), "--name", "busy", "--hidden", "2"]
+    options += ["--method", "gradient", "--seed", "3"]
+    command = [sys.executable, "-m", "edgeyard", "learn", "queue", *options]
+    killed = subprocess.Popen(
+        [*command, "--generations", "10000"], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        until = time.monotonic() + 300
+        while not (out / "checkpoint.npz").exists() and time.monotonic() < until:
+            assert killed.poll() is None
+            time.sleep(0.1)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    with np.load(out / "checkpoint.npz") as file:
+        done = json.loads(str(file["header"]))["generation"]
+    assert done >= 5
+    assert not (out / "busy.toml").exists()
+    lines = (out / "curve.csv").read_text().splitlines()
+    assert lines[0] == "generation,training,validation"
+    again = [*command, "--generations", str(done + 2), "--json"]
+    ended = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert f"going on from generation {done}" in ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["generations"] == done + 2
+    judged = found["judged"]["busy.swf"]
+    assert judged["low"] <= judged["mean"] <= judged["high"]
+    assert judged["worst"] >= judged["median"]
+    assert load_learned_queue(out / "busy.toml").name == "busy"
+    replayed = CliRunner().invoke(
+        app, ["sim", "replay", str(swf), "--queue", str(out / "busy.toml"), "--count", "50"]
+    )
+    assert replayed.exit_code == 0, replayed.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--name", "No Name"], "--name: 'No Name' is no name of a model"),
+        (["--procs", "2"], "the machine has 2"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: list[str], message: str, swf: Path, tmp_path: Path
+) -> None:
+    command = ["learn", "queue", "--log", str(swf), "--out", str(tmp_path / "out"), *options]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code != 0
+    assert message in found.output + str(found.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_log_without_a_queue_teaches_nothing(tmp_path: Path) -> None:
+    lines = [swf_line(job, job * 100, 5) for job in range(1, 12_000)]
+    path = write_swf(tmp_path / "idle.swf", lines)
+    command = ["learn", "queue", "--log", str(path), "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code != 0
+    assert "too few jobs that wait" in found.output + str(found.exception)
