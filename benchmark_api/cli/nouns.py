@@ -736,6 +736,11 @@ _SCHEDULE_COLUMNS = (
     Column(title="NEXT", of=lambda row: local_time(row.get("next_fire"))),
     Column(title="MODEL", of=field("description.model")),
     Column(
+        title="OVERLAP",
+        of=lambda row: "prohibited" if row.get("prohibit_overlap") else "",
+        always=False,
+    ),
+    Column(
         title="SKIPPED", of=lambda row: plain(row.get("skipped") or ""), right=True, always=False
     ),
     Column(title="ACTIVE", of=field("active")),

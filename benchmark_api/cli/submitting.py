@@ -139,6 +139,13 @@ def submit(
     cron: Annotated[
         str | None, _option("Submit repeatedly: crontab of five fields, or of Nomad's seven, UTC.")
     ] = None,
+    prohibit_overlap: Annotated[
+        bool,
+        typer.Option(
+            "--prohibit-overlap",
+            help="Skip a firing of --cron while its previous benchmark has not ended.",
+        ),
+    ] = False,
     tags: Annotated[Texts | None, _option("Tag to find it by.", "--tag")] = None,
     name: Annotated[
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
@@ -200,6 +207,7 @@ def submit(
         "preemptible_measuring": preemptible_measuring,
         "job_completion_threshold": job_completion_threshold,
         "cron": cron,
+        "prohibit_overlap": prohibit_overlap or None,
         "tags": tags or [],
         "name": name,
     }

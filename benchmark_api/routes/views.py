@@ -356,6 +356,7 @@ def schedule(schedule: CronSchedule) -> shapes.Schedule:
         schedule_id=schedule.schedule_id,
         user_id=schedule.user_id,
         cron=schedule.cron,
+        prohibit_overlap=schedule.prohibit_overlap,
         description=dict(description) if isinstance(description, Mapping) else {},
         created_at=schedule.created_at,
         next_fire=schedule.next_fire,

@@ -1214,6 +1214,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     schedule_id: str
     user_id: str
     cron: str
+    prohibit_overlap: bool
     description: JsonObject
     created_at: datetime
     next_fire: datetime

@@ -231,6 +231,11 @@ class JobDescriptionIn(BaseModel):
         description="Crontab, UTC, of five fields, or of Nomad's seven (second minute hour day "
         "month weekday year): each firing is a benchmark of its own.",
     )
+    prohibit_overlap: bool = Field(
+        False,
+        description="Whether a firing of the cron is skipped while the schedule's previous "
+        "benchmark has not ended. While that one waits for its start, firings are always skipped.",
+    )
     version_tag: Annotated[Text, Field(max_length=64)] = Field(
         "",
         description="Version of the engine, or its beginning, e.g. 1.20: boards with another one "
@@ -380,6 +385,12 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     if description.cron is not None and description.benchmark_id is not None:
         found.append(
             FieldError("/benchmark_id", "each firing of a cron gets an id of its own", "no id")
+        )
+    if description.prohibit_overlap and description.cron is None:
+        found.append(
+            FieldError(
+                "/prohibit_overlap", "has no effect without a cron", "a cron, or no such field"
+            )
         )
     if sum(each.operator == "regexp" for each in description.constraints) > MAX_PATTERNS:
         reason = "holds too many regular expressions"
@@ -532,6 +543,7 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         job_completion_threshold=description.job_completion_threshold,
         start_time=description.start_time,
         cron=description.cron,
+        prohibit_overlap=description.prohibit_overlap,
         version_tag=description.version_tag,
         constraints=tuple(each.checked() for each in description.constraints),
         binding=Binding(description.binding) if description.binding else None,

@@ -63,6 +63,7 @@ from edgeyard.benchmark_api.sdk.resuming import RESUME_FROM_BYTES, send_resumabl
 from edgeyard.benchmark_api.sdk.submission import (
     CHECK_FIELDS,
     OWN_INPUT_FIELDS,
+    SCHEDULE_FIELDS,
     Filters,
     JobChanges,
     JobFields,
@@ -406,7 +407,7 @@ class Client:
         answer = self.api.post(path, ready.ready, params=ready.params, key=key)
         return preview.with_local_content([read_answer(answer, DryRun)], whole, ready)[0]
 
-    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, "cron"))
+    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, *SCHEDULE_FIELDS))
     def infer(
         self,
         model: Model,
@@ -492,7 +493,7 @@ class Client:
         with tempfile.TemporaryDirectory() as folder:
             return inference.inference_of(self.results(benchmark), Path(folder))
 
-    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, "cron"))
+    @explicit_fields(JobFields, without=(*OWN_INPUT_FIELDS, *SCHEDULE_FIELDS))
     def evaluate(
         self,
         model: Model,

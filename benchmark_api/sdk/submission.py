@@ -45,6 +45,7 @@ class JobFields(TypedDict, total=False):
     job_completion_threshold: int
     start_time: str
     cron: str
+    prohibit_overlap: bool
     version_tag: str
     constraints: Sequence[Mapping[str, object]]
     binding: str
@@ -91,6 +92,9 @@ class Filters(TypedDict, total=False):
 
 OWN_INPUT_FIELDS = ("dataset", "dataset_urls", "input", "keep_outputs", "odt_config")
 """Fields that runs on own inputs set themselves."""
+
+SCHEDULE_FIELDS = ("cron", "prohibit_overlap")
+"""Fields of schedules, which a single run cannot have."""
 
 CHECK_FIELDS = ("benchmark_id", "cron", "start_time")
 """Fields that the many runs of a check cannot have."""

@@ -317,7 +317,9 @@ def add_schedule(
         user_id=user_id,
         cron=cron,
         description={
-            "description": description_to_json(replace(description, cron=None)),
+            "description": description_to_json(
+                replace(description, cron=None, prohibit_overlap=False)
+            ),
             "files": [
                 {
                     "role": file.role.value,
@@ -332,6 +334,7 @@ def add_schedule(
         },
         created_at=now,
         next_fire=next_fire(cron, now),
+        prohibit_overlap=description.prohibit_overlap,
     )
     uow.schedules.add(schedule)
     return schedule
@@ -343,9 +346,9 @@ def fire_due(
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
     A schedule of an account that is disabled or gone makes nothing; its limits are those of now.
-    While the last benchmark of a schedule waits, no other is made: the firing is skipped. A
-    schedule that fails, or whose user's quota is full, holds up no other: that firing is skipped,
-    too.
+    While the last benchmark of a schedule waits, or has not ended where the schedule prohibits
+    overlaps, no other is made: the firing is skipped. A schedule that fails, or whose user's quota
+    is full, holds up no other: that firing is skipped, too.
 
     Args:
         store: Has the schedules.
@@ -393,13 +396,10 @@ def _fire_one(
     if not schedule.active or schedule.next_fire > now:
         return False  # another request changed it meanwhile
     following = _following(schedule, now)
-    waiting = _last_that_waits(uow, schedule)
-    if waiting is not None:
-        sentence = (
-            f"its last benchmark {waiting.benchmark_id} has not started yet; a schedule has "
-            "at most one that waits"
-        )
-        _log_skipped(uow, schedule, sentence, now, benchmark_id=waiting.benchmark_id)
+    last = _last_benchmark(uow, schedule)
+    overlap = None if last is None else _overlap(schedule, last)
+    if last is not None and overlap is not None:
+        _log_skipped(uow, schedule, overlap, now, benchmark_id=last.benchmark_id)
         uow.schedules.save(replace(following, skipped=schedule.skipped + 1))
         return False
     made = _fire(uow, schedule, now)
@@ -420,15 +420,26 @@ def _following(schedule: CronSchedule, now: datetime) -> CronSchedule:
         return replace(schedule, active=False)
 
 
-def _last_that_waits(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
-    """Return the last benchmark of a schedule, if it has not started yet."""
+def _last_benchmark(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
+    """Return the last benchmark of a schedule; None before the first, or if it was removed."""
     if schedule.last_benchmark_id is None:
         return None
     try:
-        last = uow.benchmarks.get(schedule.last_benchmark_id)
-    except NotFound:  # removed since
+        return uow.benchmarks.get(schedule.last_benchmark_id)
+    except NotFound:
         return None
-    return last if last.status in _NOT_STARTED else None
+
+
+def _overlap(schedule: CronSchedule, last: Benchmark) -> str | None:
+    """Return why the last benchmark makes a firing be skipped; None if it does not."""
+    if last.status in _NOT_STARTED:
+        return (
+            f"its last benchmark {last.benchmark_id} has not started yet; a schedule has "
+            "at most one that waits"
+        )
+    if schedule.prohibit_overlap and last.status not in TERMINAL:
+        return f"its last benchmark {last.benchmark_id} has not ended, and it prohibits overlaps"
+    return None
 
 
 def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) -> None:

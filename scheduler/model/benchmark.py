@@ -195,6 +195,7 @@ class JobDescription:
         start_time: Earliest start; None: at once.
         version_tag: The engine's version, or its beginning: other boards do not run it.
         cron: Crontab of five fields, or of Nomad's seven, in UTC; each time submits a benchmark.
+        prohibit_overlap: A time of the crontab submits none while the previous benchmark lives.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
@@ -227,6 +228,7 @@ class JobDescription:
     job_completion_threshold: int | None = None
     start_time: datetime | None = None
     cron: str | None = None
+    prohibit_overlap: bool = False
     version_tag: str = ""
     constraints: tuple[Constraint, ...] = ()
     binding: Binding | None = None

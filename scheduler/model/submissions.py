@@ -23,7 +23,9 @@ class CronSchedule:
 
     Attributes:
         last_benchmark_id: The newest benchmark that it submitted; None before the first.
-        skipped: Number of times at which it submitted none, because the last one still waited.
+        prohibit_overlap: A time submits none while the last benchmark has not ended.
+        skipped: Number of times at which it submitted none: the last one still waited or, where
+            overlaps are prohibited, ran.
     """
 
     schedule_id: str
@@ -34,4 +36,5 @@ class CronSchedule:
     next_fire: datetime
     active: bool = True
     last_benchmark_id: str | None = None
+    prohibit_overlap: bool = False
     skipped: int = 0

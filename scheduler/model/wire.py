@@ -74,6 +74,7 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "job_completion_threshold": d.job_completion_threshold,
         "start_time": time_to_json(d.start_time),
         "cron": d.cron,
+        "prohibit_overlap": d.prohibit_overlap,
         "version_tag": d.version_tag,
         "constraints": [
             {"attribute": c.attribute, "operator": c.operator, "value": c.value}

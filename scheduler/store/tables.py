@@ -728,6 +728,7 @@ schedules = Table(
     Column("active", Boolean, nullable=False),
     Column("last_benchmark_id", Text),
     Column("skipped", Integer, nullable=False, server_default="0"),
+    Column("prohibit_overlap", Boolean, nullable=False, server_default=false()),
 )
 
 webhooks = Table(

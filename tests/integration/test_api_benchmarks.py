@@ -78,6 +78,7 @@ def test_what_the_server_knows_itself_is_ignored_with_a_warning(api: Api) -> Non
         ({"start_time": "2020-01-01T00:00:00Z"}, "/start_time", "a time after"),
         ({"cron": "every day"}, "/cron", "minute hour day"),
         ({"cron": "0 3 * * *", "start_time": "2099-01-01T00:00:00Z"}, "/cron", "one of them"),
+        ({"prohibit_overlap": True}, "/prohibit_overlap", "a cron"),
         ({"cron": "0 3 * * *", "deadline": "2099-01-01T00:00:00Z"}, "/cron", "one of them"),
         ({"model": "absent.onnx"}, "/model", "a file that you uploaded"),
         ({"model_url": "http://127.0.0.1:1/x"}, "/model_url", "public address"),
@@ -439,10 +440,15 @@ def test_a_model_over_the_limit_or_empty_is_refused(api: Api) -> None:
 
 
 def test_a_cron_is_a_schedule(api: Api) -> None:
-    body = api.as_().post("/v1/benchmarks", json=description(cron="0 3 * * *")).json()
+    body = (
+        api.as_()
+        .post("/v1/benchmarks", json=description(cron="0 3 * * *", prohibit_overlap=True))
+        .json()
+    )
     assert body["benchmark_id"] is None
     (schedule,) = api.as_().get("/v1/schedules").json()["items"]
     assert schedule["schedule_id"] == body["schedule_id"]
+    assert schedule["prohibit_overlap"] is True
     assert schedule["description"]["model"] == "model.onnx"
     assert api.as_("bob").get("/v1/schedules").json()["items"] == []
     assert api.as_("bob").delete(body["links"]["self"]).status_code == 404

@@ -208,14 +208,18 @@ def test_what_the_user_must_mend_is_not_tried_again(
 
 
 def scheduled(
-    store: SqlStore, clock: FixedClock, cron: str = "* * * * *", **account: object
+    store: SqlStore,
+    clock: FixedClock,
+    cron: str = "* * * * *",
+    prohibit_overlap: bool = False,
+    **account: object,
 ) -> CronSchedule:
     owner = User(user_id="ann", role=Role.SUBMITTER, created_at=clock.now())
     with store.write() as uow:
         uow.accounts.add_user(replace(owner, **account))  # type: ignore[arg-type]
         return add_schedule(
             uow,
-            replace(DESCRIPTION, cron=cron, user_priority=5),
+            replace(DESCRIPTION, cron=cron, prohibit_overlap=prohibit_overlap, user_priority=5),
             "ann",
             [replace(FOREIGN, sha256=FILE.sha256, size_bytes=5)],
             clock.now(),
@@ -296,6 +300,45 @@ def test_at_most_one_firing_of_a_schedule_waits(store: SqlStore, clock: FixedClo
     assert (kept.skipped, kept.last_benchmark_id) == (4, waiting.benchmark_id)
     assert kept.next_fire > clock.now()
     end_all(store, clock)
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+
+
+def begin(store: SqlStore, benchmark_id: str) -> None:
+    with store.write() as uow:
+        for status in (Status.SCHEDULED, Status.RUNNING):
+            uow.benchmarks.save(replace(uow.benchmarks.get(benchmark_id), status=status))
+
+
+def test_a_schedule_that_prohibits_overlaps_waits_for_the_end_of_its_last_benchmark(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    schedule = scheduled(store, clock, prohibit_overlap=True)
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+    (first,) = made(store)
+    assert not first.description.prohibit_overlap  # a benchmark is no schedule
+    begin(store, first.benchmark_id)
+    for _ in range(2):
+        clock.forward(60)
+        assert fire_due(store, clock) == 0
+    (_, skipped) = events(store, "schedule.skipped")
+    assert skipped.benchmark_id == first.benchmark_id
+    assert "prohibits overlaps" in str(skipped.data["sentence"])
+    with store.write() as uow:
+        assert uow.schedules.get(schedule.schedule_id).skipped == 2
+        lifecycle.cancel(uow, first.benchmark_id, clock.now(), "ann")
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+
+
+def test_by_default_the_benchmarks_of_a_schedule_may_overlap(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    scheduled(store, clock)
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+    begin(store, made(store)[0].benchmark_id)
     clock.forward(60)
     assert fire_due(store, clock) == 1
 

@@ -57,6 +57,7 @@ descriptions = st.builds(
     job_completion_threshold=st.none() | whole,
     start_time=st.none() | times,
     cron=st.none() | texts,
+    prohibit_overlap=st.booleans(),
     version_tag=texts,
     constraints=st.lists(
         st.builds(Constraint, attribute=texts, operator=texts, value=texts), max_size=3

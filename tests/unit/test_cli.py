@@ -547,8 +547,13 @@ def test_several_targets_make_a_campaign(server: FakeServer) -> None:
 def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
     reported = accepted(benchmark_id=None, schedule_id="s-1", next_fire="2026-11-21T09:00:00Z")
     server.on("POST", "/v1/benchmarks", reported)
-    result = run("submit", "-m", "m", "--cron", "0 * * * *")
+    result = run("submit", "-m", "m", "--cron", "0 * * * *", "--prohibit-overlap")
     assert result.stdout == "s-1\n"
+    assert server.asked[-1].json == {
+        "model": "m",
+        "cron": "0 * * * *",
+        "prohibit_overlap": True,
+    }
     assert "created a schedule" in result.stderr
 
 

@@ -107,7 +107,7 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.binding is Binding.FILTERED
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
-    others = {"precision", "cron", "keep_outputs", "profile_layers"}
+    others = {"precision", "cron", "prohibit_overlap", "keep_outputs", "profile_layers"}
     assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(FIELD_NAMES)
 
 

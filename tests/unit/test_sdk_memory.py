@@ -17,7 +17,7 @@ import pytest
 import edgeyard
 from edgeyard import Client
 from edgeyard.benchmark_api.sdk import JobChanges, JobFields
-from edgeyard.benchmark_api.sdk.submission import CHECK_FIELDS, OWN_INPUT_FIELDS
+from edgeyard.benchmark_api.sdk.submission import CHECK_FIELDS, OWN_INPUT_FIELDS, SCHEDULE_FIELDS
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import accepted, benchmark, user_file
 from tests.builders.model_files import a_model_file
@@ -126,7 +126,7 @@ def test_shells_can_complete_the_client_and_its_fields() -> None:
 @pytest.mark.parametrize("name", ["infer", "evaluate"])
 def test_shells_complete_the_fields_of_runs_on_own_inputs(name: str) -> None:
     shown = inspect.signature(getattr(Client, name)).parameters.keys()
-    assert JobFields.__annotations__.keys() - shown == {*OWN_INPUT_FIELDS, "cron"}
+    assert JobFields.__annotations__.keys() - shown == {*OWN_INPUT_FIELDS, *SCHEDULE_FIELDS}
 
 
 def test_shells_complete_the_fields_of_a_clone_and_a_check() -> None:
