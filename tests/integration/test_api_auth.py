@@ -222,17 +222,17 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
 
 COLUMNS = {
     "no token": "none",
-    "bad, expired or revoked token": "revoked",
-    "token of the attempt": "upload",
-    "of another or an ended attempt": "other upload",
-    "submitter, own": "alice",
-    "submitter, another's": "bob",
-    "operator's token for a submitter": "lesser",
-    "host of the board": "host",
-    "another host": "other host",
+    "invalid token": "revoked",
+    "attempt's token": "upload",
+    "other attempt's token": "other upload",
+    "owner": "alice",
+    "other submitter": "bob",
+    "operator's restricted token": "lesser",
+    "board's host": "host",
+    "other host": "other host",
     "operator": "operator",
 }
-"""Of the published table."""
+"""The callers of `ROUTES` by their headings in the published table."""
 
 UNDOCUMENTED = {
     ("GET", "/docs"),
@@ -257,17 +257,44 @@ def expected_of(path: str, rule: dict[str, int], caller: str) -> int:
     return rule.get(caller, 401)
 
 
+_INTRODUCTION = """# Who may call which route
+
+Each row is a route of the API, each column a kind of caller. `yes` means that the caller may use
+the route; the answer may still be 404 or 409, depending on the state of the benchmark or file. A
+number is the HTTP status with which the server refuses the caller:
+
+- 401: the request has no valid token.
+- 403: the token is valid, but its role or its user may not use the route.
+- 404: the benchmark, file or other resource belongs to another user. The answer is the same as for
+  one that does not exist, so that it reveals nothing.
+
+The callers:
+
+| column | who calls |
+| --- | --- |
+| no token | a client without a token |
+| invalid token | a client with a malformed, unknown, expired or revoked token |
+| attempt's token | a task, with the token that it got for uploading its results |
+| other attempt's token | a task, with the token of another attempt or of one that has ended |
+| owner | the submitter to whom the resource in the path belongs |
+| other submitter | a submitter to whom it does not belong |
+| operator's restricted token | an operator, with a token of the role `submitter` |
+| board's host | a host whose account serves the board |
+| other host | a host whose account serves other boards |
+| operator | an operator |
+
+A route whose path names no resource of a user shows each submitter their own data, and operators
+the data of all users.
+
+`make docs` writes this page from the rules in `tests/integration/test_api_auth.py`, which calls
+every route as every caller; a route without a rule fails that test.
+"""
+
+
 def page() -> str:
-    """``docs/reference/authorization.md``: the matrix that is tested here."""
+    """Return the text of ``docs/reference/authorization.md``: the rules that are tested here."""
     lines = [
-        "# Who may call what",
-        "",
-        "Made by `make docs` from the rules that `tests/integration/test_api_auth.py` tests: every",
-        "route of the schema with every kind of caller. A route without a rule fails there.",
-        "`yes`: allowed (the answer may still be 404 or 409 by the state of the thing). A number:",
-        "the status of the refusal; 404 where the thing of another must look like none. *Own* and",
-        "*another's* are of the benchmark, file, campaign, schedule, token or account that the",
-        "path names; where it names none, both see their own things, and operators everybody's.",
+        *_INTRODUCTION.splitlines(),
         "",
         "| route | " + " | ".join(COLUMNS) + " |",
         "| --- |" + " --- |" * len(COLUMNS),
@@ -284,7 +311,7 @@ def page() -> str:
 
 
 def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
-    """Routes of an app that nobody has said who may call."""
+    """Return method and path of the app's routes that `ROUTES` does not contain."""
     served = {
         (method, route.path)
         for route in app.routes
