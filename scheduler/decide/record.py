@@ -3,6 +3,8 @@
 A record is made of parts, each compressed on its own, so that what did not change from one cycle to
 the next (the policy, often the boards) is the same bytes and is stored once. Past runs are no part:
 they never change, so that the store keeps them once and a cycle names the first and the last.
+What scorers measured on the way (the time of a solver) is a part of its own: it belongs to the
+explanation, but not to the decision, which may be the same on a slower machine.
 From it come the cycle's explanations, word for word, and its input, to be decided again.
 """
 
@@ -36,7 +38,7 @@ from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
-from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
+from edgeyard.scheduler.model.cycle_record import FACTS, OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
@@ -68,7 +70,6 @@ class _Answer:
     weight: float
     scores: NDArray[np.float32]
     errors: NDArray[np.float32] | None
-    facts: Mapping[str, float]
     fallback: str
 
 
@@ -117,6 +118,7 @@ class Recorder:
             ("loads", self._pack("loads", loads, lambda: _pack(loads))),
             ("knowledge", _pack((knowledge, given.seed))),
             (OUTCOME, _pack(_outcome(decided))),
+            (FACTS, _pack({each.scorer: each.facts for each in decided.scores.proposals})),
         ]
         self._packed = {name: self._packed[name] for name, _ in parts if name in self._packed}
         return CycleRecord(
@@ -177,8 +179,9 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
         plugins: Of its policy: they word the reasons, and sum up the costs. Only where somebody
             asks for the plan of a benchmark that waits, they are asked what busy boards cost.
     """
-    given, policy = given_of(record), policy_of(record)
-    found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
+    given, policy, parts = given_of(record), policy_of(record), dict(record.parts)
+    found = _unpack(parts[OUTCOME], _Outcome)
+    facts = _unpack(parts[FACTS], dict[str, dict[str, float]]) if FACTS in parts else {}
     runner = PluginRunner(lock=plugins.lock)
     runner.faults += found.faults
     batch = build_batch(
@@ -193,7 +196,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
     pairs = pairs_of(fits)
-    proposals = _proposals(found)
+    proposals = _proposals(found, facts)
     combination = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
@@ -264,7 +267,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     )
 
 
-def _proposals(found: _Outcome) -> tuple[Proposal, ...]:
+def _proposals(found: _Outcome, facts: Mapping[str, Mapping[str, float]]) -> tuple[Proposal, ...]:
     return tuple(
         Proposal(
             scorer=each.scorer,
@@ -274,7 +277,7 @@ def _proposals(found: _Outcome) -> tuple[Proposal, ...]:
             weight=each.weight,
             scores=each.scores,
             errors=each.errors,
-            facts=each.facts,
+            facts=facts.get(each.scorer, {}),  # older records have no such part
             fallback=each.fallback,
         )
         for each in found.answers
@@ -316,7 +319,6 @@ def _outcome(decided: Decisions) -> _Outcome:
                 weight=each.weight,
                 scores=each.scores,
                 errors=each.errors,
-                facts=each.facts,
                 fallback=each.fallback,
             )
             for each in decided.scores.proposals

@@ -76,7 +76,8 @@ class ReplayedCycle(CycleComparison):
     """A cycle that was decided again.
 
     Attributes:
-        same: The decision is the same, byte for byte: order, verdicts, scores and boards.
+        same: The decision is the same, byte for byte: order, verdicts, scores and boards. What
+            scorers measured, such as the time of a solver, is no part of it.
     """
 
     same: bool
@@ -246,7 +247,13 @@ class _RepeatedAnswers(_RecordedAnswers):
         if np.array_equal(pairs.rows, self._pairs.rows) and np.array_equal(
             pairs.boards, self._pairs.boards
         ):
-            return Answer(scores=self._answer.scores, errors=self._answer.errors)
+            recorded = self._answer
+            return Answer(
+                scores=recorded.scores,
+                errors=recorded.errors,
+                facts=recorded.facts,
+                fallback=recorded.fallback,
+            )
         return answer_of(self._scorer, batch, pairs)
 
 

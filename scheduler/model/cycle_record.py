@@ -11,6 +11,10 @@ import zstandard
 from edgeyard.scheduler.model.history import History
 
 OUTCOME = "outcome"
+"""The part that holds the decision."""
+
+FACTS = "facts"
+"""The part that holds what scorers measured, which no decision depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,7 @@ class CycleRecord:
     Attributes:
         policy: Name and version, ``default/1``.
         parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
-            ``knowledge`` and ``outcome``.
+            ``loads``, ``knowledge``, ``outcome`` and ``facts``.
         runs: Past runs that it knew; the store records the numbers of the first and the last.
     """
 
@@ -31,7 +35,7 @@ class CycleRecord:
 
     @property
     def digest(self) -> str:
-        """Hash of the decision, which does not depend on the compression."""
+        """Hash of the decision; it depends neither on the compression nor on measured times."""
         outcome = zstandard.decompress(dict(self.parts)[OUTCOME])
         return hashlib.blake2b(outcome, digest_size=16).hexdigest()
 

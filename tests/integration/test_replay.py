@@ -1,26 +1,29 @@
 """Recorded cycles are decided again: the same, or by another policy."""
 
 import math
+from datetime import timedelta
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.decide.record import Recorder, result_of
 from edgeyard.scheduler.engine.replay import Difference, replay
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.policy import Policy, parse_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.policy import Policy, load_policy, parse_policy
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry
-from edgeyard.scheduler.model.cycle_record import CycleRecord
+from edgeyard.scheduler.model.cycle_record import FACTS, CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from tests.builders.decision import policy
 
 BOARDS = snapshot_of([board("rpi4b-0001-0001"), board("rpi4b-0001-0002")])
+PAST = History([past_run(uid, run_s=10.0 + row) for row, uid in enumerate(BOARDS.uids)])
 
 
 class Whim:
@@ -77,6 +80,45 @@ def test_a_scorer_repeats_what_it_said_or_failed_to_say(plugins: Registry, fails
         assert again.same
         assert not again.differences
         assert (again.pending, again.placed_then, again.placed_now) == (1, 1, 1)
+
+
+class Timed(Whim):
+    """States how long it took, and that it answered by a simple rule."""
+
+    name = "timed"
+    kind = ScorerKind.ILP
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        scores = self.score(batch, pairs)
+        return Answer(scores=scores, facts={"seconds": Whim.asked / 7}, fallback="a greedy plan")
+
+
+def test_measured_times_are_no_part_of_the_decision(plugins: Registry) -> None:
+    plugins.add(Kind.SCORER, "timed", Timed)
+    of = whimsical(timed=1.0)
+    record = recorded(plugins, of)
+    assert replay(record, plugins).same
+    slower = CycleRecord(
+        decided_at=record.decided_at,
+        policy=record.policy,
+        parts=tuple((name, b"" if name == FACTS else part) for name, part in record.parts),
+    )
+    assert slower.digest == record.digest
+    [proposal] = result_of(record, plugins.resolve(of)).decided.scores.proposals
+    assert (proposal.facts, proposal.fallback) == ({"seconds": 1 / 7}, "a greedy plan")
+
+
+def test_a_policy_whose_solvers_measure_their_time_decides_the_same_again() -> None:
+    plugins, of = registry(entry_points=False), load_policy("learned")
+    waiting = [
+        pending(f"b-{number}", deadline=NOW + timedelta(hours=number)) for number in range(1, 5)
+    ]
+    given = CycleInput(snapshot=BOARDS, pending=waiting, now=NOW, knowledge=Knowledge(runs=PAST))
+    record = Recorder().record(given, decide(given, of, plugins.resolve(of)))
+    answers = result_of(record, plugins.resolve(of)).decided.scores.proposals
+    timed = {each.scorer for each in answers if "seconds" in each.facts}
+    assert timed == {"ilp_completion", "ilp_deadlines"}
+    assert replay(record, plugins).same
 
 
 def test_another_policy_shows_what_it_would_have_done(plugins: Registry) -> None:

@@ -1,0 +1,67 @@
+"""A server whose policy learns: solvers answer, runs that end are weighed, replays agree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.process import Server, edgeyard
+from tests.acceptance.test_main_path import description
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SCORERS = {"fastest", "reliable", "ilp_completion", "ilp_deadlines", "least_loaded"}
+RUNS = 6
+
+
+def test_the_policy_learned_places_learns_and_decides_the_same_again(
+    tmp_path: Path, squeezenet: Path
+) -> None:
+    data = tmp_path / "data"
+    with edgeyard(data, {"EDGEYARD_POLICY": "learned"}) as server:
+        model = str(server.upload(squeezenet)["name"])
+        deadline = (datetime.now(UTC) + timedelta(hours=6)).isoformat()
+
+        def submit() -> str:
+            body = description(model, nb_inference=5, deadline=deadline)
+            made = server.call("POST", "/v1/benchmarks", body)
+            assert isinstance(made, dict)
+            return str(made["benchmark_id"])
+
+        first = submit()
+        assert server.wait(first)["status"] == "completed"
+        later = [submit() for _ in range(RUNS - 1)]
+        for benchmark_id in later:
+            ended = server.wait(benchmark_id)
+            assert ended["status"] == "completed", ended["failure"]
+        explained: Any = server.call("GET", f"/v1/benchmarks/{later[-1]}/explanation")
+        answered = {each["scorer"]: each for each in explained["scorers"]}
+        assert answered.keys() == SCORERS, explained
+        rated = _rated(server)
+        assert rated.keys() == SCORERS
+        assert all(each["faults"] == 0 for each in rated.values()), rated
+    replayed = subprocess.run(
+        [sys.executable, "-m", "edgeyard", "replay", "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+
+
+def _rated(server: Server) -> dict[str, Any]:
+    """Return the policy's scorers by name, once a run that ended was weighed."""
+    limit = time.monotonic() + 120.0
+    while True:
+        answer: Any = server.call("GET", "/v1/scorers")
+        found = {each["scorer"]: each for each in answer["items"]}
+        if any(each["outcomes"] for each in found.values()):
+            return found
+        assert time.monotonic() < limit, answer
+        time.sleep(0.2)
