@@ -80,6 +80,30 @@ def test_numbers_of_a_board_that_drifts_agree_as_often_as_their_comparison_says(
     assert 0.92 <= np.mean([share_over_time(one) for one in boards]) <= 0.98
 
 
+@pytest.mark.parametrize("between", [0.004, 0.006, 0.01, 0.02])
+def test_few_numbers_agree_as_often_as_their_comparison_says(between: float) -> None:
+    """21 numbers each of 40 boards: what is assumed before the first repeat still counts."""
+    rng = np.random.default_rng(2)
+    boards = [simulated_runs(rng, 21, between, 0.0) for _ in range(40)]
+    assert 0.92 <= np.mean([share_of_pairs(one) for one in boards]) <= 0.98
+
+
+def test_what_is_assumed_before_the_first_repeat_follows_from_the_recorded_numbers() -> None:
+    """The default is the geometric mean of the series' standard deviations between runs."""
+    shares = []
+    for rows in RECORDED.values():
+        found = [measured_number(report(*row), "a", None) for row in rows]
+        series = [
+            RepeatedNumber(
+                benchmark_id=str(n), target_uid="a", workload="w", p50_ms=row[0], error=one.error
+            )
+            for n, (row, one) in enumerate(zip(rows, found, strict=True))
+            if one is not None
+        ]
+        shares.append(Repeatability(series).of("a", "w").share)
+    assert np.exp(np.mean(np.log(shares))) == pytest.approx(DEFAULT_SHARE, rel=0.1)
+
+
 def numbers(
     p50: list[float], target_uid: str = "a", workload: str = "w", error: float = 0.001
 ) -> list[RepeatedNumber]:
