@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import progress
 from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
 from edgeyard.errors import ConfigError, InvalidInput, Unavailable
+from edgeyard.scheduler.sim.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -233,7 +234,7 @@ def run(
             ) as driver,
             progress() as bar,
         ):
-            record["policy"] = driver.policy
+            record["policy"] = driver.policy().name
 
             def on_round(number: int) -> Progress:
                 advanced = partial(bar, f"episode {number + 1} of {episodes}")
@@ -249,7 +250,7 @@ def run(
             )
     except KeyboardInterrupt:
         echo(
-            f"Cancelled after {len(record['episodes'])} episodes. Go on with: "
+            f"Cancelled after {count_of(len(record['episodes']), 'episode')}. Go on with: "
             f"edgeyard ste run --resume {record['run_id']}",
             err=True,
         )
@@ -461,7 +462,6 @@ def serve(
                     driver,
                     source,
                     _runs(runs_dir),
-                    lambda: clients.HttpScheduling(decides).policy().name,
                     partial(_store, db) if storing else lambda *known: None,
                 )
                 app = controller_app(queue, token)
@@ -529,7 +529,7 @@ def cancel(
     if as_json:
         emit_json(found)
     else:
-        echo(f"Run {run_id} ends after {found['episodes_done']} episodes.", err=True)
+        echo(f"Run {run_id} ends after {count_of(found['episodes_done'], 'episode')}.", err=True)
 
 
 def _runs(folder: Path | None) -> RunFolder:
@@ -567,7 +567,8 @@ def _schedulers(policy: str, models: Path | None) -> Iterator[tuple[Policy, Plug
         try:
             plugins = known.resolve(chosen)
         except ConfigError as error:
-            raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+            accepted = "" if models else "--models DIR for models of your own"
+            raise InvalidInput.at("--policy", "; ".join(error.problems), accepted) from error
         yield chosen, plugins
 
 
@@ -582,18 +583,15 @@ def _driver(
     """
     from edgeyard.plugins.scorers.learned import load_learned
     from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, LocalTwin
-    from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
+    from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver, refuse_untrainable
     from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
     twin = LocalTwin(DigitalTwin())
     with _schedulers(policy, models) as (chosen, plugins):
-        if trains and scenario.world == "nodes" and chosen.evaluator is None:
-            raise InvalidInput.at(
-                "--policy",
-                f"{chosen.name} has no evaluator, whose rewards are all that is learned on nodes",
-                "a policy with an evaluator, as --policy learned",
-            )
+        if trains:
+            accepted = "a policy with an evaluator, as --policy learned"
+            refuse_untrainable(scenario, chosen, "--policy", accepted)
         scheduler = SchedulerController(twin, chosen, plugins, monotonic_s=time.monotonic)
         training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
         controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
@@ -619,16 +617,22 @@ def _driver_of(
     from edgeyard.benchmark_api.ste_services import clients
     from edgeyard.benchmark_api.ste_services.common import ste_token
     from edgeyard.scheduler.sim.ste.controller import Controller
-    from edgeyard.scheduler.sim.ste.driver import RunDriver
+    from edgeyard.scheduler.sim.ste.driver import (
+        UNTRAINABLE_AT_SERVICE,
+        RunDriver,
+        refuse_untrainable,
+    )
 
     token = ste_token()
     with (
         clients.service_client(twin, token, "--twin") as twins,
         clients.service_client(scheduler, token, "--scheduler") as decides,
     ):
-        controller = Controller(
-            _Only(scenario), clients.HttpTwin(twins), clients.HttpScheduling(decides)
-        )
+        scheduling = clients.HttpScheduling(decides)
+        if trains:
+            accepted = UNTRAINABLE_AT_SERVICE
+            refuse_untrainable(scenario, scheduling.policy(), "--scheduler", accepted)
+        controller = Controller(_Only(scenario), clients.HttpTwin(twins), scheduling)
         yield RunDriver(controller, runs, clients.HttpTraining(decides))
 
 

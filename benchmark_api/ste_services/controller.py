@@ -26,7 +26,12 @@ from edgeyard.benchmark_api.ste_services.curves import curve_png
 from edgeyard.errors import Cancelled, Conflict, EdgeyardError, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.ste.controller import Episode, RoundReport, ScenarioSource
-from edgeyard.scheduler.sim.ste.driver import RunDriver, new_record
+from edgeyard.scheduler.sim.ste.driver import (
+    UNTRAINABLE_AT_SERVICE,
+    RunDriver,
+    new_record,
+    refuse_untrainable,
+)
 from edgeyard.scheduler.sim.ste.runs import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -168,7 +173,6 @@ class RunQueue:
         driver: RunDriver,
         scenarios: ScenarioSource,
         runs: RunFolder,
-        policy: Callable[[], str],
         on_episode: Callable[[Scenario, dict[str, Any], Episode], None] = lambda *known: None,
     ) -> None:
         """Start the thread. Runs that a stop of the service has cut off can be resumed.
@@ -177,12 +181,11 @@ class RunQueue:
             driver: Executes a run.
             scenarios: The ScenarioDB.
             runs: Where runs are stored.
-            policy: Returns the name of the policy that decides at present.
             on_episode: Called with the scenario of a run, its record and each episode of it, before
                 the episode is stored as finished.
         """
         self._on_episode = on_episode
-        self._driver, self._scenarios, self._runs, self._policy = driver, scenarios, runs, policy
+        self._driver, self._scenarios, self._runs = driver, scenarios, runs
         self._changed = threading.Condition()
         self._waiting: deque[_Live] = deque()
         self._lives: dict[str, _Live] = {}
@@ -200,7 +203,7 @@ class RunQueue:
         """Put a run into the queue.
 
         Raises:
-            InvalidInput: There is no such scenario, or it can't be used.
+            InvalidInput: There is no such scenario, it can't be used, or nothing can be learned.
             Unavailable: Too many runs wait, or a service does not answer.
         """
         if wanted.new and not wanted.train:
@@ -210,10 +213,13 @@ class RunQueue:
         except NotFound as error:
             accepted = "a scenario of the ScenarioDB"
             raise InvalidInput.at("/scenario", str(error), accepted) from error
+        policy = self._driver.policy()
+        if wanted.train:
+            refuse_untrainable(scenario, policy, "/train", UNTRAINABLE_AT_SERVICE)
         record = new_record(
             scenario,
             reference=wanted.scenario,
-            policy=self._policy(),
+            policy=policy.name,
             episodes=wanted.episodes,
             seed=wanted.seed,
             max_rounds=wanted.max_rounds,

@@ -111,10 +111,10 @@ class Forbidden(EdgeyardError):
 class NotFound(EdgeyardError):
     """There is no such thing for this caller."""
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: str, name: str, reason: str = "") -> None:
         self.kind = kind
         self.name = name
-        super().__init__(f"no {kind} {name!r}")
+        super().__init__(reason or f"no {kind} {name!r}")
 
 
 class Conflict(EdgeyardError):

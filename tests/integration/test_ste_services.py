@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.ste_services.scheduler import scheduler_app
 from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
+from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.sim.scenario import scenario_from_toml, scenario_to_json
 from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
 from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
@@ -94,8 +95,10 @@ class Gate(HttpScheduling):
 
 
 @contextmanager
-def all_services(folder: Path, token: str = TOKEN) -> Iterator[Services]:
-    policy = quick_policy()
+def all_services(
+    folder: Path, token: str = TOKEN, policy: Policy | None = None
+) -> Iterator[Services]:
+    policy = policy or quick_policy()
     models = folder / "models"
     with ExitStack() as opened:
 
@@ -117,7 +120,7 @@ def all_services(folder: Path, token: str = TOKEN) -> Iterator[Services]:
         runs = RunFolder(folder / "runs")
         source, gate = HttpScenarios(scenarios), Gate(scheduler)
         driver = RunDriver(Controller(source, HttpTwin(twin), gate), runs, HttpTraining(scheduler))
-        app = controller_app(RunQueue(driver, source, runs, lambda: gate.policy().name), token)
+        app = controller_app(RunQueue(driver, source, runs), token)
         controller = serve(app)
         opened.callback(gate.is_open.set)
         yield Services(twin, scheduler, scenarios, controller, models, gate)
@@ -230,6 +233,32 @@ def test_the_scheduler_service_trains_its_model_by_the_rewards(services: Service
     assert services.scheduler.get("/health_check").json()["training"] == run_id
     again: Any = finished(services.controller, services.start(train="mine", judged=0))
     assert again["model_version"] == 3
+
+
+def test_training_without_rewards_is_refused_before_the_run_begins(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.toml"
+    file.write_text(NODES)
+    with all_services(tmp_path, policy=load_policy("tetris")) as services:
+        body = scenario_to_json(scenario_from_toml(NODES))
+        assert services.scenarios.post("/scenarios", json=body).status_code == 201
+        wanted = {"scenario": "small", "train": "mine", "new": True}
+        answer = services.controller.post("/runs", json=wanted)
+        assert answer.status_code == 422
+        (problem,) = answer.json()["errors"]
+        assert problem["pointer"] == "/train"
+        assert "tetris has no evaluator" in problem["reason"]
+        assert problem["accepted"] == "--policy learned of `edgeyard ste serve scheduler`"
+        assert services.controller.get("/runs").json() == []
+        url = {name: str(getattr(services, name).base_url) for name in ("twin", "scheduler")}
+        options = ["--twin", url["twin"], "--scheduler", url["scheduler"]]
+        words = ["ste", "run", str(file), "--train", "mine", "--new", *options]
+        done = CliRunner().invoke(
+            app, [*words, "--runs", str(tmp_path / "own")], env={"EDGEYARD_STE_TOKEN": TOKEN}
+        )
+        assert done.exit_code == 1
+        assert "--scheduler: tetris has no evaluator" in f"{done.stderr}{done.exception}"
+        assert not list((tmp_path / "own").glob("*"))
+    assert not services.models.exists()
 
 
 def test_a_cancelled_run_goes_on_where_it_was(services: Services) -> None:
@@ -440,7 +469,7 @@ def app_of(service: str, folder: Path, opened: ExitStack) -> FastAPI:
         return scenario_app(store, TOKEN)
     source, runs = HttpScenarios(gone), RunFolder(folder / "runs")
     driver = RunDriver(Controller(source, HttpTwin(gone), HttpScheduling(gone)), runs, None)
-    return controller_app(RunQueue(driver, source, runs, lambda: "default"), TOKEN)
+    return controller_app(RunQueue(driver, source, runs), TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +527,7 @@ def test_a_service_that_does_not_answer_fails_the_run_with_its_address(
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as gone:
         runs = RunFolder(services.models.parent / "others")
         driver = RunDriver(Controller(source, HttpTwin(gone), services.gate), runs, None)
-        queue = RunQueue(driver, source, runs, lambda: "default")
+        queue = RunQueue(driver, source, runs)
         with served(controller_app(queue, TOKEN)) as controller:
             run_id = controller.post("/runs", json={"scenario": "small"}).json()["run_id"]
             found: Any = finished(controller, run_id)

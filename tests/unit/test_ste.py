@@ -143,6 +143,9 @@ def test_states_fit_the_published_schemas() -> None:
 
 def test_the_twin_holds_the_newest_states_within_its_bound() -> None:
     twin = DigitalTwin(max_bytes=3 * len(json.dumps(NODE)), max_versions=8)
+    for version in (None, 0):
+        with pytest.raises(NotFound, match=r"^no state was posted to the twin yet"):
+            twin.state(version)
     assert twin.refresh() == 0
     assert twin.health().refreshing
     for _ in range(5):
@@ -152,7 +155,7 @@ def test_the_twin_holds_the_newest_states_within_its_bound() -> None:
     assert health.held_bytes <= health.max_bytes
     assert twin.state().version == 5
     assert twin.state(3).version == 3
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"state 2 is held no more \(accepted: 3 to 5\)"):
         twin.state(2)
     with pytest.raises(InvalidInput, match="up to 5"):
         twin.state(6)

@@ -10,7 +10,8 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.scorers.learned import load_learned
-from tests.builders.ste import SCENARIO, quick_policy_text
+from edgeyard.scheduler.sim.ste.training import new_model
+from tests.builders.ste import HEURISTICS, SCENARIO, quick_policy_text
 
 
 def ste(*arguments: str | Path) -> Result:
@@ -38,6 +39,21 @@ def test_a_run_shows_its_thirteen_steps_and_is_kept(file: Path, tmp_path: Path) 
     assert "completed" in shown.stdout
     table = ste("run", file, "--policy", "default", "--runs", runs)
     assert "final decisions by the aggregator" in table.stdout
+
+
+def test_a_model_of_ones_own_decides_with_the_others(file: Path, tmp_path: Path) -> None:
+    models, policy = tmp_path / "models", tmp_path / "mine.toml"
+    new_model("mine", models)
+    policy.write_text(quick_policy_text(HEURISTICS + '[[scorers]]\nname = "mine"\nweight = 1.0\n'))
+    options = ("--policy", policy, "--runs", tmp_path / "runs", "--rounds", 1)
+    without = ste("run", file, *map(str, options))
+    assert without.exit_code == 1
+    assert "'mine'" in f"{without.stderr}{without.exception}"
+    assert "--models DIR" in f"{without.stderr}{without.exception}"
+    done = ste("run", file, *map(str, options), "--models", models, "--json")
+    assert done.exit_code == 0, done.stderr
+    (shown,) = json.loads(done.stdout)["rounds"]
+    assert shown["steps"][9]["summary"].startswith("1 model by tensors")
 
 
 def test_training_goes_on_where_it_was_cancelled(file: Path, tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.framework.policy import Policy, load_policy, parse_policy
+from edgeyard.scheduler.framework.policy import (
+    Planner,
+    Policy,
+    ScorerChoice,
+    load_policy,
+    parse_policy,
+)
 from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import SimulatedRun
@@ -173,6 +183,35 @@ def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
     assert done.figures.deadline_misses == metrics.deadline_misses > 0
     assert len(set(expected.jobs.status.tolist())) == 4  # completed, failed, cancelled, expired
     assert expected.jobs.attempts.max() > 1
+
+
+def test_plans_for_cheap_hours_are_those_of_sim_run() -> None:
+    dear_at_first = ", ".join(["4", *["1"] * 23])
+    of = scenario_from_toml(RICH.replace("[lab]\n", f"[lab]\ntariff = [{dear_at_first}]\n"))
+    of = msgspec.structs.replace(of, duration_s=4500.0)
+    cheapest = ScorerChoice(name="cheapest", weight=10.0)
+    policy = load_policy("default")
+    policy = replace(
+        policy,
+        scorers=(*policy.scorers, cheapest),
+        planner=Planner.EXPECTED_COST,
+        explore_share=0.0,
+    )
+    expected = simulated(of, policy, 7)
+    assert_equal(episode(of, policy, 7).simulation, expected)
+    assert of.lab
+    plain = msgspec.structs.replace(of.lab, tariff=())
+    at_one_rate = simulated(msgspec.structs.replace(of, lab=plain), policy, 7)
+    assert expected.jobs.start_s.tolist() != at_one_rate.jobs.start_s.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tariff", "message"),
+    [([1.0] * 23, "/tariff: has 23 numbers"), ([1001.0] * 24, "/tariff: has a number that")],
+)
+def test_a_tariff_in_a_document_is_checked(tariff: list[float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_twin_data(json.dumps({"nodes": [], "tariff": tariff}).encode())
 
 
 def test_weights_are_learned_as_in_sim_run() -> None:

@@ -34,6 +34,7 @@ from edgeyard.scheduler.model.decision import (
 )
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
+from edgeyard.scheduler.model.tariff import Tariff, checked_tariff
 
 SCHEMA = "edgeyard.twin/1"
 MB = 1 << 20
@@ -265,6 +266,7 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
         age_s: Age of the state when it was taken.
         leases: Nodes that are reserved for a person or for maintenance.
         rates: Credits per second on a node, by family; 1 for others.
+        tariff: Factors on the rates by hour of the day in UTC, 24 of them; empty: 1 at all hours.
         quarantined: Reason of the quarantine, by node.
         guarded: Nodes that must not be used may appear later.
         elapsed_s: Virtual seconds since the beginning, where jobs take parts of nodes; None: each
@@ -286,6 +288,7 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
     max_run_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     leases: list[Lease] = []
     rates: dict[str, _Number] = {}
+    tariff: list[_Number] = []
     quarantined: dict[str, str] = {}
     guarded: bool = False
     elapsed_s: _Number | None = None
@@ -372,6 +375,12 @@ def _check(data: TwinData) -> None:
             raise InvalidInput.at(f"/{name}", f"has {len(rows)} entries", f"up to {limit}")
     if data.schema != SCHEMA:
         raise InvalidInput.at("/schema", f"is {data.schema!r}", SCHEMA)
+    if data.tariff:
+        try:
+            checked_tariff(tuple(data.tariff))
+        except ValueError as error:
+            accepted = "24 numbers from 0 to 1000, or none"
+            raise InvalidInput.at("/tariff", str(error), accepted) from None
     _check_times("", data, ("now",))
     try:
         _ = (data.now or datetime.now(UTC)) - timedelta(seconds=data.age_s)
@@ -554,6 +563,7 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
                 for each in data.users
             },
             rates=data.rates,
+            tariff=Tariff(tuple(data.tariff)),
             max_run_s=data.max_run_s,
             leases=tuple(data.leases),
             quarantined=data.quarantined,
@@ -742,6 +752,7 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
         max_run_s=knowledge.max_run_s,
         leases=list(knowledge.leases),
         rates=dict(knowledge.rates),
+        tariff=list(knowledge.tariff.factors),
         quarantined=dict(knowledge.quarantined),
         guarded=snapshot.guarded,
     )

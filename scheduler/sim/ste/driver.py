@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeyard.errors import Cancelled, Conflict, InvalidInput
+from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Scorer
 from edgeyard.scheduler.sim.metrics import compare
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
@@ -25,9 +26,13 @@ from edgeyard.scheduler.sim.ste.runs import (
     episode_to_json,
 )
 from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
+from edgeyard.scheduler.sim.wording import count_of
 
 UNSEEN = 1_000_000
 """Distance of the seeds that a trained model is judged on from those that it was trained on."""
+
+UNTRAINABLE_AT_SERVICE = "--policy learned of `edgeyard ste serve scheduler`"
+"""What to do where the policy of a scheduler service rewards nothing."""
 
 _MODEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -145,6 +150,23 @@ def model_path(models: Path, name: str, *, new: bool) -> Path:
     return path
 
 
+def refuse_untrainable(scenario: Scenario, policy: Policy, field: str, accepted: str) -> None:
+    """Check that something can be learned in a scenario under a policy.
+
+    Args:
+        scenario: What would be simulated.
+        policy: Decides.
+        field: What the error names.
+        accepted: What to do instead.
+
+    Raises:
+        InvalidInput: On nodes the evaluator's rewards alone are learned from, and there is none.
+    """
+    if scenario.world == "nodes" and policy.evaluator is None:
+        reason = f"{policy.name} has no evaluator, whose rewards are all that is learned on nodes"
+        raise InvalidInput.at(field, reason, accepted)
+
+
 def new_record(
     scenario: Scenario,
     *,
@@ -205,10 +227,9 @@ class RunDriver:
         """
         self._controller, self._runs, self._training = controller, runs, training
 
-    @property
-    def policy(self) -> str:
-        """Name of the policy that decides: the scheduler's."""
-        return self._controller.policy().name
+    def policy(self) -> Policy:
+        """Return the policy that decides: the scheduler's."""
+        return self._controller.policy()
 
     def execute(
         self,
@@ -263,7 +284,8 @@ class RunDriver:
                 self._runs.save(record)
             if train:
                 record["judgement"] = self._judgement(record, scenario, cancelled)
-                trained_on = f"run {run_id}: {record['episodes_wanted']} episodes of {scenario}"
+                episodes = count_of(record["episodes_wanted"], "episode")
+                trained_on = f"run {run_id}: {episodes} of {scenario}"
                 record["model_version"] = self._trained().publish(run_id, trained_on)
         except (Cancelled, KeyboardInterrupt):
             self._end(record, "cancelled")

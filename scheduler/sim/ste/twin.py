@@ -107,9 +107,15 @@ class DigitalTwin:
                 )
             wanted = self._version if version is None else version
             state = self._states.get(wanted)
-        if state is None:
-            raise NotFound("state of the twin", str(wanted) if wanted else "newest")
-        return state
+            oldest = next(iter(self._states), 0)
+            newest = self._version
+        if state is not None:
+            return state
+        if not newest:
+            reason = "no state was posted to the twin yet: POST one, or start a run that does"
+        else:
+            reason = f"state {wanted} is held no more (accepted: {oldest} to {newest})"
+        raise NotFound("state of the twin", str(wanted), reason)
 
     def health(self) -> TwinHealth:
         """Return what is held."""
