@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 import time
@@ -30,6 +29,11 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.scenario_db import Db, ScenarioDb, scenario_db
+from edgeyard.benchmark_api.cli.scenario_files import (
+    check_scenario_file,
+    scenario_text,
+    write_scenario,
+)
 from edgeyard.benchmark_api.cli.sim_reports import progress
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.importers.detect import TraceFormat, detect_format
@@ -216,7 +220,7 @@ def scenarios_generate(
     if lasts_s == 0:
         raise InvalidInput.at("--duration", "is 0", "a time above 0, as 8 h")
     if out is not None:
-        check_output(out, "--out")
+        check_scenario_file(out, "--out")
     chosen = name or f"{kind.value}-{seed}"
     if kind in _PAPER:
         if kind is Kind.PAPER and rate is not None and rate > 1:
@@ -302,7 +306,7 @@ def scenarios_import(
     reported, everything else that is wrong is an error with line and field, and stores nothing.
     """
     if out is not None:
-        check_output(out, "--out")
+        check_scenario_file(out, "--out")
     from edgeyard.scheduler.sim.importers.machines import Selection
 
     chosen = trace_format or detect_format(file)
@@ -421,7 +425,7 @@ def finish(
     import msgspec
 
     tagged = msgspec.structs.replace(scenario, tags=tuple(sorted({*scenario.tags, *tags})))
-    write_output(out, "--out", text_of(tagged, as_json=out.suffix == ".json"))
+    write_scenario(out, "--out", tagged)
     session.report(f"{scenario.name} is in {out}")
 
 
@@ -523,28 +527,23 @@ def scenarios_export(
     ] = None,
 ) -> None:
     """Write the content of a scenario, as it is simulated and imported."""
+    if form is None and session.output is Output.CSV:
+        raise InvalidInput.at("-o", "csv is no form of a scenario", "--form toml or json")
+    if form is None and session.output is Output.JSON:
+        form = Form.JSON
     if out is not None:
-        check_output(out, "--out")
+        check = check_scenario_file if form is None else check_output
+        check(out, "--out")
     with scenario_db(session, db) as scenarios:
         content = scenarios.content(scenario)
-    as_json = session.output is Output.JSON if form is None else form is Form.JSON
-    if form is None and out is not None:
-        as_json = as_json or out.suffix == ".json"
-    text = text_of(content, as_json=as_json)
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(scenario_text(content, as_json=form is Form.JSON))
+        return
+    if form is None:
+        write_scenario(out, "--out", content)
     else:
-        write_output(out, "--out", text)
-        session.report(f"{content.name} is in {out}")
-
-
-def text_of(scenario: Scenario, *, as_json: bool) -> str:
-    """Return a scenario as text."""
-    from edgeyard.scheduler.sim.scenario import scenario_to_json, scenario_to_toml
-
-    if as_json:
-        return json.dumps(scenario_to_json(scenario), indent=1) + "\n"
-    return scenario_to_toml(scenario)
+        write_output(out, "--out", scenario_text(content, as_json=form is Form.JSON))
+    session.report(f"{content.name} is in {out}")
 
 
 def scenarios_tag(

@@ -17,10 +17,10 @@ import typer
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
-from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
+from edgeyard.benchmark_api.cli.scenario_files import check_scenario_file, write_scenario
 from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
 from edgeyard.errors import ConfigError, InvalidInput
 
@@ -136,7 +136,7 @@ def from_history(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.toml", help="Write the scenario, for edgeyard sim run."),
+        typer.Option(metavar="FILE.toml|.json", help="Write the scenario, for edgeyard sim run."),
     ] = None,
     out: Out = None,
     store: StoreRuns = None,
@@ -154,12 +154,11 @@ def from_history(
     """
     from edgeyard.scheduler.sim.importers.history import import_history
     from edgeyard.scheduler.sim.importers.machines import Selection
-    from edgeyard.scheduler.sim.scenario import scenario_to_toml
 
     if export is not None and (since or until or data_dir or config):
         raise InvalidInput.at("--export", "goes without --since, --until, --data-dir and --config")
     if save is not None:
-        check_output(save, "--save")
+        check_scenario_file(save, "--save")
     with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
         source = f"--export {export}"
         if export is None:
@@ -180,7 +179,7 @@ def from_history(
         scenario, policy or ["default"], [], out=out, store_options=store_options, as_json=as_json
     )
     if save is not None:
-        write_output(save, "--save", scenario_to_toml(scenario))
+        write_scenario(save, "--save", scenario)
 
 
 def _with_enough_time(scenario: Scenario) -> Scenario:

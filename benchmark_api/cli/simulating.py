@@ -172,6 +172,7 @@ def replay(
         )
     if starts is not None:
         _write_starts(starts, part, schedule)
+    _show_rules(whole)
     if as_json:
         emit_json(
             {
@@ -185,7 +186,6 @@ def replay(
         )
         return
     _show(part, schedule, processors)
-    _show_rules(whole)
 
 
 def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:

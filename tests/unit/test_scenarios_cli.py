@@ -93,6 +93,31 @@ def test_what_is_exported_is_the_same_scenario(paper: Path, tmp_path: Path, form
 
 
 @pytest.mark.usefixtures("db")
+def test_a_scenario_is_written_under_no_name_of_another_format(paper: Path, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("job_id,cpus_req,mem_req,time_run\n1,2,100,60\n")
+    before = jobs.read_text()
+    done("import", jobs, "--node", "1x4:1000")
+    for words in (
+        ("export", "jobs"),
+        ("import", jobs, "--node", "1x4:1000"),
+        ("generate", "paper"),
+    ):
+        refused = run(*words, "--out", jobs)
+        assert refused.exit_code == 1
+        assert "--out: jobs.csv is no name of a scenario's file" in refused.stderr
+        assert "accepted: jobs.toml or .json" in refused.stderr
+    assert jobs.read_text() == before
+    converted = tmp_path / "converted.json"
+    done("import", jobs, "--node", "1x4:1000", "--out", converted)
+    assert load_scenario(converted).nodes
+    done("export", "jobs", "--form", "json", "--out", tmp_path / "jobs.scenario")
+    as_csv = CliRunner().invoke(app, ["-o", "csv", "scenarios", "export", "jobs"])
+    assert as_csv.exit_code == 1
+    assert "-o: csv is no form of a scenario (accepted: --form toml or json)" in as_csv.stderr
+
+
+@pytest.mark.usefixtures("db")
 def test_the_same_content_under_another_name_is_reported(paper: Path, tmp_path: Path) -> None:
     done("import", paper)
     other = tmp_path / "other.toml"

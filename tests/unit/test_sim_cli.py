@@ -114,6 +114,12 @@ def test_a_machine_of_another_size(log: Path, tmp_path: Path) -> None:
     assert "neither MaxProcs nor MaxNodes (accepted: --procs with a number)" in found.stderr
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_jobs_that_the_rules_touched_are_counted_on_stderr(log: Path, options: tuple[str]) -> None:
+    found = replay(log, *options)
+    assert found.stderr == "of the log: 1 job with run time 0 left out\n"
+
+
 def test_an_unknown_queue_names_the_known_ones(log: Path) -> None:
     found = replay(log, "--queue", "sfj")
     assert found.exit_code == 1

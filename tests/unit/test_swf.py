@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.traces.swf import read_swf
+from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf
 from tests.builders.logs import swf_line, write_swf
 
 
@@ -47,8 +47,27 @@ def test_nodes_stand_for_processors_where_the_header_has_no_others(tmp_path: Pat
     path = tmp_path / "log.swf"
     path.write_text(f"; MaxNodes: 16\n; MaxProcs: -1\n{swf_line(1, 0, 5)}\n")
     assert read_swf(path).max_procs == 16
-    path.write_text(f"; MaxProcs: {10**30}\n{swf_line(1, 0, 5)}\n")
-    assert read_swf(path).max_procs is None
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (f"; MaxProcs: {10**30}", r"log.swf, line 2: MaxProcs is '10{30}' .*1 to 2147483647"),
+        ("; MaxNodes: many", r"line 2: MaxNodes is 'many' \(accepted: a whole number from 1"),
+        ("; MaxProcs: -1", r"line 2: MaxProcs is '-1' .*, or --procs with a number\)"),
+        ("; MaxNodes: x\n; MaxProcs:", r"line 3: MaxProcs is '' "),
+        ("; MaxProcs: " + "9" * 99, r"line 2: MaxProcs is '9{40}\.\.\.' "),
+    ],
+)
+def test_a_machine_size_that_cannot_be_used_is_named_by_its_line(
+    tmp_path: Path, header: str, message: str
+) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text(f"; Version: 2.2\n{header}\n{swf_line(1, 0, 5)}\n")
+    log = read_swf(path)
+    assert log.max_procs is None
+    with pytest.raises(InvalidInput, match=message):
+        no_processors(log)
 
 
 GOOD = swf_line(1, 0, 5)

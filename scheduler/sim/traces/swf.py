@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
@@ -40,6 +40,15 @@ _MAX_SECONDS = 1e11
 """The year 5138: a later time is a mistake."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderValue:
+    """What a line of the header states: its number from 1, the name and the first word."""
+
+    line: int
+    name: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Log:
     """The kept jobs of a log in the order of their job number; shape (jobs,) each.
@@ -54,6 +63,7 @@ class Log:
         user: User numbers; -1: unknown.
         line: Line of the file, from 1.
         max_procs: Processors of the machine, as the header states them; None: it does not.
+        unusable_size: The last size of the machine in the header that is no number of processors.
         dropped: How many jobs with run time 0 were dropped.
         guessed_runs: How many jobs had a negative run time.
         guessed_procs: How many jobs state no processors.
@@ -68,6 +78,7 @@ class Log:
     user: NDArray[np.int64]
     line: NDArray[np.int64]
     max_procs: int | None
+    unusable_size: HeaderValue | None = None
     dropped: int
     guessed_runs: int
     guessed_procs: int
@@ -93,7 +104,7 @@ def read_swf(path: Path, advanced: Callable[[float], None] = lambda share: None)
         InvalidInput: A line that is no job; the error names the line and the field.
         OSError: The file can't be read.
     """
-    header: dict[str, int] = {}
+    header = _Header()
     chunks: list[NDArray[np.float64]] = []
     numbers: list[NDArray[np.int64]] = []
     with opened_lines(path, advanced, encoding="latin-1") as lines:
@@ -104,18 +115,32 @@ def read_swf(path: Path, advanced: Callable[[float], None] = lambda share: None)
     if not chunks:
         raise _error(path, None, "the file has no jobs", "lines of 18 fields")
     table, line = np.concatenate(chunks), np.concatenate(numbers)
-    return _kept(path, table, line, header.get("MaxProcs") or header.get("MaxNodes"))
+    return _kept(path, table, line, header)
 
 
-def _data_lines(lines: Iterable[str], header: dict[str, int]) -> Iterator[tuple[int, str]]:
+@dataclass(slots=True)
+class _Header:
+    """What the header says of the machine's size, by the name of its line."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    unusable: HeaderValue | None = None
+
+    def read(self, number: int, line: str) -> None:
+        name, _, value = (part.strip() for part in line[1:].partition(":"))
+        if name not in ("MaxProcs", "MaxNodes"):
+            return
+        text = next(iter(value.split()), "")
+        if text.isdecimal() and len(text) <= _SHOWN and 0 < int(text) <= MAX_PROCESSORS:
+            self.sizes[name] = int(text)
+        else:
+            self.unusable = HeaderValue(line=number, name=name, text=text)
+
+
+def _data_lines(lines: Iterable[str], header: _Header) -> Iterator[tuple[int, str]]:
     """Yield lines of jobs with their number, and read what the header says of the machine."""
     for number, line in enumerate(lines, 1):
         if line.startswith(";"):
-            name, _, value = line[1:].partition(":")
-            if name.strip() in ("MaxProcs", "MaxNodes"):
-                first = value.split()[:1]
-                if first and first[0].isdecimal() and 0 < int(first[0]) <= MAX_PROCESSORS:
-                    header[name.strip()] = int(first[0])
+            header.read(number, line)
         elif line and not line.isspace():
             yield number, line
 
@@ -132,18 +157,16 @@ def _parsed(path: Path, chunk: list[tuple[int, str]]) -> NDArray[np.float64]:
         fields = line.split()
         if len(fields) != _FIELDS:
             raise _error(path, number, f"has {len(fields)} fields", f"{_FIELDS} fields")
-        for field, text in enumerate(fields, 1):
+        for position, text in enumerate(fields, 1):
             try:
                 float(text)
             except ValueError:
-                shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
-                raise _error(path, number, f"{_named(field)} is {shown}", "a number") from None
+                reason = f"{_named(position)} is {_shown(text)}"
+                raise _error(path, number, reason, "a number") from None
     raise _error(path, chunk[0][0], "the lines from here on can't be read", f"{_FIELDS} fields")
 
 
-def _kept(
-    path: Path, table: NDArray[np.float64], line: NDArray[np.int64], max_procs: int | None
-) -> Log:
+def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], header: _Header) -> Log:
     columns = (_JOB, _SUBMIT, _RUN, _ALLOCATED, _PROCS, _REQUESTED, _USER)
     for column in columns:
         values = table[:, column]
@@ -192,7 +215,8 @@ def _kept(
         procs=np.maximum(procs, 1).astype(np.int64),
         user=table[:, _USER].astype(np.int64),
         line=line,
-        max_procs=max_procs,
+        max_procs=header.sizes.get("MaxProcs") or header.sizes.get("MaxNodes"),
+        unusable_size=header.unusable,
         dropped=dropped,
         guessed_runs=int((table[:, _RUN] < 0).sum()),
         guessed_procs=int((procs < 1).sum()),
@@ -239,16 +263,25 @@ def _named(field: int) -> str:
     return f"field {field} ({name})" if name else f"field {field}"
 
 
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
 def _error(path: Path, line: int | None, reason: str, accepted: str = "") -> InvalidInput:
     where = str(path) if line is None else f"{path}, line {line}"
     return InvalidInput([FieldError(where, reason, accepted)])
 
 
 def no_processors(log: Log, flag: str = "--procs with a number") -> NoReturn:
-    """Raise the error for a log whose header does not state the machine's size.
+    """Raise the error for a log whose header states no size of the machine that can be used.
 
     Args:
         log: The log.
         flag: What states it instead.
     """
+    found = log.unusable_size
+    if found is not None:
+        accepted = f"a whole number from 1 to {MAX_PROCESSORS}, or {flag}"
+        reason = f"{found.name} is {_shown(found.text)}"
+        raise _error(log.path, found.line, reason, accepted)
     raise _error(log.path, None, "the header states neither MaxProcs nor MaxNodes", flag)
