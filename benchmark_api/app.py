@@ -115,7 +115,7 @@ _PUBLIC = (
 
 
 def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
-    """The app over its services; nothing is started before its lifespan is.
+    """Return the app over its services; its lifespan starts them.
 
     Args:
         metrics: Shared with the engine; None: the app's own.
@@ -156,7 +156,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
 
 
 def openapi_document() -> dict[str, Any]:
-    """What ``/openapi.json`` answers; needs no services."""
+    """Return the document of ``/openapi.json``; needs no services."""
     return _openapi(_routes(None, ROUTERS))
 
 

@@ -39,12 +39,12 @@ _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
 
 def new_token() -> str:
-    """256 random bits."""
+    """Return a new random token of 256 bits, with the prefix `TOKEN_PREFIX`."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def token_hash(token: str) -> str:
-    """As tokens are stored; one round is enough for 256 random bits."""
+    """Return the hash under which a token is stored; 256 random bits need no salt."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
@@ -77,7 +77,7 @@ class Caller:
 
     @property
     def user_id(self) -> str:
-        """Of the account."""
+        """Id of the caller's account."""
         return self.user.user_id
 
     @property
@@ -215,7 +215,7 @@ def bearer_token(request: Request) -> str | None:
 
 
 async def still_authenticated(request: Request) -> bool:
-    """Whether the request's token is good now: asked again and again while an answer streams."""
+    """Return whether the request's token is still valid; long answers check it repeatedly."""
     token = bearer_token(request)
     authenticator: Authenticator = request.app.state.authenticator
     try:
@@ -291,6 +291,6 @@ Operator = Annotated[Caller, Depends(operator)]
 
 
 def is_upload_token(attempt: Attempt, token: str) -> bool:
-    """Whether a token is the attempt's own; whether the attempt still lives is another matter."""
+    """Return whether a token is the attempt's upload token, also after the attempt's end."""
     known = attempt.upload_token_sha256
     return known is not None and hmac.compare_digest(known, token_hash(token))

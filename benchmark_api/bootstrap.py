@@ -129,7 +129,7 @@ CLOCK_FILE = "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What `build` made."""
+    """The parts of a server that `build` has connected, not started yet."""
 
     app: FastAPI
     engine: ElectedEngine
@@ -162,7 +162,7 @@ class System:
 
 
 def plugin_registry(settings: Settings, workers: Workers) -> Registry:
-    """All plugins that this machine knows; scorers that are not ours run in ``workers``.
+    """Return all plugins installed on this machine; scorers of other packages run in ``workers``.
 
     Raises:
         ConfigError: Two plugins of one kind have the same name, or a model's manifest is wrong.
@@ -173,7 +173,7 @@ def plugin_registry(settings: Settings, workers: Workers) -> Registry:
 
 @contextmanager
 def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Registry]:
-    """As `plugin_registry`, for a command; ends what it started.
+    """Yield `plugin_registry` for a command, and end its worker processes afterwards.
 
     Args:
         settings: Of this machine.
@@ -192,7 +192,7 @@ def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Re
 
 
 def build(settings: Settings, port: int) -> System:
-    """Everything, wired, nothing started.
+    """Build and connect all parts of a server, and start none of them.
 
     Args:
         port: The bound one.
@@ -249,7 +249,7 @@ def build(settings: Settings, port: int) -> System:
     current = settings
 
     def engine_of(epoch: int | None) -> Engine:
-        """An engine for the epoch that this server leads, or one that follows."""
+        """Return an engine for the epoch that this server leads, or one that only reads."""
         surroundings = EngineSurroundings(
             store=store,
             cluster=cluster,
@@ -360,7 +360,7 @@ TWIN_TIMEOUT_S = 5.0
 
 
 def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> MetricsSource | None:
-    """What reads the figures of the digital twin; None: the settings name no Prometheus.
+    """Return the reader of hosts' loads for the digital twin; None if no Prometheus is set.
 
     Raises:
         ConfigError: The URL is wrong.
@@ -375,7 +375,7 @@ def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> Metr
 
 
 def observed_lab(settings: Settings) -> ObservedLab:
-    """What observes the Nomad and the Prometheus of the settings for a twin without a server.
+    """Return the observer of the set Nomad and Prometheus, for a stand-alone digital twin.
 
     Without an inventory all boards that Nomad reports are shown as expected.
 
@@ -406,7 +406,7 @@ def observed_lab(settings: Settings) -> ObservedLab:
 def scenario_puller(
     settings: Settings, store: Store, clock: Clock, leads: Callable[[], bool]
 ) -> ScenarioPuller | None:
-    """What pulls scenarios from the Prometheus of the settings; None: they name none.
+    """Return the puller of scenarios from the set Prometheus; None if none is set.
 
     Raises:
         ConfigError: A setting or the file of queries is wrong.
@@ -742,7 +742,7 @@ def configured_policies(settings: Settings, text: str, plugins: Registry) -> Pol
 
 
 def confinement_here(settings: Settings, inventory: Inventory) -> tuple[bool, str] | None:
-    """How runs of the embedded cluster are confined on this machine, which is tried out and logged.
+    """Try out how this machine can confine runs of the embedded cluster, log it, and return it.
 
     Returns:
         Whether they are in all that matters, and in words; None: there is no embedded cluster.
@@ -767,7 +767,7 @@ def confinement_here(settings: Settings, inventory: Inventory) -> tuple[bool, st
 def build_cluster(
     settings: Settings, inventory: Inventory, store: Store, clock: Clock
 ) -> tuple[ClusterWithNodes, Verify]:
-    """Where jobs run, and who says what their text means.
+    """Return the cluster that runs the jobs, embedded or Nomad, and the parser of its job text.
 
     Raises:
         ConfigError: A file of certificates can't be used.
@@ -828,7 +828,7 @@ def _has_ended(uow: UnitOfWork, job_id: str) -> bool:
 
 
 def nomad_access(settings: Settings) -> NomadAccess:
-    """How Nomad is spoken to."""
+    """Return address, token and certificates of Nomad's API, from the settings."""
     token = settings.nomad_token
     return NomadAccess(
         address=settings.nomad_address,
@@ -854,7 +854,7 @@ def open_batches(settings: Settings) -> BatchCluster:
 def nomad_findings(
     settings: Settings, *, probe: bool, public_url: str | None = None
 ) -> Iterator[Finding]:
-    """What a look at Nomad finds, with the server's own settings and token.
+    """Check Nomad with the server's own settings and token, and return the findings.
 
     Args:
         public_url: What the running server tells of its own; None: what the settings say.
@@ -878,7 +878,7 @@ def nomad_findings(
 
 
 def retention(settings: Settings) -> Retention:
-    """How long each class of records is kept."""
+    """Return the retention time of each class of records, from the settings."""
     return {
         RetentionClass.EVENTS: settings.retain_events_s,
         RetentionClass.CYCLES: settings.retain_cycles_s,
@@ -891,7 +891,7 @@ def retention(settings: Settings) -> Retention:
 
 
 def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
-    """The database that the settings name, brought to this version's schema.
+    """Open the database of the settings, and migrate it to this version's schema.
 
     Args:
         settings: Of the server.
@@ -905,7 +905,7 @@ def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
 
 
 def open_files(settings: Settings) -> FileStore:
-    """The file store that the settings name.
+    """Open the file store of the settings: a folder or an S3 bucket.
 
     Raises:
         ConfigError: There is no such bucket, or its library is not installed.
@@ -948,7 +948,7 @@ def keys_of_webhooks(settings: Settings) -> WebhookKeys:
 
 
 def inventory_provider(settings: Settings) -> InventoryProvider:
-    """Where the expected boards come from: the file that is set, or what is emulated here."""
+    """Return the provider of the expected boards: the inventory file, or the emulated boards."""
     if settings.inventory is not None:
         return FileProvider(settings.inventory)
     if settings.cluster == "nomad":
@@ -982,7 +982,7 @@ def installed_engines() -> tuple[BoardEngine, ...]:
 
 
 def render_settings(settings: Settings, public_url: str) -> RenderSettings:
-    """What the operator decides about every job."""
+    """Return the parts of every job that the operator's settings decide."""
     command = _runner(settings)
     password = settings.docker_auth_password
     render = RenderSettings(
@@ -1010,7 +1010,7 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
 
 
 def _runner(settings: Settings) -> Sequence[str]:
-    """The runner's command with raw_exec."""
+    """Return the command that starts the runner with the driver raw_exec."""
     if settings.raw_exec_command:
         return settings.raw_exec_command
     if settings.cluster == "embedded":
@@ -1019,7 +1019,7 @@ def _runner(settings: Settings) -> Sequence[str]:
 
 
 def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
-    """An operator to begin with: their token lies in the data folder, readable by its owner.
+    """Create the first operator, whose token is in the data folder, readable by its owner alone.
 
     A token file that is there stays; one that was removed on purpose is not made again.
     """

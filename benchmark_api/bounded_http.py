@@ -22,7 +22,7 @@ _CHECK_S = 0.25
 
 
 def never() -> bool:
-    """Nobody cancels."""
+    """Return False: the default of callers that never cancel a request."""
     return False
 
 
@@ -49,7 +49,7 @@ class BoundedTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it; see `httpx.BaseTransport`."""
+        """Send a request; see `httpx.BaseTransport`."""
         assert isinstance(request.stream, httpx.SyncByteStream)
         answer = self._pool.handle_request(
             httpcore.Request(

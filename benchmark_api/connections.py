@@ -61,7 +61,7 @@ class BoundedProtocol(H11Protocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Release what is kept for the connection."""
         self._forget()
         super().connection_lost(exc)
 

@@ -457,7 +457,7 @@ _NPZ = "an .npz with an array for each input of the model"
 
 
 def _dataset_problems(inputs: Sequence[TensorSpec], headers: Headers) -> list[FieldError]:
-    """What does not fit in a TYPE2 dataset of arrays."""
+    """Return what is wrong with a TYPE2 dataset of arrays for the model's inputs."""
     names = {"x": inputs[0]} if len(inputs) == 1 else {spec.name: spec for spec in inputs}
     found = [_lacks(name, headers) for name in (*names, "y") if name not in headers]
     if found:

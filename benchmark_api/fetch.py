@@ -112,7 +112,7 @@ class AddressRules:
         return target
 
     def addresses(self, target: Target, resolve: Resolver) -> tuple[Address, ...]:
-        """Where to connect for a URL: each of its addresses, checked.
+        """Return the addresses to connect to for a URL, each checked against the rules.
 
         Raises:
             UrlRefused: One of them is forbidden.
@@ -327,7 +327,7 @@ def opened(
     timeout_s: float,
     cancelled: Callable[[], bool] = never,
 ) -> Iterator[httpx.Response]:
-    """The answer to a request sent to an address that was checked.
+    """Send a request to an address that was checked, and yield the answer.
 
     Args:
         timeout_s: Bound on all of it, to the last byte of the answer that the caller reads.

@@ -16,7 +16,7 @@ class JsonLines(logging.Formatter):
     """``{"at", "level", "logger", "message", ...extra}``; JSON escapes line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format a record as one line of JSON."""
         entry: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
@@ -33,7 +33,7 @@ class TextLines(logging.Formatter):
     """For people: time, level, message, ``key=value`` of the rest."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it where there is one."""
+        """Format a record as one line of text, followed by its traceback if it has one."""
         at = datetime.fromtimestamp(record.created, UTC)
         rest = " ".join(f"{key}={_plain(value)}" for key, value in extras(record).items())
         line = f"{at:%H:%M:%S} {record.levelname.lower():<7} {_plain(record.getMessage())} {rest}"

@@ -108,7 +108,7 @@ class Metrics:
             requests.labels(op, "ok")
 
     def observe(self, metric: str, value: float, labels: Mapping[str, str]) -> None:
-        """Count, time or set a figure by its name without prefix; unknown names are dropped."""
+        """Count, time or set a metric by its name without prefix; unknown names are ignored."""
         known = self._by_name.get(metric)
         if known is None:
             return
@@ -155,7 +155,7 @@ class _StoreMetrics(Collector):
         self._measured: tuple[datetime, Mapping[str, RunMetrics]] | None = None
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing: registering must not ask the store."""
+        """Return no metrics, so that registering the collector does not read the store."""
         return ()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

@@ -196,7 +196,7 @@ def _for_client(request: Request, answer: Response) -> Response:
 
 
 def _with_error(answer: Response) -> ProblemAnswer:
-    """The same problem with the member ``error``, which the platform's client shows to people."""
+    """Return the problem with the member ``error``, which the platform's client prints."""
     body = json.loads(bytes(answer.body))
     headers = {
         name: value

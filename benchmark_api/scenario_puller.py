@@ -23,7 +23,7 @@ _FOLLOWING_S = 10.0
 
 
 class Report(StrEnum):
-    """What a puller reports."""
+    """Events that a puller reports about one window of time."""
 
     STORED = "stored"
     EMPTY = "empty"
@@ -33,7 +33,7 @@ class Report(StrEnum):
 
 
 class PulledScenarios(Protocol):
-    """Where pulled scenarios are stored."""
+    """Stores the scenarios that a puller has made."""
 
     def newest(self) -> tuple[str, float] | None:
         """Return name and length of the newest one of this Prometheus; None: there is none."""

@@ -51,7 +51,7 @@ class Preview(Protocol):
 
 
 class QueueOrder(Protocol):
-    """The queue as the last cycle saw it."""
+    """The queue in the order of the last cycle."""
 
     @property
     def decided_at_iso(self) -> str:
@@ -65,7 +65,7 @@ class QueueOrder(Protocol):
 
     @property
     def never(self) -> frozenset[str]:
-        """Those that no known board could ever run."""
+        """Ids of the benchmarks that no known board can ever run."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class EngineQueries(Protocol):
     """What the API asks of the engine. Thread-safe; none of it waits for a cycle."""
 
     def leader(self) -> LeaderView:
-        """Which server leads."""
+        """Return which server leads, as far as this one knows."""
         ...
 
     def wake(self) -> None:
@@ -86,13 +86,13 @@ class EngineQueries(Protocol):
         ...
 
     def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """What the last cycle's priorities are made of, of those that it knew."""
+        """Return the terms of the last cycle's priorities, by benchmark."""
         ...
 
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Preview:
-        """What a dry run answers; changes nothing."""
+        """Return what a submission would lead to, without changing anything."""
         ...
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
@@ -105,7 +105,7 @@ class EngineQueries(Protocol):
         ...
 
     def explanation(self, benchmark_id: str) -> Explanation:
-        """Why a benchmark was placed, or waits.
+        """Return why a benchmark was placed on its board, or why it waits.
 
         Raises:
             NotFound: No cycle has considered it yet.
@@ -113,7 +113,7 @@ class EngineQueries(Protocol):
         ...
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
-        """What would let a waiting benchmark start sooner; None where it does not wait.
+        """Return changes that would let a benchmark start sooner; None if it does not wait.
 
         Args:
             benchmark_id: Of the benchmark.
@@ -131,31 +131,31 @@ class EngineQueries(Protocol):
         ...
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
-        """When it is expected to start and end; None where that cannot be predicted."""
+        """Return when a benchmark is expected to start and end; None if that can't be predicted."""
         ...
 
     def planned(self, benchmark_id: str) -> PlannedStart | None:
-        """The board and start planned for it while it waits; None: no plan."""
+        """Return the board and start planned for a waiting benchmark; None if there is no plan."""
         ...
 
     def coverage(self) -> Coverage:
-        """How the newest forecasts turned out."""
+        """Return how many of the newest forecasts came true."""
         ...
 
     def queue(self) -> QueueOrder:
-        """Who waits, in which order."""
+        """Return the waiting benchmarks in the order of the last cycle."""
         ...
 
     def state(self) -> CycleInput:
-        """What a decision would know now: boards, queue, running benchmarks, past runs."""
+        """Return the input of a decision made now: boards, queue, running benchmarks, past runs."""
         ...
 
     def boards(self) -> Sequence[BoardView]:
-        """Every board as the twin knows it, expected ones first."""
+        """Return the state of every board in the twin, boards of the inventory first."""
         ...
 
     def comparison(self) -> Comparison | None:
-        """The inventory against what hosts report; None before the first answer."""
+        """Return how hosts' reports differ from the inventory; None before the first report."""
         ...
 
     def twin_age_s(self) -> float:
@@ -163,15 +163,15 @@ class EngineQueries(Protocol):
         ...
 
     def trouble(self) -> str:
-        """Why the cluster did not answer last time; "" when it did."""
+        """Return why the last call to the cluster failed; "" if it succeeded."""
         ...
 
     def claims(self) -> Mapping[str, tuple[float, str]]:
-        """How long results on hosts have been waited for, in seconds, and why, by job id."""
+        """Return for how many seconds results on hosts have been awaited, and why, by job id."""
         ...
 
     def repair_failures(self) -> Mapping[str, str]:
-        """Why attempts could not be compared with the cluster, by job id."""
+        """Return the errors of attempts that could not be compared with the cluster, by job id."""
         ...
 
 
@@ -238,7 +238,7 @@ class Services:
             raise OutOfSpace("submitting")
 
     def usable_boards(self) -> tuple[tuple[Board, ...], tuple[Board, ...]]:
-        """The expected boards, and unknown ones where those may be used."""
+        """Return the boards of the inventory, and unknown ones if the settings allow their use."""
         return (
             self.inventory.boards,
             () if self.settings.unknown_devices == "deny" else self.others(),

@@ -701,7 +701,7 @@ class Settings(BaseSettings):
 
     @property
     def chosen_driver(self) -> str:
-        """The driver that jobs name."""
+        """Nomad driver of the jobs: the setting ``driver``, or the default of the cluster."""
         return self.driver or ("raw_exec" if self.cluster == "embedded" else "docker")
 
     @classmethod
@@ -822,7 +822,7 @@ def _said(
 
 
 def settings_page() -> str:
-    """The reference of all settings, as Markdown."""
+    """Return the reference page of all settings, as Markdown."""
     lines = [
         "# Settings of the server",
         "",

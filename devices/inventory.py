@@ -69,7 +69,7 @@ class Inventory:
         return dict(sorted(found.items()))
 
     def of_family(self, family: str) -> Tuple[Board, ...]:
-        """Its boards; none for an unknown family."""
+        """Return the boards of a family; empty for an unknown one."""
         return tuple(board for board in self.boards if board.family == family)
 
     def board(self, target_uid: str) -> Optional[Board]:
@@ -99,7 +99,7 @@ class Inventory:
 
     @classmethod
     def from_text(cls, text: str) -> "Inventory":
-        """As `from_file`, from the text itself."""
+        """Return the inventory of a text; errors as in `from_file`."""
         problems: List[str] = []
 
         def unique(pairs: List[Tuple[str, object]]) -> Dict[str, object]:
@@ -115,7 +115,7 @@ class Inventory:
 
     @classmethod
     def from_json(cls, data: object) -> "Inventory":
-        """As `from_file`, from parsed JSON."""
+        """Return the inventory of parsed JSON; errors as in `from_file`."""
         return cls._checked(data, [])
 
     @classmethod

@@ -149,7 +149,7 @@ class EngineEntry(_Entry):
 
 
 class MemoryEntry(_Entry):
-    """The board's sizes."""
+    """Sizes of the board's memories."""
 
     ram: _Size
     storage: _Size
@@ -250,7 +250,7 @@ _AttributeText = Annotated[
 
 
 class BoardEntry(_Entry):
-    """One board."""
+    """One board of the inventory file."""
 
     model_config = ConfigDict(
         json_schema_extra={

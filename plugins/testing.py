@@ -359,14 +359,14 @@ class QueuePolicyContract:
         raise NotImplementedError
 
     def test_ranks_are_a_permutation(self) -> None:
-        """Of 0..jobs-1, also of none and of one."""
+        """Ranks are a permutation of 0..jobs-1, also for no job and for one."""
         for count in (0, 1, 50):
             runner = PluginRunner()
             runner.order(self.plugin(), sample_queue(count))
             assert not runner.faults
 
     def test_the_order_handed_in_does_not_matter(self) -> None:
-        """The same benchmarks in another order get the same ranks."""
+        """Benchmarks in another order get the same ranks."""
         jobs = sample_pending(50)
         ages = np.round(ages_s(jobs, NOW), -4)
         priorities = np.full(50, 50)
@@ -377,7 +377,7 @@ class QueuePolicyContract:
         assert np.array_equal(first[shuffled], second)
 
     def test_nobody_is_overtaken_past_the_guard(self) -> None:
-        """Who has waited for ``guard_s`` comes before all that are younger.
+        """A benchmark that has waited for ``guard_s`` is ranked before all younger ones.
 
         So none starves: from then on only those are ahead that came before, and no others come.
         """
@@ -390,7 +390,7 @@ class QueuePolicyContract:
                 assert (ranks[ages < ages[job]] > ranks[job]).all()
 
     def test_every_place_has_a_reason(self) -> None:
-        """In words."""
+        """The policy states a reason for every rank."""
         queue = sample_queue(10)
         assert all(self.plugin().reason(queue, job).strip() for job in range(10))
 
@@ -410,7 +410,7 @@ class FilterContract:
             assert not runner.faults
 
     def test_the_same_batch_gets_the_same_answer(self) -> None:
-        """No state, no clock, no randomness of its own."""
+        """The filter has no state, reads no clock and draws no random numbers."""
         for batch in sample_batches():
             assert np.array_equal(self.plugin().admit(batch), self.plugin().admit(batch))
 
@@ -426,7 +426,7 @@ class FilterContract:
         assert np.array_equal(first[:, [names[uid] for uid in turned.uids]], second)
 
     def test_every_no_has_words(self) -> None:
-        """Each refusal of each pair, and what never fits."""
+        """Each code of a refused pair has a sentence, also for pairs that never fit."""
         for batch in sample_batches():
             plugin = self.plugin()
             codes = _full(plugin, batch)
@@ -482,21 +482,21 @@ class ScorerContract:
         raise NotImplementedError
 
     def test_scores_are_within_bounds(self) -> None:
-        """Shape (pairs,), floats of its unit or NaN, also for nothing at all."""
+        """Scores have shape (pairs,) and are floats in the unit or NaN, also without pairs."""
         for batch in sample_batches():
             runner = PluginRunner()
             runner.score(WeightedScorer(scorer=self.plugin()), 1.0, batch, all_pairs(batch))
             assert not runner.faults
 
     def test_the_same_batch_gets_the_same_scores(self) -> None:
-        """No state, no clock, no randomness but the batch's seed."""
+        """The scorer has no state and no clock, and is random by the batch's seed alone."""
         for batch in sample_batches():
             pairs = all_pairs(batch)
             first = self.plugin().score(batch, pairs)
             assert np.array_equal(first, self.plugin().score(batch, pairs), equal_nan=True)
 
     def test_it_changes_nothing_that_it_is_handed(self) -> None:
-        """The next scorer gets the same arrays."""
+        """The scorer does not change the batch's arrays, which the next scorer gets too."""
         batch = sample_batches()[0]
         pairs = all_pairs(batch)
         for array in (pairs.rows, pairs.boards, pairs.starts, batch.ram_bytes, batch.snapshot.busy):
@@ -515,7 +515,7 @@ class ScorerContract:
         assert np.allclose(*by_job, rtol=1e-5, atol=1e-6, equal_nan=True)
 
     def test_it_has_an_objective_a_kind_and_a_unit(self) -> None:
-        """A word for what it is good for, what stands behind it, and what its numbers mean."""
+        """The scorer states its objective, its kind and the unit of its scores."""
         assert self.plugin().objective.strip()
         assert self.plugin().kind in ScorerKind
         assert self.plugin().unit in ScoreUnit
@@ -529,7 +529,7 @@ class EvaluatorContract:
         raise NotImplementedError
 
     def test_rewards_are_between_0_and_1_and_of_who_answered(self) -> None:
-        """Also where some abstain, and for nothing at all."""
+        """Rewards are in [0, 1] and only for scorers that answered, also without pairs."""
         rng = np.random.default_rng(0)
         for batch in sample_batches():
             pairs = all_pairs(batch)

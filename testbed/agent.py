@@ -114,7 +114,7 @@ class Agent:
 
     @property
     def address(self) -> str:
-        """Of its HTTP API."""
+        """URL of the agent's HTTP API."""
         return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.http}"
 
     @property
@@ -152,7 +152,7 @@ class Agent:
         self.process = None
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the agent without a chance to clean up, like a power cut."""
         self._signal(signal.SIGKILL, _END_S)
 
     def log_tail(self) -> str:

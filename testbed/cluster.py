@@ -55,12 +55,12 @@ class LoopbackNomad:
 
     @property
     def agents(self) -> tuple[Agent, ...]:
-        """All of them, the server first."""
+        """All agents, the server first."""
         return (self.server, *self.clients)
 
     @property
     def address(self) -> str:
-        """Of the server's HTTP API."""
+        """URL of the server's HTTP API."""
         return self.server.address
 
     def call(self, method: str, path: str, body: object = None) -> object:
@@ -229,7 +229,7 @@ def call(
     *,
     tls: Certificates | None = None,
 ) -> object:
-    """One call of Nomad's API."""
+    """Call Nomad's API, and return the decoded answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address + path, data=data, method=method)
     request.add_header("X-Nomad-Token", token)

@@ -30,7 +30,7 @@ def emulated_hosts(clients: int, boards: int, machine: Inventory) -> tuple[Inven
 
 
 def expected(hosts: Sequence[Inventory], machine: Inventory) -> Inventory:
-    """What Edgeyard expects: the boards of all hosts, and the machine's one that is not there."""
+    """Return the inventory: the boards of all hosts, and one that is missing on purpose."""
     present = [board for host in hosts for board in host.boards]
     absent = [board for board in machine.boards if board.local is None]
     return Inventory(with_shared_cores([*present, *absent]))

@@ -44,17 +44,17 @@ class Certificates:
 
     @property
     def ca_cert(self) -> Path:
-        """Who signed them all."""
+        """Certificate of the authority that signed all others."""
         return self.folder / "nomad-agent-ca.pem"
 
     @property
     def client_cert(self) -> Path:
-        """What users show; its key is `client_key`."""
+        """Certificate of clients; its key is `client_key`."""
         return self.folder / "global-cli-nomad.pem"
 
     @property
     def client_key(self) -> Path:
-        """Of `client_cert`."""
+        """Private key of `client_cert`."""
         return self.folder / "global-cli-nomad-key.pem"
 
     def context(self) -> ssl.SSLContext:
@@ -64,5 +64,5 @@ class Certificates:
         return context
 
     def block(self, role: str) -> str:
-        """Of the configuration of an agent that is a ``server`` or a ``client``."""
+        """Return the ``tls`` block for the configuration of a ``server`` or ``client`` agent."""
         return _BLOCK.format(folder=self.folder, role=role)

@@ -47,7 +47,7 @@ class Bar:
 
 
 def bars_of(results: Iterable[Results]) -> list[Bar]:
-    """The bars of those that measured a latency; a board with several engines is several series."""
+    """Return a bar for each row with a latency; each engine of a board is a series of its own."""
     found = [one for one in results if one.latency is not None and one.latency.p50_ms]
     engines = {plain(as_json(one.summary).get("runtime")) for one in found}
     from edgeyard.benchmark_api.sdk.comparison import model_labels

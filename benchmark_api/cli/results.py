@@ -210,7 +210,7 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
 
 
 def _look_alike(rows: Sequence[Row], differing: Sequence[str]) -> bool:
-    """Whether two rows are of the same model, board and work, so that only the time differs."""
+    """Return whether two rows have the same model, board and work."""
     from edgeyard.benchmark_api.sdk.comparison import workload_text
 
     seen = {
@@ -451,7 +451,7 @@ def _metric_facts(found: Results) -> Mapping[str, str]:
 
 
 def _between_runs(variation: object) -> str:
-    """Which variance between runs an interval includes, and where that comes from."""
+    """Describe which variance between runs an interval includes, and its source."""
     return plain(variation.get("sentence")) if isinstance(variation, Mapping) else ""
 
 

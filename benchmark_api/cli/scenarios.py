@@ -123,7 +123,7 @@ def _value(row: Row) -> str:
 
 
 class Kind(StrEnum):
-    """What `generate` makes."""
+    """Kinds of scenarios that ``scenarios generate`` makes."""
 
     POISSON = "poisson"
     BERNOULLI = "bernoulli"

@@ -14,7 +14,7 @@ _PR_SET_DUMPABLE = 4
 
 
 class Role(StrEnum):
-    """As the setting ``role``."""
+    """Values of ``--role`` (see the setting ``role``)."""
 
     ALL = "all"
     API = "api"

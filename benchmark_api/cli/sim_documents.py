@@ -114,7 +114,7 @@ class Report:
 
     @property
     def runs(self) -> list[SimulatedRun]:
-        """All runs, by scenario."""
+        """All simulated runs of the report, grouped by scenario."""
         return [run for part in self.parts for run in part.runs]
 
 

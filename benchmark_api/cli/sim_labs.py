@@ -60,7 +60,7 @@ Out = Annotated[
 
 
 class Depth(StrEnum):
-    """How much of the service is simulated."""
+    """Values of ``--depth``: how much of the service is simulated."""
 
     DECISIONS = "decisions"
     SERVICE = "service"

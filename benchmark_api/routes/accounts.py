@@ -385,7 +385,7 @@ def _webhook(uow: UnitOfWork, user_id: str, secret: str | None = None) -> shapes
 
 
 def _no_later(expires_at: datetime | None, caller: Caller) -> datetime | None:
-    """When a new token expires: a token makes none that outlives it.
+    """Return when a new token expires: not after the token that creates it.
 
     Raises:
         InvalidInput: A later time is asked for.

@@ -107,7 +107,7 @@ Flag = Annotated[bool, Query(), BeforeValidator(_given)]
 
 
 def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
-    """The benchmark, if the caller may see it.
+    """Return a benchmark that the caller may see; otherwise raise as if it did not exist.
 
     Raises:
         NotFound: There is none, or it is somebody else's: the two look the same.
@@ -119,5 +119,5 @@ def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
 
 
 def url(services: Services, *parts: str) -> str:
-    """A URL of ours, each part quoted."""
+    """Return a URL of this server, with each part quoted."""
     return services.public_url + "".join(f"/{quote(part, safe='')}" for part in parts)

@@ -20,7 +20,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def content(status: int, media_type: str, description: str) -> dict[int | str, dict[str, Any]]:
-    """An answer that is not JSON."""
+    """Describe an answer that is not JSON, for OpenAPI."""
     return {
         status: {
             "description": description,
@@ -30,17 +30,17 @@ def content(status: int, media_type: str, description: str) -> dict[int | str, d
 
 
 def no_body(status: int, description: str) -> dict[int | str, dict[str, Any]]:
-    """An answer of headers alone."""
+    """Describe an answer without a body, for OpenAPI."""
     return {status: {"description": description}}
 
 
 def accepts(schema: str, *, required: bool = True) -> dict[str, Any]:
-    """A JSON body; ``schema`` names a component."""
+    """Describe a JSON body; ``schema`` names a component."""
     return _body({"$ref": _SCHEMAS + schema}, ["application/json"], required)
 
 
 def accepts_document(schema: str | None) -> dict[str, Any]:
-    """A body that people write: JSON or YAML; ``schema`` names a component, None: any object."""
+    """Describe a body in JSON or YAML; ``schema`` names a component, None allows any object."""
     shape = {"$ref": _SCHEMAS + schema} if schema else {"type": "object"}
     return _body(shape, ["application/json", "application/yaml"], True)
 
@@ -55,7 +55,7 @@ def _body(shape: dict[str, Any], media_types: list[str], required: bool) -> dict
 
 
 def accepts_files(field: str) -> dict[str, Any]:
-    """A form with files."""
+    """Describe a form with files."""
     return {
         "requestBody": {
             "required": True,
@@ -73,13 +73,13 @@ def accepts_files(field: str) -> dict[str, Any]:
 
 
 def accepts_bytes() -> dict[str, Any]:
-    """A raw body."""
+    """Describe a body of raw bytes."""
     shape = {"schema": {"type": "string", "format": "binary"}}
     return {"requestBody": {"required": True, "content": {"application/octet-stream": shape}}}
 
 
 def accepts_offset_bytes() -> dict[str, Any]:
-    """A raw body of the protocol tus."""
+    """Describe a body of raw bytes of the protocol tus."""
     shape = {"schema": {"type": "string", "format": "binary"}}
     content = {"application/offset+octet-stream": shape}
     return {"requestBody": {"required": True, "content": content}}
@@ -88,7 +88,7 @@ def accepts_offset_bytes() -> dict[str, Any]:
 def accepts_fields(
     *texts: str, files: tuple[str, ...] = (), required: bool = True
 ) -> dict[str, Any]:
-    """A form with texts that are needed, and files that may be."""
+    """Describe a form with required texts and optional files."""
     shape = {
         "type": "object",
         "required": list(texts),

@@ -138,7 +138,7 @@ class _Item(Generic[_View, _Found, _Made]):
             self._made = self._change(uow, found)
 
     def failed(self, error: Exception) -> None:
-        """It was undone."""
+        """Record that the change was rolled back."""
         self._error = error
 
     def result(self) -> _Made:

@@ -77,11 +77,11 @@ class Offer:
 
     @property
     def families(self) -> Collection[str]:
-        """Those that have a board."""
+        """Families that have at least one board."""
         return self._of_family.keys()
 
     def uids_of(self, family: str) -> Collection[str]:
-        """The boards of a family; none if it is unknown."""
+        """Return the ids of a family's boards; empty for an unknown family."""
         return self._kinds.get(family, {}).keys()
 
     def ram_bytes(self, description: JobDescription) -> tuple[int, int] | None:
@@ -107,7 +107,7 @@ class Offer:
         return (min(sizes), max(sizes)) if sizes else None
 
     def problems(self, description: JobDescription) -> list[FieldError]:
-        """What none of the boards could ever satisfy."""
+        """Return the requirements that none of the boards can ever satisfy."""
         kinds = self._of_family.get(description.family)
         if kinds is None:
             where = "/target" if description.target is not None else "/target_uid"

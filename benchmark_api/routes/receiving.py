@@ -111,7 +111,7 @@ async def receive_raw(
     urgent: bool = False,
     budget: UploadBudget | None = None,
 ) -> ReceivedFile:
-    """The body as one file.
+    """Receive the body of a request as one file.
 
     Args:
         limit: Name of the setting that `limit_bytes` is.
@@ -160,7 +160,7 @@ async def receive_form(
     urgent: bool = False,
     budget: UploadBudget | None = None,
 ) -> list[ReceivedFile]:
-    """The files in the ``file`` fields of a form, in their order.
+    """Receive the files in the ``file`` fields of a form, in their order.
 
     Args:
         limit: Name of the setting that `limit_bytes` is.
@@ -190,7 +190,7 @@ async def receive_fields(
     limit: str,
     budget: UploadBudget | None = None,
 ) -> tuple[Mapping[str, str], Mapping[str, ReceivedFile]]:
-    """A form's texts and files, by the names of their fields; urlencoded, it has no files.
+    """Receive a form's texts and files by field name; an urlencoded form has no files.
 
     Args:
         request: Its body is read.
@@ -366,7 +366,7 @@ class _Form:
         }
 
     def commit(self) -> Mapping[str, ReceivedFile]:
-        """All files, safe on disk: only a form that came to its end has any.
+        """Return all files, which are on disk now; only a complete form has any.
 
         By field where each has one of its own, otherwise by file name.
         """
@@ -379,7 +379,7 @@ class _Form:
         }
 
     def abort(self) -> None:
-        """Drop what came."""
+        """Delete the bytes that were received."""
         for _, _, writer in self._open:
             writer.abort()
 

@@ -53,7 +53,7 @@ class LogTail:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; once."""
+        """Begin to follow the log; may be called once."""
         self._thread = threading.Thread(target=self._run, name="edgeyard-log-tail")
         self._thread.start()
 

@@ -154,7 +154,7 @@ class UploadAuthorizer:
     trusted_network: bool
 
     def sender(self, attempt: Attempt) -> str:
-        """Who sends, as events name it; for somebody who was admitted."""
+        """Return the sender's name for events, once it has been admitted."""
         if self.token is None:
             return "anybody on the trusted network"
         if is_upload_token(attempt, self.token):
@@ -162,7 +162,7 @@ class UploadAuthorizer:
         return self._known_caller().user_id
 
     def admit(self, attempt: Attempt | None) -> Attempt:
-        """The attempt that the token may write to.
+        """Return the attempt to which the token may write.
 
         Raises:
             NotAuthenticated: No token, a bad one, or that of an attempt that has ended.
@@ -195,7 +195,7 @@ class UploadAuthorizer:
         return self.caller
 
     def admit_now(self, uow: UnitOfWork, job_id: str) -> Attempt:
-        """The attempt as it is in a unit of work that writes to it: it may have ended meanwhile.
+        """Return the attempt within a unit of work that writes to it; it may have ended by now.
 
         Raises:
             NotAuthenticated: See `admit`; also where the benchmark is at its end, cancelled for

@@ -272,7 +272,7 @@ class _Pieces:
             self.flush()
 
     def abort(self) -> None:
-        """Drop what is not stored."""
+        """Delete received bytes that are not stored yet."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None

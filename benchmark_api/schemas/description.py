@@ -473,7 +473,7 @@ def _about_outputs(description: JobDescriptionIn, has_data: bool) -> list[FieldE
 
 
 def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) -> JobDescriptionIn:
-    """The fields of a job description, each checked for itself and against the others.
+    """Check the fields of a job description, each alone and all together, and return them.
 
     Args:
         tree: As `read_document` gives it.
@@ -510,7 +510,7 @@ FIELD_NAMES = tuple(JobDescriptionIn.model_fields)
 
 
 def to_description(description: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:
-    """The job description as the core knows it."""
+    """Return a checked job description as the value that the scheduler uses."""
     model, model_url = description.model, description.model_url
     if model is not None and is_url(model):
         model, model_url = None, model
@@ -562,14 +562,14 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
 
 
 def name_from_url(url: str, otherwise: str) -> str:
-    """A plain file name for what a URL leads to."""
+    """Return a plain file name for the content of a URL."""
     last = unquote(urlsplit(url).path.rsplit("/", 1)[-1], errors="replace")
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", last).lstrip("._-")[-128:].lstrip("._-")
     return plain or otherwise
 
 
 def description_schema() -> dict[str, object]:
-    """The published JSON Schema of job files."""
+    """Return the published JSON Schema of job files."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:edgeyard:job-description:1",

@@ -41,7 +41,7 @@ RESERVED_NAMES = frozenset({"spec.json", "odt_config.json"})
 
 
 def refusal(reason: str, accepted: str) -> PydanticCustomError:
-    """An error that says what is wrong and what would do."""
+    """Return an error that states what is wrong and which values are allowed."""
     return PydanticCustomError("refused", "{reason}", {"reason": reason, "accepted": accepted})
 
 
@@ -74,7 +74,7 @@ _DIRECTION_CONTROLS = frozenset(
 
 
 def file_name_problem(name: str) -> str | None:
-    """Why a text can't be a file name here, or None if it can."""
+    """Return why a text is not a valid file name, or None if it is one."""
     if not name or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
         return f"is empty or longer than {MAX_NAME_BYTES} bytes"
     if "/" in name or "\\" in name:
@@ -107,7 +107,7 @@ def _email(text: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is meant as a URL; whether it is a good one is for `fetch` to say."""
+    """Return whether a text is meant as a URL; `fetch` checks the URL itself."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) is not None
 
 
@@ -134,7 +134,7 @@ def _time(value: object) -> datetime:
 
 
 def pattern(regex: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
-    """A check against a pattern that says what was meant."""
+    """Return a validator of text; its error states that the text is not ``what``."""
 
     def check(value: str) -> str:
         if regex.fullmatch(value) is None:

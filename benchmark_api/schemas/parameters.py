@@ -47,7 +47,7 @@ class Parameter:
     engines: tuple[str, ...] = ("ort", "tflite")
 
     def as_json(self) -> JsonObject:
-        """As the client reads it: no value is null, since it measures the length of each."""
+        """Return JSON without nulls: the platform's client takes the length of each value."""
         return {
             "id": self.key,
             "key": self.key,
@@ -59,7 +59,7 @@ class Parameter:
         }
 
     def problem(self, value: object) -> str | None:
-        """Why a value can't be this parameter's; None where it can."""
+        """Return why a value is invalid for this parameter; None if it is valid."""
         fits = isinstance(value, _PYTHON[self.type])
         if isinstance(value, bool) and self.type != "boolean":
             fits = False

@@ -807,7 +807,7 @@ class Client:
         self.api.request("DELETE", f"/v1/inventory/boards/{part(target_uid)}")
 
     def hcl(self, benchmark: Named, attempt: int | None = None) -> str:
-        """The job of an attempt (None: the newest) as dispatched, secrets masked."""
+        """Return the HCL of an attempt's job (None: the newest attempt), with secrets masked."""
         return self.api.request("GET", f"{_path(benchmark)}/hcl", params={"attempt": attempt}).text
 
     def explain(self, benchmark: Named, *, changes: bool = False) -> Explanation:
@@ -821,7 +821,7 @@ class Client:
         return read_answer(self.api.get(f"{_path(benchmark)}/explanation", params), Explanation)
 
     def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Event]:
-        """What happened to it; with ``follow`` until its end."""
+        """Yield a benchmark's events; with ``follow`` also new ones, until the benchmark ends."""
         return follow_events(self.api, _path(benchmark), follow, self._sleep)
 
     def logs(
@@ -838,7 +838,7 @@ class Client:
     # --- results --------------------------------------------------------------------------------
 
     def results(self, benchmark: Named) -> Results:
-        """What it measured."""
+        """Return the results of a benchmark: its report with the verdict."""
         answer = self.api.get(f"{_path(benchmark)}/results")
         return results_of(read_answer(answer, ResultsAnswer), self.download_result)
 

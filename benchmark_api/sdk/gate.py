@@ -81,7 +81,7 @@ class CheckClient(Calls, Protocol):
 
 
 class Decision(StrEnum):
-    """What a check found."""
+    """Outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"

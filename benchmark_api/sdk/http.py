@@ -64,7 +64,7 @@ class Api:
         self._http.close()
 
     def get(self, path: str, params: Mapping[str, object] | None = None) -> Json:
-        """JSON of a GET."""
+        """Return the decoded JSON of a GET."""
         return _json(self.request("GET", path, params=params))
 
     def post(
@@ -75,7 +75,7 @@ class Api:
         params: Mapping[str, object] | None = None,
         key: str | None = None,
     ) -> Json:
-        """JSON of a POST; with an idempotency ``key`` it is tried again like a GET."""
+        """Return the JSON of a POST; with an idempotency ``key`` it is retried like a GET."""
         headers = {"Idempotency-Key": key} if key else {}
         make = None if body is None else lambda: {"json": body}
         return _json(
@@ -146,7 +146,7 @@ class Api:
         raise AssertionError("unreachable")
 
     def ready(self) -> Mapping[str, object]:
-        """What the server says of its parts, well or not; asked once."""
+        """Return the answer of ``/readyz?verbose``, ready or not; does not retry."""
         try:
             response = self._http.get("/readyz", params={"verbose": "1"})
         except httpx.TransportError as error:
@@ -168,7 +168,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[httpx.Response]:
-        """A GET whose body is read as it comes.
+        """Send a GET and yield its answer, whose body is read as it arrives.
 
         Raises:
             ApiError: The server said no.
@@ -220,7 +220,7 @@ def part(text: str) -> str:
 
 
 def problem_of(response: httpx.Response) -> ApiError:
-    """The error that an answer stands for."""
+    """Return the exception for an answer with an error status."""
     code, detail = "", ""
     errors: tuple[FieldError, ...] = ()
     try:

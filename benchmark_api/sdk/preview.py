@@ -46,7 +46,7 @@ class DryRunInput:
 
     @property
     def params(self) -> dict[str, object]:
-        """The query of the dry run."""
+        """Query parameters of the dry run."""
         return {"dry_run": "true", "local_file": _stated(self.hashes)}
 
 

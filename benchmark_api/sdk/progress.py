@@ -62,7 +62,7 @@ class ProgressView(Protocol):
 
 
 def state_line(benchmark: Benchmark) -> str:
-    """One benchmark in one line: status, then what matters in that status."""
+    """Describe a benchmark in one line: its status, then the facts that matter in that status."""
     head = benchmark.status.upper()
     facts: list[str] = []
     if benchmark.status == "pending":
@@ -130,7 +130,7 @@ class LineView(AbstractContextManager["LineView"]):
                 self.note(f"{benchmark.benchmark_id} {state_line(benchmark)}")
 
     def note(self, sentence: str) -> None:
-        """Print it with the time."""
+        """Print a remark with the time."""
         at = datetime.now().astimezone()
         self._stream.write(f"{at:%H:%M:%S} {printable(sentence)}\n")
         self._stream.flush()
@@ -176,7 +176,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         return self
 
     def update(self, benchmarks: Sequence[Benchmark]) -> None:
-        """Draw them."""
+        """Draw the table of benchmarks."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -192,7 +192,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._live.update(Group(*parts), refresh=True)
 
     def note(self, sentence: str) -> None:
-        """Print it above the table."""
+        """Print a remark above the table."""
         self._console.print(printable(sentence), style="dim", markup=False, highlight=False)
 
     def __exit__(
@@ -211,7 +211,7 @@ def _counts(benchmarks: Sequence[Benchmark], hidden: int) -> str:
 
 
 def view_for(progress: bool, stream: TextIO | None = None) -> ProgressView:
-    """The view that suits the stream (stderr by default): live on a terminal, lines elsewhere."""
+    """Return a live view if the stream (default: stderr) is a terminal, otherwise one of lines."""
     stream = stream or sys.stderr
     if not progress:
         return NoView()

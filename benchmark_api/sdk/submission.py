@@ -167,7 +167,7 @@ MAX_JOB_FILE_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFile:
-    """A file that the server has now."""
+    """An uploaded file, as the server describes it."""
 
     file_id: str
     name: str
@@ -180,7 +180,7 @@ Upload = Callable[[Path], UploadedFile]
 
 
 def read_job_file(path: Path) -> JobDescription:
-    """A job description from a YAML or JSON file; ``version: 1`` may be left out.
+    """Read a job description from a YAML or JSON file; ``version: 1`` is optional.
 
     Raises:
         InvalidInput: It can't be read, is none, or is of another version.
@@ -208,14 +208,14 @@ def read_job_file(path: Path) -> JobDescription:
 
 
 def is_matrix(description: Mapping[str, object]) -> bool:
-    """Whether it stands for several benchmarks."""
+    """Return whether a description has a list in a matrix field: several benchmarks."""
     return any(isinstance(description.get(name), list) for name in MATRIX_FIELDS)
 
 
 def split_matrix(
     description: Mapping[str, object],
 ) -> tuple[dict[str, list[object]], JobDescription]:
-    """The matrix and the fields that all its members share."""
+    """Split a description into its matrix and the fields that all members share."""
     matrix: dict[str, list[object]] = {}
     common = dict(description)
     for name in MATRIX_FIELDS:
@@ -234,7 +234,7 @@ def campaign_of(description: Mapping[str, object]) -> dict[str, object]:
 
 
 def combinations(description: Mapping[str, object]) -> list[JobDescription]:
-    """One description for each combination of its matrix."""
+    """Return one description for each combination of the matrix's values."""
     matrix, common = split_matrix(description)
     chosen = itertools.product(*matrix.values())
     return [{**common, **dict(zip(matrix, values, strict=True))} for values in chosen]
@@ -276,7 +276,7 @@ def with_names(description: Mapping[str, object], base: Path) -> JobDescription:
 
 
 def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
-    """The description with its local files uploaded and named as the server knows them.
+    """Upload a description's local files, and return it with the server's names for them.
 
     ``model``, ``dataset``, ``dataset_urls`` and ``odt_config`` are a local file (a `Path`, or text
     that names an existing file, seen from ``base``), a URL, or else the name of a file that was

@@ -87,7 +87,7 @@ def raise_for_end(benchmarks: Iterable[Benchmark]) -> None:
 
 
 def end_error(benchmark: Benchmark, all_states: Sequence[Benchmark] = ()) -> BenchmarkEnded | None:
-    """The error that a benchmark's end stands for; None where it is good or not there yet."""
+    """Return the exception for a benchmark that ended without a result; None for all others."""
     states = all_states or [benchmark]
     failure = benchmark.failure
     if benchmark.status == "failed":

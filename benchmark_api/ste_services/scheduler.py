@@ -48,7 +48,7 @@ class PublicationIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class TrainingState(msgspec.Struct, kw_only=True):
-    """Which run trains."""
+    """The run that trains now."""
 
     run: str
 

@@ -48,12 +48,12 @@ class PluginServer:
         self._server.add_insecure_port(f"unix:{self.address}")
 
     def start(self) -> str:
-        """Serve; print the line with which go-plugin finds the plugin."""
+        """Start to serve, and print the handshake line that Nomad's go-plugin expects."""
         self._server.start()
         return f"1|{PROTOCOL_VERSION}|unix|{self.address}|grpc"
 
     def close(self) -> None:
-        """End: streams are let go, then cut."""
+        """Stop serving: streams may end by themselves first, and are cut after that."""
         self._stop.set()
         self._plugin.close()
         self._server.stop(_GRACE_S).wait(2 * _GRACE_S)

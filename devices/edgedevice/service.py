@@ -63,7 +63,7 @@ class EdgeDevice:
     def plugin_info(
         self, request: base_pb2.PluginInfoRequest, context: grpc.ServicerContext
     ) -> base_pb2.PluginInfoResponse:
-        """Who we are."""
+        """Return type, name and versions of the plugin."""
         return base_pb2.PluginInfoResponse(
             type=base_pb2.DEVICE,
             plugin_api_versions=[API_VERSION],
@@ -146,7 +146,7 @@ class EdgeDevice:
     def stats(
         self, request: device_pb2.StatsRequest, context: grpc.ServicerContext
     ) -> Iterator[device_pb2.StatsResponse]:
-        """Progress, heat and power of each board, exactly and as often as Nomad asks."""
+        """Stream progress, temperature and power of each board as often as Nomad requests."""
         interval = request.collection_interval
         interval_s = min(_MAX_STATS_S, max(1.0, interval.seconds + interval.nanos / 1e9))
         while context.is_active() and not self._closed.is_set():

@@ -49,7 +49,7 @@ def names_in(path: Path) -> Sequence[str]:
 
 
 def headers_of(path: Path) -> Dict[str, Tuple[Tuple[int, ...], np.dtype[np.generic]]]:
-    """Shape and type of each array of an ``.npz``, as their headers state them.
+    """Return shape and type of each array of an ``.npz``, from their headers.
 
     Raises:
         RunFailed: ``user_input``: not a readable ``.npz``, or an array of Python objects.

@@ -135,7 +135,7 @@ class Watch:
         self._wanted = tuple(sorted(wanted_cpus))
 
     def start(self) -> None:
-        """Begin; called when the engine is warm, right before the first timed run."""
+        """Begin to observe; called after the warm-up, right before the first timed run."""
         self._cpus = tuple(sorted(os.sched_getaffinity(0)))
         self._changed = False
         self._frequencies: List[float] = []
@@ -151,7 +151,7 @@ class Watch:
         self._started = time.perf_counter()
 
     def look(self) -> None:
-        """What may change at any time; cheap, called a few times a second."""
+        """Sample CPU affinity, frequency and throttling; cheap, called a few times a second."""
         self._changed |= tuple(sorted(os.sched_getaffinity(0))) != self._cpus
         frequency = board.frequency_mhz(self._cpus, self._root)
         if frequency is not None:
@@ -161,7 +161,7 @@ class Watch:
             self._throttled = bool(self._throttled) or now
 
     def stop(self) -> Conditions:
-        """End; called right after the last timed run."""
+        """End the observation; called right after the last timed run."""
         wall_s = time.perf_counter() - self._started
         raw_s = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - self._raw
         own_cpu_s = time.process_time() - self._own_cpu

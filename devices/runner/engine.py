@@ -55,12 +55,12 @@ class Session(Protocol):
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
-        """In the model's order."""
+        """Tensors in the model's order."""
         ...
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
-        """In the model's order."""
+        """Tensors in the model's order."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Session(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        """One inference; nothing but the engine's own call is timed around it.
+        """Run one inference; callers time this call, so that it contains the engine's work alone.
 
         Raises:
             RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.

@@ -29,7 +29,7 @@ def random_feeds(
     seed: int = 0,
     limit_bytes: Optional[int] = None,
 ) -> Feeds:
-    """One array for every input.
+    """Return a random array for every input.
 
     Args:
         given: The job description's ``input``.

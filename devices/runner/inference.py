@@ -79,7 +79,7 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class SetResult:
-    """What came out of one set."""
+    """Measurement and outputs of one set of inputs."""
 
     inputs: InputSet
     measurement: Measurement

@@ -76,7 +76,7 @@ Report = Dict[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What one process measured."""
+    """Measurement of one process."""
 
     measurement: Measurement
     report: Report

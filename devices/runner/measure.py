@@ -136,7 +136,7 @@ def rows_a_run(feeds: Feeds, outputs: Sequence[object]) -> Optional[int]:
 
 
 def inner_loops(run_ns: float) -> int:
-    """How many inferences one number covers, so that the clock's grain does not show in it."""
+    """Return how many inferences to time together, so that the clock's resolution is negligible."""
     return max(1, math.ceil(_GRAIN_NS / max(run_ns, 1.0)))
 
 

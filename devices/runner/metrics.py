@@ -99,7 +99,7 @@ class Metric(Protocol):
         ...
 
     def result(self) -> Dict[str, object]:
-        """The numbers, as the report has them; ``value`` is the one that comparisons show."""
+        """Return the metric's numbers for the report; comparisons show ``value``."""
         ...
 
 

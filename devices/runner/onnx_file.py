@@ -106,7 +106,7 @@ TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 
 
 def open_model(path: Path) -> memoryview:
-    """The file's content, mapped rather than read: weights that nobody looks at cost nothing.
+    """Map the file's content into memory, so that weights that are not used are not read.
 
     Raises:
         RunFailed: ``user_model``: empty, or over the limit of the format; ``board_fault``: the
@@ -127,7 +127,7 @@ def open_model(path: Path) -> memoryview:
 
 
 def tensor(name: str, array: NDArray[np.generic]) -> Message:
-    """A TensorProto of a float array, as an initialiser holds it."""
+    """Return the encoded TensorProto of a float array, for an initialiser."""
     message = Message()
     for size in array.shape:
         message.add(TENSOR_DIMS, size)
@@ -139,7 +139,7 @@ def tensor(name: str, array: NDArray[np.generic]) -> Message:
 
 
 def value_info(name: str, array: NDArray[np.generic]) -> Message:
-    """A ValueInfoProto with the type and shape of an array."""
+    """Return the encoded ValueInfoProto with the type and shape of an array."""
     shape = Message()
     for size in array.shape:
         dimension = Message()
@@ -207,7 +207,7 @@ def inspect(
 def inputs_of(
     model: "Path | memoryview", *, max_fields: int | None = None
 ) -> "tuple[TensorSpec, ...]":
-    """The inputs that a run has to give, as the file states them; its weights aren't read.
+    """Return the inputs that a run has to provide; the file's weights are not read.
 
     An input that is no tensor, or whose rank is not stated, has the type "".
 
@@ -220,7 +220,7 @@ def inputs_of(
 def interface_of(
     model: "Path | memoryview", *, max_fields: int | None = None
 ) -> "tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]":
-    """The inputs that a run has to give, and the outputs; as `inputs_of`."""
+    """Return the inputs that a run has to provide, and the outputs; see `inputs_of`."""
     view = open_model(model) if isinstance(model, Path) else model
     scan = _ModelScan(file_bytes=len(view), max_fields=max_fields)
     given: list[TensorSpec] = []
@@ -325,7 +325,7 @@ class _ModelScan:
     data_files: set[str] = field(default_factory=set)
 
     def fields_of(self, view: memoryview) -> Iterator[Field]:
-        """The fields of one message, counted with those of all others."""
+        """Yield the fields of one message, and count them against the limit of the file."""
         for entry in fields_of(view):
             self.fields += 1
             max_fields = MAX_FIELDS if self.max_fields is None else self.max_fields

@@ -76,7 +76,7 @@ def find_head(model: Path) -> Head:
 
 
 def cut(model: Path, head: Head) -> bytes:
-    """The model without the head and all that needs it; its outputs are what the head needs."""
+    """Return the model without the head; the inputs of the head become its outputs."""
     message = Message(onnx.open_model(model))
     graph = _Graph(message)
     gone = set(graph.nodes[head.node].strings(onnx.NODE_OUTPUT))
@@ -151,7 +151,7 @@ class _Graph:
         }
 
     def head_of(self, output: str, index: int) -> tuple[Head | None, str]:
-        """The dense layer that an output comes from, or the operator that stands in the way."""
+        """Return the dense layer that produces an output, or the operator that prevents it."""
         tail: list[str] = []
         at = self.producer.get(output)
         while at is not None and len(tail) <= len(self.nodes):

@@ -134,7 +134,7 @@ class Message:
         self.fields[places[position]] = Field(number, _BYTES, memoryview(text.encode()))
 
     def chunks(self) -> list[bytes | memoryview]:
-        """The encoded message in parts, so that weights are not copied before they are written."""
+        """Yield the encoded message in parts, so that weights are not copied."""
         parts: list[bytes | memoryview] = []
         for entry in self.fields:
             if isinstance(entry, Field):

@@ -49,7 +49,7 @@ DEFAULT_TOP_K = (1, 5)
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """The schema, checked; None: not said."""
+    """A checked description of the preprocessing of images; None where a step is not stated."""
 
     resize: Optional[Tuple[int, int]] = None
     crop: Optional[Tuple[int, int]] = None

@@ -143,7 +143,7 @@ def write_report(folder: Path, report: Report) -> Path:
 
 
 def read_report(folder: Path, spec: RunSpec) -> Optional[Report]:
-    """The report of this very attempt that an earlier process left behind; None: there is none."""
+    """Return the report that an earlier process of this attempt wrote; None if there is none."""
     try:
         report = json.loads((folder / REPORT).read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -19,7 +19,7 @@ _ALL_SEALS = 0x1 | 0x2 | 0x4 | 0x8
 
 @contextmanager
 def sealed(file: Path, offset: int = 0, size: Optional[int] = None) -> Iterator[Path]:
-    """A path under which the file's content of this moment is read, whatever becomes of the file.
+    """Yield a path to a sealed copy of the file's content, which later changes do not affect.
 
     What was inspected there is what is loaded there. The content lies in the kernel's memory and
     not in the process's, so that it is no part of what the process is measured to need. Nothing

@@ -109,7 +109,7 @@ class RunSpec:
         return self.out_dir or self.task_dir / "results"
 
     def path(self, file: FileRef) -> Path:
-        """Where an artifact lies."""
+        """Return the path of an artifact in the task's folder."""
         return self.task_dir / file.filename
 
 

@@ -76,7 +76,7 @@ def run_task(spec: RunSpec, board: BoardFacts, channel: Channel, *, confined: bo
 
 
 def out_of_memory(board: BoardFacts) -> str:
-    """The sentence for a run that hit its memory limit: the board's, or its job's if lower."""
+    """Return the message for a run that exceeded the memory limit of its board or job."""
     job_mib = os.environ.get("NOMAD_MEMORY_LIMIT", "")
     if board.ssh is None and job_mib.isdigit():
         job_bytes = int(job_mib) * 1024**2

@@ -33,7 +33,7 @@ _BLOCK = 256 * 1024
 
 
 class UploadRefused(Exception):
-    """The server will never take this file."""
+    """The server has refused a file for good; a repetition would be refused too."""
 
     def __init__(self, name: str, code: int, reason: str) -> None:
         self.code = code
@@ -64,7 +64,7 @@ class Uploader:
     clock: Callable[[], float] = time.monotonic
 
     def deadline(self) -> float:
-        """When to give up on what begins now, by ``clock``."""
+        """Return the time of ``clock`` at which an upload that begins now is given up."""
         return self.clock() + self.give_up_after_s
 
     def put(self, path: Path, deadline: float) -> None:
@@ -149,7 +149,7 @@ def post_json(
 
 
 def opener() -> urllib.request.OpenerDirector:
-    """An opener that follows no redirect: it would carry the token to whoever it leads to."""
+    """Return an opener that follows no redirect, because a redirect would receive the token."""
     return urllib.request.build_opener(_NoRedirect(), _Http(), _Https())
 
 

@@ -44,7 +44,7 @@ Floats = NDArray[np.float32]
 
 
 class ExpectedCost:
-    """See the module."""
+    """Combines scores in their units to an expected cost in seconds (see the module)."""
 
     name = "expected_cost"
 

@@ -38,7 +38,7 @@ SHARE = 0.001
 
 
 class Hedge(ExpectedCost):
-    """The expected cost, with weights as above."""
+    """Combines scores like `ExpectedCost`, with weights that Hedge learns from rewards."""
 
     name = "hedge"
 

@@ -32,7 +32,7 @@ from edgeyard.scheduler.framework.relative import relative_scores
 
 
 class ComparisonEvaluator:
-    """See the module."""
+    """Rewards scorers by comparing their proposals (see the module)."""
 
     name = "compared"
 

@@ -38,7 +38,7 @@ class LearnedQueue:
 
     @property
     def name(self) -> str:
-        """Of the manifest."""
+        """The name in the manifest."""
         return self._model.manifest.name
 
     def order(self, queue: Queue) -> NDArray[np.intp]:

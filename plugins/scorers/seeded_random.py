@@ -34,7 +34,7 @@ class SeededRandom:
 
 
 def _digest(batch: Batch, row: int) -> int:
-    """Of what a class asks for: the same in whatever order benchmarks are handed in."""
+    """Return a digest of a class's requirements, whatever the order of benchmarks."""
     required = (
         batch.families[row],
         batch.target_uids[row],

@@ -80,13 +80,13 @@ class CycleResult:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """See the class."""
+        """Ids of the waiting benchmarks in queue order."""
         decided = self.decided
         return tuple(decided.pending[job].benchmark_id for job in decided.order.tolist())
 
     @cached_property
     def never(self) -> frozenset[str]:
-        """See the class."""
+        """Ids of the benchmarks that no known board can ever run."""
         decided = self.decided
         jobs = np.flatnonzero(decided.never[decided.batch.class_of_job])
         return frozenset(decided.pending[job].benchmark_id for job in jobs.tolist())

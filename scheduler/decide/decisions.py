@@ -89,7 +89,7 @@ class Decisions:
 
     @cached_property
     def forecast_input(self) -> ForecastInput:
-        """What forecasts depend on."""
+        """Return the part of the decision that forecasts depend on."""
         filters, lock = self.plugins.filters, self.plugins.lock
         return ForecastInput(
             batch=self.batch,

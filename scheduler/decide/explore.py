@@ -28,7 +28,7 @@ _UNIT = float(1 << 53)
 
 
 class Explorer:
-    """The draws of one cycle."""
+    """Random choices of one cycle: which benchmarks explore, and on which boards."""
 
     def __init__(
         self,

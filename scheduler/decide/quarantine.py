@@ -69,7 +69,7 @@ class BoardRecord:
 
     @property
     def sentence(self) -> str:
-        """Why, as a sentence."""
+        """Failures and failure rate, as a sentence."""
         return (
             f"failed {self.failed} of its last {self.runs} runs that say something of the board; "
             f"failure rate about {100 * self.failure_rate:.0f} %"

@@ -24,7 +24,7 @@ class Backoff:
     """Remembers what failed by key: each failure in a row doubles the wait. One thread writes."""
 
     def __init__(self, first_s: float, max_s: float) -> None:
-        """Nothing has failed.
+        """Begin without any failure.
 
         Args:
             first_s: Wait after the first failure.
@@ -43,7 +43,7 @@ class Backoff:
         return count, wait_s
 
     def succeeded(self, key: str) -> None:
-        """Forget it."""
+        """Forget the failures of a key that succeeded."""
         if key in self._failing:
             self._failing = {each: at for each, at in self._failing.items() if each != key}
 

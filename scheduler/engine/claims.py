@@ -132,18 +132,18 @@ class Claims:
         return self.waits(attempt.job_id)
 
     def waits(self, job_id: str) -> bool:
-        """Whether the result of a job is still to be fetched."""
+        """Return whether the result of a job still has to be fetched."""
         with self._changed:
             claim = self._claims.get(job_id)
             return claim is not None and not claim.ended
 
     def is_due(self) -> bool:
-        """Whether a result is to be fetched now."""
+        """Return whether there is a result to be fetched now."""
         with self._changed:
             return self._next() is not None
 
     def waiting(self) -> Mapping[str, tuple[float, str]]:
-        """How long results have been waited for, in seconds, and why, by job id."""
+        """Return for how many seconds results have been awaited, and why, by job id."""
         now_s = self._clock.monotonic_s()
         with self._changed:
             return {

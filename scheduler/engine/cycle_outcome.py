@@ -112,5 +112,5 @@ class CycleOutcome:
 
     @property
     def waiting(self) -> Mapping[str, WaitReason]:
-        """Why each of the others waits, by id."""
+        """Waiting reasons of the benchmarks that were not placed, by id."""
         return {each: why for commit in self.commits for each, why in commit.waiting.items()}

@@ -69,7 +69,7 @@ class ElectedEngine:
         return None if self._epoch is None else self._engine
 
     def begin(self) -> None:
-        """As `start`, without threads.
+        """Do what `start` does, without threads.
 
         Raises:
             Unavailable: The database does not answer.
@@ -126,85 +126,85 @@ class ElectedEngine:
         self._changed.set()
 
     def leader(self) -> LeaderView:
-        """Who leads. Any thread."""
+        """Return which server leads, as far as this one knows. Any thread."""
         return self._election.view()
 
     def wake(self) -> None:
-        """As `Engine.wake`. Where another server leads, that one looks every second."""
+        """See `Engine.wake`. Where another server leads, that one looks every second."""
         self._engine.wake()
 
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Preview:
-        """As `Engine.preview`."""
+        """See `Engine.preview`."""
         return self._engine.preview(description, files, user_id)
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """As `Engine.forecast_submission`."""
+        """See `Engine.forecast_submission`."""
         return self._engine.forecast_submission(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
-        """As `Engine.explanation`."""
+        """See `Engine.explanation`."""
         return self._engine.explanation(benchmark_id)
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
-        """As `Engine.changes`."""
+        """See `Engine.changes`."""
         return self._engine.changes(benchmark_id, bounds)
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[tuple[int, CycleComparison]]:
-        """As `Engine.shadows`."""
+        """See `Engine.shadows`."""
         return self._engine.shadows(since, until, limit)
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
-        """As `Engine.forecast`."""
+        """See `Engine.forecast`."""
         return self._engine.forecast(benchmark_id)
 
     def planned(self, benchmark_id: str) -> PlannedStart | None:
-        """As `Engine.planned`."""
+        """See `Engine.planned`."""
         return self._engine.planned(benchmark_id)
 
     def coverage(self) -> Coverage:
-        """As `Engine.coverage`."""
+        """See `Engine.coverage`."""
         return self._engine.coverage()
 
     def queue(self) -> QueueView:
-        """As `Engine.queue`."""
+        """See `Engine.queue`."""
         return self._engine.queue()
 
     def state(self) -> CycleInput:
-        """As `Engine.state`."""
+        """See `Engine.state`."""
         return self._engine.state()
 
     def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """As `Engine.priority_parts`."""
+        """See `Engine.priority_parts`."""
         return self._engine.priority_parts(benchmark_ids)
 
     def boards(self) -> tuple[BoardView, ...]:
-        """As `Engine.boards`."""
+        """See `Engine.boards`."""
         return self._engine.boards()
 
     def comparison(self) -> Comparison | None:
-        """As `Engine.comparison`."""
+        """See `Engine.comparison`."""
         return self._engine.comparison()
 
     def twin_age_s(self) -> float:
-        """As `Engine.twin_age_s`."""
+        """See `Engine.twin_age_s`."""
         return self._engine.twin_age_s()
 
     def trouble(self) -> str:
-        """As `Engine.trouble`."""
+        """See `Engine.trouble`."""
         return self._engine.trouble()
 
     def repair_failures(self) -> Mapping[str, str]:
-        """As `Engine.repair_failures`."""
+        """See `Engine.repair_failures`."""
         return self._engine.repair_failures()
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
     def claims(self) -> Mapping[str, tuple[float, str]]:
-        """As `Engine.claims`."""
+        """See `Engine.claims`."""
         return self._engine.claims()
 
     def _lease_loop(self) -> None:

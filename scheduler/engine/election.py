@@ -49,7 +49,7 @@ class LeaderView:
 
     @property
     def alive(self) -> bool:
-        """Whether anybody leads."""
+        """Whether a server leads whose lease has not expired."""
         return self.server_id != "" and self.silent_s < self.lease_s + 2 * TURN_S
 
 
@@ -104,13 +104,13 @@ class Election:
             return self._epoch
 
     def holds(self, epoch: int) -> bool:
-        """Whether this server leads that epoch, and its lease is not over by its own clock."""
+        """Return whether this server leads the epoch, and its lease is valid by its own clock."""
         with self._lock:
             in_time = self._clock.monotonic_s() < self._seen_s + self._lease_s
             return self._epoch == epoch and in_time
 
     def view(self) -> LeaderView:
-        """Who leads, as far as this server knows."""
+        """Return which server leads, as far as this one knows."""
         with self._lock:
             seen = self._seen or LeaderLease(epoch=0, renewals=0, server_id="", url="")
             return LeaderView(

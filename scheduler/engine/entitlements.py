@@ -11,7 +11,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 
 def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
-    """By user, of all who are bounded by anything or used anything.
+    """Return by user id what users with limits, a share, a balance or running benchmarks may use.
 
     What runs counts as used from when its board was given to it.
     """

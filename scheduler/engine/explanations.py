@@ -104,7 +104,7 @@ class Explanations:
         forecast: Forecast | None = None,
         interval_scale: IntervalScale | None = None,
     ) -> Changes | None:
-        """What would let it start sooner, by deciding again the newest cycle in which it waits.
+        """Find changes that would let it start sooner, by deciding its newest cycle again.
 
         Args:
             benchmark_id: Of the benchmark.

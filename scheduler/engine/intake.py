@@ -261,7 +261,7 @@ _CRON_FIELDS = ("second", "minute", "hour", "day", "month", "day_of_week", "year
 
 
 def next_fire(cron: str, after: datetime) -> datetime:
-    """When a crontab, in UTC, fires next after ``after``.
+    """Return when a crontab, in UTC, fires next after ``after``.
 
     It has five fields, or Nomad's seven: second minute hour day month weekday year. Weekdays are
     0 to 7, both ends Sunday, or names.

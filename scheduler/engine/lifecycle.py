@@ -601,7 +601,7 @@ def result_received(
 
 
 def _keeps_out(uow: UnitOfWork, other: Attempt) -> bool:
-    """Whether what an attempt has reported leaves no room for the late result of another one."""
+    """Return whether an attempt's report excludes a late result of another attempt."""
     if other.result_at is None:
         return False
     report = _report(uow, other)

@@ -116,7 +116,7 @@ class Policies:
         return dict(sorted(found.items()))
 
     def named(self, uow: UnitOfWork, name: str, version: int | None) -> NamedPolicy:
-        """The known policy of that name; of several versions the highest, unless one is stated.
+        """Return the known policy of a name; the highest version unless one is stated.
 
         Raises:
             NotFound: There is none.
@@ -186,7 +186,7 @@ class Policies:
         return active, self._of(PolicyRole.SHADOW, activated)
 
     def own(self, uow: UnitOfWork) -> Mapping[str, LoadedPolicy]:
-        """Who decides benchmarks that wait and have a policy of their own; by benchmark.
+        """Return the policies of waiting benchmarks that have one of their own, by benchmark.
 
         The same object for the same policy.
         """

@@ -155,7 +155,7 @@ class SubmissionForecaster:
         self._last: _CachedForecast | None = None
 
     def of(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """Of a benchmark that is about to be submitted.
+        """Return the preview of a benchmark that is about to be submitted.
 
         Args:
             candidate: What it is.

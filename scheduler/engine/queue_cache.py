@@ -263,7 +263,7 @@ def _is_spared(uow: UnitOfWork, attempt: Attempt, max_preemptions: int) -> bool:
 
 
 def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
-    """Why each drained board is drained, and which benchmark holds each held one."""
+    """Return the reason of each drained board, and the benchmark of each held one."""
     drained = {
         uid: override.reason
         for uid, override in uow.board_overrides.all().items()
@@ -277,7 +277,7 @@ def pending_of(
     tried_uids: frozenset[str] = frozenset(),
     start_lead: timedelta = timedelta(0),
 ) -> PendingBenchmark:
-    """What the core needs of a benchmark."""
+    """Return the part of a benchmark that decisions need."""
     description = benchmark.description
     not_ready = None
     if benchmark.held:

@@ -455,7 +455,7 @@ class Reconciler:
         self._apply(attempt, change)
 
     def _missed_us(self, attempt: Attempt, job: JobState, failure: Failure) -> bool:
-        """Whether its task never began because we were away: its files were not to be had."""
+        """Return whether its task never began because the server was away and sent no files."""
         return (
             self._restarted_at is not None
             and failure.category is FailureCategory.CLUSTER

@@ -55,7 +55,7 @@ know that bound."""
 
 
 class RetryBudget(StrEnum):
-    """What a further attempt uses up."""
+    """The budget that a further attempt uses up."""
 
     RETRIES = "retries"  # ``max_retries`` of the description
     PREEMPTIONS = "preemptions"

@@ -108,7 +108,7 @@ class Scorekeeper:
     def recall(
         self, uow: UnitOfWork, knowledge: Knowledge, policy: Policy, now: datetime
     ) -> Knowledge:
-        """As `recalled`; and remember who failed last."""
+        """Return `recalled`, and remember which scorers failed last."""
         states = uow.scoring.states(policy_key(policy))
         self._failing = {name for name, each in states.items() if each.faults_in_row}
         return _with(knowledge, states, now)
@@ -177,7 +177,7 @@ class Scorekeeper:
 
 
 def outcome_rewards(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
-    """By scorer; none where the end says nothing of the choice. See the module."""
+    """Return the rewards by scorer; empty if the outcome says nothing of the board."""
     if outcome.failure_category in _BOARD_FAILED:
         well = 0.0
     elif outcome.failure_category is not None or not outcome.run_s or not rating.expected_s:

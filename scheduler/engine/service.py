@@ -321,7 +321,7 @@ class Engine:
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Preview:
-        """What a dry run answers; changes nothing. Any thread."""
+        """Return what a submission would lead to, without changing anything. Any thread."""
         parts = self._parts
         interval_scale = parts.forecaster.interval_scale
         now = parts.clock.now()
@@ -332,7 +332,7 @@ class Engine:
         return self._submission_forecaster.of(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
-        """The newest of a benchmark. Any thread.
+        """Return the newest explanation of a benchmark. Any thread.
 
         Raises:
             NotFound: No cycle has considered it yet.
@@ -340,7 +340,7 @@ class Engine:
         return self._parts.explanations.of(benchmark_id)
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
-        """What would let it start sooner; None where it does not wait. Any thread.
+        """Return changes that would let it start sooner; None if it does not wait. Any thread.
 
         Args:
             benchmark_id: Of the benchmark.
@@ -355,28 +355,28 @@ class Engine:
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[tuple[int, CycleComparison]]:
-        """What shadow policies decided in recorded cycles, newest first. Any thread."""
+        """Return what shadow policies decided in recorded cycles, newest first. Any thread."""
         return self._parts.explanations.shadows(since, until, limit)
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
-        """When it is expected to start and end; None where that can't be predicted. Any thread."""
+        """Return its expected start and end; None if they can't be predicted. Any thread."""
         return self._parts.forecaster.of(benchmark_id)
 
     def planned(self, benchmark_id: str) -> PlannedStart | None:
-        """The board and start planned for it while it waits; None: no plan. Any thread."""
+        """Return its planned board and start while it waits; None without a plan. Any thread."""
         return self._parts.forecaster.planned(benchmark_id)
 
     def coverage(self) -> Coverage:
-        """How the newest forecasts turned out. Any thread."""
+        """Return how many of the newest forecasts came true. Any thread."""
         return self._parts.forecaster.coverage
 
     def queue(self) -> QueueView:
-        """The queue as the last cycle saw it. Any thread."""
+        """Return the queue in the order of the last cycle. Any thread."""
         outcome = self._parts.cycle.latest
         return QueueView("", "", ()) if outcome is None else outcome.queue
 
     def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """What the last cycle's priorities are made of, of those that it knew. Any thread."""
+        """Return the terms of the last cycle's priorities, by benchmark. Any thread."""
         outcome = self._parts.cycle.latest
         if outcome is None:
             return {}
@@ -387,11 +387,11 @@ class Engine:
         }
 
     def state(self) -> CycleInput:
-        """What a decision would know now. Any thread."""
+        """Return the input of a decision made now. Any thread."""
         return self._parts.cycle.state()
 
     def boards(self) -> tuple[BoardView, ...]:
-        """Every board as the twin knows it now. Any thread."""
+        """Return the state of every board in the twin. Any thread."""
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
             aside = uow.reservations.quarantines().values()
@@ -402,7 +402,7 @@ class Engine:
         )
 
     def comparison(self) -> Comparison | None:
-        """The inventory against what hosts report; None before the first answer. Any thread."""
+        """Return how reports differ from the inventory; None before the first. Any thread."""
         return self._parts.refresher.twin.comparison()
 
     def twin_age_s(self) -> float:
@@ -410,15 +410,15 @@ class Engine:
         return self._parts.refresher.twin.age_s(self._parts.clock.now())
 
     def trouble(self) -> str:
-        """Why the cluster did not answer last time; "" when it did. Any thread."""
+        """Return why the last call to the cluster failed; "" if it succeeded. Any thread."""
         return self._parts.refresher.twin.trouble
 
     def repair_failures(self) -> Mapping[str, str]:
-        """Why attempts could not be compared with the cluster, by job id. Any thread."""
+        """Return the errors of attempts that could not be repaired, by job id. Any thread."""
         return self._parts.reconciler.failing()
 
     def claims(self) -> Mapping[str, tuple[float, str]]:
-        """As `Claims.waiting`. Any thread."""
+        """See `Claims.waiting`. Any thread."""
         return self._parts.claims.waiting()
 
     def stop(self) -> None:

@@ -250,7 +250,7 @@ class Pairs:
         return np.flatnonzero(self.starts[1:] > self.starts[:-1])
 
     def of(self, row: int) -> slice:
-        """The pairs of a class."""
+        """Return the slice of a class's pairs in all columns of shape (pairs,)."""
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
 
     def at(self, row: int, board: int) -> int | None:
@@ -261,7 +261,7 @@ class Pairs:
 
 
 def pairs_of(fits: NDArray[np.bool_]) -> Pairs:
-    """The pairs that are true in a table of shape (classes, boards)."""
+    """Return the pairs that are true in a table of shape (classes, boards)."""
     classes, boards = fits.shape
     cells = np.flatnonzero(fits)
     starts = np.searchsorted(cells, np.arange(classes + 1) * boards)
@@ -272,7 +272,7 @@ def pairs_of(fits: NDArray[np.bool_]) -> Pairs:
 def by_class(
     pairs: Pairs, values: NDArray[_Floating], reduce: np.ufunc, empty: float
 ) -> NDArray[_Floating]:
-    """One value a class: ``reduce`` (``np.fmin``, ``np.fmax``, ``np.add``) over its pairs.
+    """Reduce each class's pairs to one value, by ``np.fmin``, ``np.fmax`` or ``np.add``.
 
     Returns:
         Shape (classes,); ``empty`` for classes without pairs.
@@ -470,7 +470,7 @@ def ranks_of(
 
 
 def mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers to numbers that look like chance: the finaliser of splitmix64.
+    """Hash numbers to pseudo-random numbers, by the finaliser of splitmix64.
 
     Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014,
     figure 17.
@@ -518,7 +518,7 @@ OF_BOARDS: tuple[Callable[[Batch], object], ...] = (_family_numbers, _row_of_uid
 def by_value(
     batch: Batch, values: Sequence[_Value], column: Callable[[_Value], NDArray[np.bool_]]
 ) -> NDArray[np.bool_]:
-    """A table from a class column with few different values.
+    """Build a table of classes and boards from a class column with few different values.
 
     Args:
         batch: The batch.
@@ -537,7 +537,7 @@ def by_value(
 
 
 def exceeds(required: NDArray[np.int64], offered: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a class asks for more than a board has.
+    """Return where a class requires more than a board has.
 
     Args:
         required: Shape (classes,).
@@ -603,7 +603,7 @@ class AttributeColumn:
 
 
 def attribute_column(batch: Batch, name: str) -> AttributeColumn:
-    """An attribute as the boards publish it."""
+    """Return the values of an attribute that the boards publish."""
     published = [attributes.get(name) for attributes in batch.snapshot.attributes]
     # True, 1 and 1.0 are equal keys, but compare differently.
     different, index = numbered(zip(map(type, published), published, strict=True))

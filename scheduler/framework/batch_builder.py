@@ -149,7 +149,7 @@ def _paid_s(each: PendingBenchmark, knowledge: Knowledge, now: datetime) -> floa
 
 
 def kind_of(each: PendingBenchmark) -> RunKind:
-    """What it runs, as the history calls it."""
+    """Return the key under which the history has runs of the same work."""
     return RunKind(
         engine=each.engine,
         benchmark_type=each.benchmark_type,

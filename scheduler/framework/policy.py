@@ -44,7 +44,7 @@ _BUILT_IN = Path(__file__).parent / "policies"
 
 
 class PriorityMode(StrEnum):
-    """How priorities come about."""
+    """How a policy computes priorities."""
 
     COMPUTED = "computed"  # by the formula
     FIFO = "fifo"  # one constant for all: order of submission

@@ -33,7 +33,7 @@ class QueuePolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """By which policies and reports call it."""
+        """Name of the plugin in policies and reports."""
         ...
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
@@ -71,7 +71,7 @@ class Filter(Protocol):
 
     @property
     def name(self) -> str:
-        """By which policies and reports call it."""
+        """Name of the plugin in policies and reports."""
         ...
 
     @property
@@ -123,7 +123,7 @@ class Ledger(Protocol):
         ...
 
     def place(self, job: int) -> None:
-        """It got a board: from now on that counts against its user."""
+        """Record that a benchmark got a board, which counts against its user from now on."""
         ...
 
 
@@ -145,7 +145,7 @@ class ScorerKind(StrEnum):
 
 
 class ScoreUnit(StrEnum):
-    """What a scorer's numbers mean."""
+    """Unit of a scorer's scores."""
 
     SECONDS = "seconds"  # expected from the start of a run to its end; less is better
     FAILURE = "failure"  # the probability that a run fails, 0 to 1; less is better
@@ -164,7 +164,7 @@ class Scorer(Protocol):
 
     @property
     def name(self) -> str:
-        """By which policies and reports call it."""
+        """Name of the plugin in policies and reports."""
         ...
 
     @property
@@ -179,11 +179,11 @@ class Scorer(Protocol):
 
     @property
     def unit(self) -> ScoreUnit:
-        """What its numbers mean."""
+        """Unit of the scores."""
         ...
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """Numbers in the scorer's unit; NaN where it abstains.
+        """Return scores of shape (pairs,) in the scorer's unit; NaN where it abstains.
 
         NaN is how a scorer says nothing of a pair: beyond its window, or of a board that never
         ran. All of an answer may be NaN; that is no fault. So let no NaN of a computation through:
@@ -287,7 +287,7 @@ class Evaluator(Protocol):
 
     @property
     def name(self) -> str:
-        """By which policies and reports call it."""
+        """Name of the plugin in policies and reports."""
         ...
 
     def evaluate(
@@ -302,7 +302,7 @@ class Aggregator(Protocol):
 
     @property
     def name(self) -> str:
-        """By which policies and reports call it."""
+        """Name of the plugin in policies and reports."""
         ...
 
     def combine(self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]) -> Combination:
@@ -315,7 +315,7 @@ class Aggregator(Protocol):
         weights: Mapping[str, float],
         rewards: Mapping[str, float],
     ) -> Mapping[str, float]:
-        """The weights after a round of rewards, by scorer; called by the engine, which keeps them.
+        """Return the weights by scorer after a round of rewards; the engine stores them.
 
         Args:
             prior: As the policy states them, of all its scorers.

@@ -154,7 +154,7 @@ class Registry:
             raise ConfigError(problems)
 
     def names(self, kind: Kind) -> tuple[str, ...]:
-        """Of all plugins of the kind, sorted."""
+        """Return the sorted names of all plugins of a kind."""
         return tuple(sorted(name for each, name in self._factories if each is kind))
 
     def resolve(self, policy: Policy) -> Plugins:

@@ -58,7 +58,7 @@ class Fault:
 
 
 class CallKind(StrEnum):
-    """What a plugin is called for."""
+    """The purpose of a call of a plugin."""
 
     ORDER = "order"
     ADMIT = "admit"
@@ -236,7 +236,7 @@ class PluginRunner:
     def combine(
         self, aggregator: Aggregator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Combination | None:
-        """One score a pair; None when the aggregator failed."""
+        """Return one score for each pair; None if the aggregator failed."""
 
         def check(combination: Combination) -> None:
             _shaped(combination.scores, (len(pairs),), "f")

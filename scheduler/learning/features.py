@@ -34,7 +34,7 @@ _LIMIT = 8.0
 
 
 class ColumnAxis(StrEnum):
-    """What a column has a value for."""
+    """The axis along which a column has values."""
 
     CLASS = "class"
     BOARD = "board"
@@ -56,12 +56,12 @@ class View:
 
     @cached_property
     def past(self) -> PastPairs:
-        """The pairs as the history knows them."""
+        """The pairs, with their past runs."""
         return PastPairs(self.batch, self.rows, self.boards)
 
     @cached_property
     def law(self) -> tuple[Floats, Floats, Floats]:
-        """What the history says of run times."""
+        """Distribution of run times according to past runs."""
         return self.past.run_time_law()
 
 
@@ -260,7 +260,7 @@ class Encoder:
             self._columns.append((column.along, ready))
 
     def chunks(self, size: int) -> Iterator[NDArray[np.float32]]:
-        """Shape (up to ``size``, inputs), in the order of the pairs; each is its own array."""
+        """Yield new arrays of shape (up to ``size``, inputs), in the order of the pairs."""
         for start in range(0, len(self._rows), size):
             part = slice(start, start + size)
             rows, boards = self._rows[part], self._boards[part]

@@ -37,7 +37,7 @@ _FEATURES = re.compile(r"[0-9a-f]{12}")
 
 
 class Output(StrEnum):
-    """What a model's numbers mean."""
+    """Meaning of a model's outputs."""
 
     LOG_SECONDS = "log_seconds"  # ln of the run time, one column a quantile; less is better
     FAILURE = "failure"  # chance of a failure, 0-1; less is better

@@ -64,7 +64,7 @@ class QueueManifest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueModel:
-    """A model ready to be asked."""
+    """A loaded model of a queue policy."""
 
     manifest: QueueManifest
     checked: CheckedModel

@@ -23,7 +23,7 @@ _CLOSE = 1e-4
 
 
 def main() -> None:
-    """See the module."""
+    """Try a model, and write the outcome as JSON to standard output (see the module)."""
     path, inputs, outputs, rows = sys.argv[1], *(int(each) for each in sys.argv[2:5])
     try:
         found = _try(path, inputs, outputs, rows)

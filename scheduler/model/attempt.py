@@ -13,7 +13,7 @@ from edgeyard.scheduler.model.benchmark import ABSENCE, Binding, Failure
 
 
 class AttemptState(StrEnum):
-    """The state of a dispatch."""
+    """State of an attempt between its decision and its end."""
 
     PREPARED = "prepared"  # committed, the cluster has not been called
     DISPATCHING = "dispatching"  # the call is in progress

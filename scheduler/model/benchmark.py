@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class BenchmarkType(StrEnum):
-    """What is measured."""
+    """What a benchmark measures."""
 
     TYPE1 = "TYPE1"  # latency over nb_inference runs on random data
     TYPE2 = "TYPE2"  # accuracy over a dataset

@@ -120,14 +120,14 @@ class NameIndex(Generic[_Name]):
         self._number_of: dict[_Name, int] = {}
 
     def add(self, name: _Name) -> int:
-        """Its number, a new one if need be."""
+        """Return the number of a name; a new name gets the next number."""
         number = self._number_of.setdefault(name, len(self.names))
         if number == len(self.names):
             self.names.append(name)
         return number
 
     def add_all(self, names: Sequence[_Name]) -> NDArray[np.int32]:
-        """Numbers of these, new ones where need be."""
+        """Return the numbers of names; new names get the next numbers."""
         for name in dict.fromkeys(names):
             self.add(name)
         known = self._number_of
@@ -209,7 +209,7 @@ class History(Sequence[PastRun]):
         return longer
 
     def between(self, first: int, last: int) -> History:
-        """The runs whose numbers are within [first, last]; all are numbered, in ascending order."""
+        """Return the runs whose numbers are within [first, last]; runs have ascending numbers."""
         start = int(np.searchsorted(self.columns.seqs, first))
         end = int(np.searchsorted(self.columns.seqs, last, side="right"))
         if (start, end) == (0, len(self)):

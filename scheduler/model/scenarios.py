@@ -20,7 +20,7 @@ MIN_HASH_DIGITS = 6
 
 
 class SimulationState(StrEnum):
-    """How far a stored simulation is."""
+    """State of a stored simulation."""
 
     RUNNING = "running"
     COMPLETED = "completed"

@@ -48,7 +48,7 @@ _FIELDS = frozenset(field.name for field in fields(JobDescription))
 
 
 def description_to_json(description: JobDescription) -> JsonObject:
-    """Every field under the name that a user writes; submitting it again gives an equal one."""
+    """Return every field by its name in the API; submitting them gives an equal description."""
     d = description
     return {
         "model": d.model,

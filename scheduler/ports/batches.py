@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class BatchState(StrEnum):
-    """How far a batch job is."""
+    """State of a batch job."""
 
     WAITING = "waiting"
     RUNNING = "running"

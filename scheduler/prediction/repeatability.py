@@ -58,7 +58,7 @@ _NORMAL_MAD = 1.4826
 
 
 class VariationSource(Enum):
-    """Where a variance between runs comes from."""
+    """Where an estimate of the variance between runs comes from."""
 
     BOARD = "board"
     FAMILY = "family"
@@ -110,11 +110,11 @@ class MeasuredNumber:
     variation: RunVariation | None
 
     def repeat_factor(self) -> float | None:
-        """How many times more or less another run may give, with 95 %; None: that is unknown."""
+        """Return the 95 % factor within which another run's number lies; None if unknown."""
         return _factor(half_width_of([self._own(), *self._between()]))
 
     def ratio_factor(self, other: MeasuredNumber) -> float | None:
-        """How many times off the two numbers' ratio may be, with 95 %; None: that is unknown."""
+        """Return the 95 % factor around the ratio of the two numbers; None if unknown."""
         return _factor(self.ratio_half_width(other))
 
     def ratio_half_width(self, other: MeasuredNumber) -> float:

@@ -93,7 +93,7 @@ class SimulatedLearning:
 
     @property
     def scoring(self) -> MemoryScoring:
-        """What was learned."""
+        """States of the scorers after learning."""
         return self._work.scoring
 
     def forget(self) -> None:

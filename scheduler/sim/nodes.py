@@ -563,7 +563,7 @@ class NodesWorld:
 
     @property
     def is_stuck(self) -> bool:
-        """Nothing runs and nothing is to come."""
+        """Whether no job runs and none is still to arrive."""
         return self.arrivals == len(self.jobs) and not self._cluster.counts[_RUNNING]
 
     @property

@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Scenario, policy and seed, for tables and messages."""
         return f"{self.scenario.name}, {self.policy.name}, seed {self.seed}"
 
     @property

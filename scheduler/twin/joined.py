@@ -20,7 +20,7 @@ from edgeyard.devices.model import USED_OUTSIDE, AttributeValue, Board, BoardEng
 
 
 class BoardState(StrEnum):
-    """One word for an operator."""
+    """State of a board, as operators see it."""
 
     IDLE = "idle"
     BUSY = "busy"

@@ -68,12 +68,12 @@ class OrtSession:
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
-        """In the model's order."""
+        """See `Session`."""
         return self._inputs
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
-        """In the model's order."""
+        """See `Session`."""
         return self._outputs
 
     @property
@@ -82,7 +82,7 @@ class OrtSession:
         return self._facts
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        """One inference.
+        """See `Session.run`.
 
         Raises:
             RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.

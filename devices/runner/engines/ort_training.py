@@ -198,7 +198,7 @@ class _Layer:
         return result
 
     def step(self, features: FloatArray, targets: NDArray[np.generic], rate: float) -> float:
-        """One gradient step on a batch; returns its loss before the step."""
+        """Take one gradient step on a batch, and return the loss before the step."""
         with np.errstate(over="ignore", invalid="ignore"):
             outputs = self.outputs(features)
             loss = judge(outputs, targets).loss

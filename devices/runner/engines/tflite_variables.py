@@ -58,7 +58,7 @@ class Variable:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name of the variable as text."""
         return self.key[1].decode("utf-8", "replace")
 
 
@@ -95,7 +95,7 @@ class TrainableFile:
             raise _damaged(error) from error
 
     def with_values(self, values: Mapping[str, NDArray[np.generic]]) -> bytes:
-        """The model as it was given, but its variables begin with these values (by label)."""
+        """Return the model with these initial values of its variables (by label)."""
         try:
             model = self._parsed()
             for variable in self.variables:

@@ -104,7 +104,7 @@ class Plan:
         return {"method": self.method, "user": self.user, "not_confined": list(self.open)}
 
     def sentence(self) -> str:
-        """In words, for logs and ``edgeyard doctor``."""
+        """Description of the confinement, for logs and ``edgeyard doctor``."""
         users = {
             "own": "a user of its own",
             "namespace": "a user namespace",

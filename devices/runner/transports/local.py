@@ -134,7 +134,7 @@ def run_limited(
 
 
 def orphaned(parent_pid: Optional[int]) -> bool:
-    """Whether the process that started us is gone: then somebody else was given our parent."""
+    """Return whether the parent process has ended: then this process has another parent."""
     return parent_pid is not None and os.getppid() != parent_pid
 
 

@@ -29,7 +29,7 @@ OnOutput = Callable[[bytes], None]
 
 
 class ParentGone(Exception):
-    """The process that started us is gone."""
+    """The process that started this one has ended."""
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ class Link:
         os.set_blocking(self._in, False)
 
     def send(self, data: bytes) -> None:
-        """All of it.
+        """Send all bytes.
 
         Raises:
             RunFailed: The board is gone, or takes nothing in.
@@ -120,7 +120,7 @@ class Link:
         return line
 
     def copy(self, count: int, write: Callable[[bytes], object]) -> None:
-        """The next bytes that the board sends; raises as `send`."""
+        """Pass the next ``count`` bytes from the board to ``write``; raises as `send`."""
         while count:
             if not self._heard:
                 self._hear(time.monotonic() + STALLED_S)

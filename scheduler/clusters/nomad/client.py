@@ -223,7 +223,7 @@ class NomadClient:
         return str(evaluation_id) if evaluation_id else None
 
     def has_registered(self, job_id: str) -> bool:
-        """Whether this process registered a job recently, or waits for the answer to doing so."""
+        """Return whether this process registered a job recently, or is registering it now."""
         return job_id in self._registered
 
     def deregister(self, job_id: str, *, purge: bool = False) -> None:
@@ -238,7 +238,7 @@ class NomadClient:
         return self.jobs_at(prefix)[0]
 
     def jobs_at(self, prefix: str) -> tuple[Sequence[Json], int]:
-        """As `jobs`, with the index of Nomad's state that it was read at."""
+        """Return `jobs` with the index of Nomad's state at which they were read."""
         return self._get("/v1/jobs", {"prefix": prefix}, _list_in)
 
     def job(self, job_id: str) -> Json | None:
@@ -303,7 +303,7 @@ class NomadClient:
         )
 
     def jobs_with_secrets(self) -> Sequence[str]:
-        """Ids of the jobs that secrets are kept for."""
+        """Return the ids of the jobs for which Nomad stores secrets."""
         prefix = secrets_path("")
         found = _objects(
             self._call(
@@ -339,7 +339,7 @@ class NomadClient:
         )
 
     def stats(self, node_id: str, timeout_s: float) -> Json:
-        """What a node's client measures of its machine; asked once, whatever else Nomad does.
+        """Return a node's measurements of its machine; one request without a retry.
 
         A node that is slow or gone says nothing of Nomad, so it neither trips nor feels the
         circuit breaker.
@@ -424,7 +424,7 @@ class NomadClient:
         *,
         silence_s: float | None = None,
     ) -> Iterator[httpx.Response]:
-        """An answer that is read as it comes.
+        """Send a request and yield its answer, which is read as it arrives.
 
         Args:
             silence_s: Longest wait for its next part; None: as for all calls.
@@ -528,7 +528,7 @@ _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS
 
 
 def secrets_path(job_id: str) -> str:
-    """Where a task finds the secrets of its job without further rights."""
+    """Return the path of the Nomad variable that a job's task may read without a further policy."""
     return f"nomad/jobs/{job_id}"
 
 

@@ -105,7 +105,7 @@ def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
 def with_holders(
     hosts: Sequence[Host], allocations: Sequence[Json], device: str, reason: Callable[[Json], str]
 ) -> tuple[Host, ...]:
-    """The hosts, with every board marked busy that an allocation holds, whatever it reports itself.
+    """Return the hosts, with every board marked as busy that an allocation holds.
 
     Args:
         hosts: All of them.

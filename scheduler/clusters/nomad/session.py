@@ -38,7 +38,7 @@ class Session:
             self._extensions["sni_hostname"] = access.tls_server_name
 
     def get(self, url: str, **options: object) -> Response:
-        """As `requests` has it; time-outs, TLS and redirects are ours, whatever is asked for."""
+        """Send a GET like `requests`; time-outs, TLS and redirects are those of this session."""
         return self._send("GET", url, options)
 
     def post(self, url: str, **options: object) -> Response:
@@ -86,7 +86,7 @@ class Response:
 
     @property
     def text(self) -> str:
-        """For errors."""
+        """Content as text, for error messages."""
         return self.content.decode(errors="replace")
 
     def json(self) -> object:

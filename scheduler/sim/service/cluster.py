@@ -51,7 +51,7 @@ class Upload(StrEnum):
 
 
 class Server(Protocol):
-    """What tasks reach of the server."""
+    """The part of the server's API that tasks call."""
 
     def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
         """Take a report."""
@@ -110,12 +110,12 @@ class SimJob:
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self.state.run is not JobRun.ENDED
 
 
 class Hints(StrEnum):
-    """How the cluster's events reach the server."""
+    """How the cluster delivers its events to the server."""
 
     PROMPT = "prompt"
     LOST = "lost"

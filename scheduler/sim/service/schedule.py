@@ -12,7 +12,7 @@ from typing import Any
 
 
 class FaultKind(StrEnum):
-    """What goes wrong, or what somebody does."""
+    """Kinds of faults, and of actions of users and operators."""
 
     CRASH = "crash"  # the server dies between two steps
     CRASH_BEFORE_COMMIT = "crash_before_commit"

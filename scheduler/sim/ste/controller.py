@@ -29,7 +29,7 @@ from edgeyard.scheduler.sim.wording import count_of
 
 
 class ScenarioSource(Protocol):
-    """The ScenarioDB."""
+    """Reads scenarios from the ScenarioDB."""
 
     def scenario(self, name: str) -> Scenario:
         """Return a scenario.
@@ -155,7 +155,7 @@ class Episode:
 
 
 class Controller:
-    """See the module."""
+    """Runs the episodes of the test environment (see the module)."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ class EpisodeLab(LabWorld):
 
     @property
     def scenario(self) -> Scenario:
-        """What is simulated."""
+        """The simulated scenario."""
         return self._scenario
 
     @property

@@ -63,7 +63,7 @@ _WRAPPERS: Mapping[ScorerKind, str] = {
 
 
 class TwinSource(Protocol):
-    """Where states are pulled from."""
+    """The digital twin, as the scheduler controller reads it."""
 
     def pull(self, version: int) -> TwinData:
         """Return the state of this version.

@@ -137,7 +137,7 @@ class PolicyGradient:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the model as it was registered."""
+        """Manifest of the registered model."""
         return self._manifest
 
     def trained(self, plugins: Plugins) -> Plugins:

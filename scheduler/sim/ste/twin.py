@@ -49,7 +49,7 @@ class TwinHealth:
 
 
 class DigitalTwin:
-    """See the module. Thread-safe."""
+    """Stores the newest state that was sent to it (see the module). Thread-safe."""
 
     def __init__(
         self, max_bytes: int = DEFAULT_MAX_BYTES, max_versions: int = MAX_VERSIONS

@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """The status and the first line, for people."""
+        """Status and first line of the answer, for messages."""
         return f"Nomad answered {self.status}: {' '.join(self.text.split())[:_SHOWN_CHARACTERS]}"
 
     def at(self, *path: str) -> object:

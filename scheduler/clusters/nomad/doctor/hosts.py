@@ -22,7 +22,7 @@ Json = Mapping[str, object]
 
 
 def version_finding(version: str, who: str) -> Finding:
-    """Of an agent."""
+    """Return the finding about the version of a Nomad agent."""
     min_version = ".".join(map(str, MIN_VERSION))
     numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
     if len(numbers) != 3:
