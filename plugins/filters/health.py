@@ -21,8 +21,8 @@ class HealthFilter(Filter):
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         snapshot = batch.snapshot
-        codes = np.where(snapshot.healthy, np.where(snapshot.online, 0, 1), 2)
-        return codes.astype(np.uint8)[None, :]
+        offline = (~snapshot.online).view(np.uint8)
+        return np.where(snapshot.healthy, offline, np.uint8(2))[None, :]
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         state = "offline" if code == 1 else "unhealthy"

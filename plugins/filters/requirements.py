@@ -15,8 +15,8 @@ from edgeyard.scheduler.framework.batch import (
     by_value,
     exceeds,
     has_engine,
-    has_family,
     is_board,
+    other_families,
     supports,
 )
 from edgeyard.scheduler.framework.protocols import Filter, Refusal
@@ -81,9 +81,7 @@ REQUIREMENTS = (
     Requirement(
         name="family",
         reason=WaitingReason.NO_SUCH_FAMILY,
-        misses=lambda batch: by_value(
-            batch, batch.families, lambda family: ~has_family(batch, family)
-        ),
+        misses=other_families,
         wish=lambda batch, row: batch.families[row],
         offer=lambda batch, board: batch.snapshot.families[board],
         accepted=_known_families,

@@ -7,7 +7,6 @@ whatever order benchmarks and boards are handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -179,7 +178,7 @@ def decide(
         ],
         dtype=bool,
     )
-    batch = replace(batch, queue=order[ready[order]])
+    batch = batch.with_queue(order[ready[order]])
     found = feasibility(batch, plugins.filters, runner)
     scores = score(batch, pairs_of(found.fits), plugins, runner, rewarded)
     ledgers = open_ledgers(batch, plugins.filters, runner)
@@ -278,10 +277,11 @@ def _placements(decided: Decisions) -> tuple[Placement, ...]:
         decided.priorities.values[placed].tolist(),
         strict=True,
     ):
-        confined = allowed.of(row, board, bindings[job], pending[job])
+        each = pending[job]
+        confined = allowed.of(row, board, bindings[job], each)
         found.append(
             Placement(
-                benchmark_id=pending[job].benchmark_id,
+                benchmark_id=each.benchmark_id,
                 target_uid=uids[board],
                 family=families[board],
                 binding=confined.binding,

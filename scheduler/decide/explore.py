@@ -47,20 +47,23 @@ class Explorer:
             costs: What runs are expected to cost; None: nobody is drawn.
             share: Of the decisions, 0 to 1.
         """
-        self._drawn = np.zeros(len(pending), dtype=np.bool_)
+        self._drawn: Sequence[bool] = [False] * len(pending)
         if costs is None or not share:
             return
         known = by_class(pairs, costs.total_s, np.fmin, np.nan)
-        ids = np.fromiter((zlib.crc32(each.benchmark_id.encode()) for each in pending), np.uint64)
+        if np.isnan(known).all():
+            return
+        ids = np.array([zlib.crc32(each.benchmark_id.encode()) for each in pending], np.uint64)
         first = mixed(ids << np.uint64(32) | np.uint64(batch.seed & 0xFFFFFFFF))
         self._which: NDArray[np.float64] = _shares(mixed(first))
-        self._drawn = (_shares(first) < share) & ~np.isnan(known[batch.class_of_job])
+        drawn = (_shares(first) < share) & ~np.isnan(known[batch.class_of_job])
+        self._drawn = drawn.tolist()
         self._place = np.empty(batch.shape[1], dtype=np.intp)
         self._place[batch.board_order] = np.arange(batch.shape[1])
 
     def is_drawn(self, job: int) -> bool:
         """Return whether a benchmark gets a board at random."""
-        return bool(self._drawn[job])
+        return self._drawn[job]
 
     def board(self, job: int, free: NDArray[np.intp]) -> int:
         """Return the board of a benchmark that is drawn.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,10 @@ FITS = 0
 """Code of a pair that no filter refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """What a code of the table means.
+
+    A tuple, because each cycle makes one for each refusal of each filter.
 
     Attributes:
         plugin: The filter that refused; None where it failed instead of answering.

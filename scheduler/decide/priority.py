@@ -98,7 +98,7 @@ def priorities(
     if policy.priority_mode is PriorityMode.FIFO:
         parts = {"fifo": np.full(len(pending), settings.fifo, dtype=np.int64)}
     else:
-        urgency = 1.0 - np.clip(slacks / settings.deadline_horizon_s, 0.0, 1.0)
+        urgency = 1.0 - np.minimum(np.maximum(slacks / settings.deadline_horizon_s, 0.0), 1.0)
         urgency[np.isnan(urgency)] = 0.0
         waited = ages / settings.age_step_s if settings.age_step_s > 0 else np.zeros_like(ages)
         parts = {
@@ -109,8 +109,10 @@ def priorities(
             "age": _points(np.minimum(waited, _MAX_AGE_POINTS)),
             "deadline": _points(urgency * settings.deadline_points),
         }
-    total = np.sum(list(parts.values()), axis=0, dtype=np.int64)
-    values = np.clip(total, LOWEST, HIGHEST)
+    total = np.zeros(len(pending), dtype=np.int64)
+    for points in parts.values():
+        total += points
+    values = np.minimum(np.maximum(total, LOWEST), HIGHEST)
     parts["limit"] = values - total
     if policy.strict_priority is not None:
         parts["strict"] = np.where(strict, policy.strict_priority - values, 0)

@@ -168,14 +168,15 @@ def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
     of_seed = np.full(1, _digest(str(seed)), dtype=np.uint64)
     keys = mixed(of_names ^ of_seed)
     order = np.argsort(keys, kind="stable")
-    if len(keys) and (np.diff(keys[order]) == 0).any():  # once in a million years
+    ordered = keys[order]
+    if np.count_nonzero(ordered[1:] == ordered[:-1]):  # once in a million years
         order = np.lexsort((np.array(uids, dtype=np.str_), keys))
     return order
 
 
 @lru_cache(maxsize=8)  # the same boards in one cycle after the other
 def _digests(uids: tuple[str, ...]) -> NDArray[np.uint64]:
-    found = np.fromiter(map(_digest, uids), np.uint64, len(uids))
+    found = np.array(list(map(_digest, uids)), dtype=np.uint64)
     found.flags.writeable = False
     return found
 

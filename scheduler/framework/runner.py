@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar, cast
 
@@ -135,7 +135,7 @@ class PluginRunner:
             lock: `Plugins.lock`, held during each call. None: there is none.
         """
         self._monotonic_s = monotonic_s
-        self._lock = lock if lock is not None else nullcontext()
+        self._lock = lock
         self.faults: list[Fault] = []
         self.overruns: list[Fault] = []
         self.seconds: dict[str, float] = {}
@@ -198,7 +198,7 @@ class PluginRunner:
         scorer = weighted.scorer
         within_budget = pairs
         if weighted.budget_s != pairs.budget_s:
-            within_budget = replace(pairs, budget_s=weighted.budget_s)
+            within_budget = pairs.within(weighted.budget_s)
         before = self.seconds.get(scorer.name, 0.0)
 
         def ask() -> Answer:
@@ -209,7 +209,7 @@ class PluginRunner:
             _in_range(answer.scores, scorer.unit)
             if answer.errors is not None:
                 _shaped(answer.errors, (len(pairs),), "f")
-                _not_negative(answer.errors)
+                _max_of_non_negative(answer.errors)
             if problem_of is not None and (problem := problem_of(scorer, answer.scores)):
                 raise _NonsenseError(problem)
 
@@ -304,6 +304,8 @@ class PluginRunner:
     def _run(
         self, kind: CallKind, name: str, call: Callable[[], _T], check: Callable[[_T], None]
     ) -> _T | None:
+        if self._lock is None:
+            return self._run_alone(kind, name, call, check)
         with self._lock:
             return self._run_alone(kind, name, call, check)
 
@@ -351,15 +353,17 @@ def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
 
 def _in_range(scores: NDArray[np.floating], unit: ScoreUnit) -> None:
     # fmin and fmax pass NaN over, which stands for an abstention.
-    if not scores.size:
-        return
-    _not_negative(scores)
-    if unit.is_share and np.fmax.reduce(scores) > 1.0:
+    if _max_of_non_negative(scores) > 1.0 and unit.is_share:
         raise _NonsenseError(f"a {unit} above 1")
 
 
-def _not_negative(numbers: NDArray[np.floating]) -> None:
-    if numbers.size and np.fmin.reduce(numbers) < 0.0:
+def _max_of_non_negative(numbers: NDArray[np.floating]) -> float:
+    """Return the largest number; NaN where there is none."""
+    if not numbers.size:
+        return math.nan
+    if np.fmin.reduce(numbers) < 0.0:
         raise _NonsenseError("a number below 0")
-    if numbers.size and np.fmax.reduce(numbers) == np.inf:
+    largest = float(np.fmax.reduce(numbers))
+    if largest == math.inf:
         raise _NonsenseError("an infinite number")
+    return largest

@@ -81,21 +81,25 @@ def trial_phrase(batch: Batch, row: int) -> str:
     return f"after a wait of {batch.prediction_wait_s:g} s{half} it is tried nevertheless"
 
 
+def _no_quick_runs() -> QuickRuns:
+    none = np.zeros(0, dtype=np.intp)
+    return QuickRuns(rows=none, boards=none, min_s=np.zeros(0))
+
+
 def find_quick_runs(batch: Batch) -> QuickRuns:
     """Find the quick runs of a batch; they depend on its boards, classes and history alone."""
+    if not len(batch.knowledge.runs):
+        return _no_quick_runs()
     bounded = ~np.isnan(batch.user_times_s) | ~np.isnan(batch.budget_times_s)
     bounded |= np.array([at is not None for at in batch.deadlines], dtype=np.bool_)
     bounded &= ~batch.predictions_expired
-    if not len(batch.knowledge.runs):
-        bounded[:] = False
+    if not bounded.any():
+        return _no_quick_runs()
     of_family = {
         family: np.flatnonzero(np.equal(batch.board_families, family))
         for family in sorted({batch.families[row] for row in np.flatnonzero(bounded).tolist()})
     }
     found = [of_family[batch.families[row]] for row in np.flatnonzero(bounded).tolist()]
-    if not found:
-        none = np.zeros(0, dtype=np.intp)
-        return QuickRuns(rows=none, boards=none, min_s=np.zeros(0))
     rows = np.repeat(np.flatnonzero(bounded), [len(each) for each in found])
     boards = np.concatenate(found)
     pairs = PastPairs(batch, rows, boards)

@@ -225,6 +225,8 @@ class Timeline:
         self, pairs: Pairs, scores: NDArray[np.float32]
     ) -> tuple[Pairs, NDArray[np.float32]]:
         """Return the pairs that are not late, with their scores."""
+        if not self.next_starts:
+            return pairs, scores
         kept = ~self.late(pairs.rows, pairs.boards)
         if kept.all():
             return pairs, scores
