@@ -56,6 +56,15 @@ In Python, `client.boards()[0]` has `cpu`, `cores`, `os`, `accelerators` and `en
 with `version` and `execution_providers`; `client.board("rpi4b-0001-0001").attributes` has all of
 them by name. What a host does not state is `None`. An inventory may state further attributes:
 [attributes of your own](../how-to/inventory.md#attributes-of-your-own).
+
+A constraint may also name an attribute of the Nomad node that the board is attached to, as Nomad
+spells it: `${node.class}`, `${node.pool}`, `${node.datacenter}`, `${node.unique.id}`,
+`${node.unique.name}`, `${attr.NAME}` and `${meta.NAME}`, for example
+`--constraint '${meta.rack} = b'` or `--constraint '${attr.cpu.arch} set_contains_any amd64,arm64'`.
+They are texts; an order is that of numbers where both sides are numbers. The job has such a
+constraint at its own level, those of the board in its device block. A change of a node's attributes
+is seen within a minute. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
+`${attr.cpu.numcores}` of its machine.
 """
 
 

@@ -12,7 +12,7 @@ import re2
 from edgeyard.devices import versions
 from edgeyard.devices.attributes import members
 from edgeyard.devices.model import AttributeValue
-from edgeyard.devices.operators import OPERATORS
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN, OPERATORS, is_of_node
 
 MAX_PATTERN_CHARS = 500
 
@@ -39,6 +39,65 @@ _BOOLS = {
     **dict.fromkeys(("t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("f", "F", "FALSE", "false", "False"), False),
 }
+
+
+def meets(name: str, value: AttributeValue | None, operator: str, text: str) -> bool:
+    """Return whether a board meets a constraint, as Nomad decides it.
+
+    Args:
+        name: The attribute's: that of the board, or that of its node (``${node.class}``).
+        value: The attribute's; None when there is none.
+        operator: One of `OPERATORS`; any other holds for nothing.
+        text: The value in the constraint.
+    """
+    return (compare_of_node if is_of_node(name) else compare)(value, operator, text)
+
+
+def compare_of_node(value: AttributeValue | None, operator: str, text: str) -> bool:
+    """Return whether an attribute of a node meets a condition, as Nomad's constraints decide it.
+
+    All of them are texts: ``=`` compares them as such, and an order is that of whole numbers where
+    both are, that of numbers where both are, and that of the texts otherwise. Follows
+    ``checkConstraint`` and ``checkOrder`` in ``scheduler/feasible`` of Nomad.
+
+    Args:
+        value: Of the attribute; None when the node has none.
+        operator: One of `OPERATORS`; any other holds for nothing.
+        text: The value in the constraint.
+    """
+    if operator == "is_set":
+        return value is not None
+    if operator == "is_not_set":
+        return value is None
+    if operator == "!=":
+        return value != text
+    if not isinstance(value, str):
+        return False
+    if operator == "=":
+        return value == text
+    if operator == "regexp":
+        return _search(text, value)
+    if operator in ("version", "semver"):
+        return versions.meets(value, text, strict=operator == "semver")
+    if operator in ("set_contains", "set_contains_any"):
+        has, needs = members(value), members(text)
+        return needs <= has if operator == "set_contains" else bool(needs & has)
+    order = _order_of_texts(value, text)
+    return {
+        "<": order < 0,
+        "<=": order <= 0,
+        ">": order > 0,
+        ">=": order >= 0,
+    }.get(operator, False)
+
+
+def _order_of_texts(one: str, other: str) -> int:
+    """Return a negative number, 0 or a positive one; NaN equals everything."""
+    left, right = _number(one), _number(other)
+    if left is None or right is None:
+        a, b = _utf8(one), _utf8(other)
+        return (a > b) - (a < b)
+    return (left > right) - (left < right)
 
 
 def compare(attribute: AttributeValue | None, operator: str, text: str) -> bool:
@@ -92,7 +151,10 @@ def constraint_problem(attribute: str, operator: str, text: str) -> str | None:
 
     An invalid constraint holds for no board, so it is refused at submission.
     """
-    if not _ATTRIBUTE_NAME.fullmatch(attribute):
+    if is_of_node(attribute):
+        if not NODE_ATTRIBUTE_PATTERN.fullmatch(attribute):
+            return f"{attribute} is no attribute of a node"
+    elif not _ATTRIBUTE_NAME.fullmatch(attribute):
         return "an attribute's name consists of letters, digits, '.', '_' and '-'"
     if operator not in OPERATORS:
         return f"operator {operator!r} is none of {', '.join(OPERATORS)}"

@@ -167,6 +167,8 @@ class Host:
         ready_reason: Why not, in words ("down", "draining", "ineligible"); "" when ready.
         boards: Its boards.
         rejected: Why what it reports under a board's name is none of its boards, by that name.
+        attributes: Of the Nomad node, as constraints spell them: ``${node.class}``,
+            ``${attr.cpu.arch}``, ``${meta.rack}``.
     """
 
     host_id: str
@@ -175,3 +177,4 @@ class Host:
     boards: Tuple[Board, ...]
     ready_reason: str = ""
     rejected: Tuple[Tuple[str, str], ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)

@@ -58,8 +58,12 @@ client {{
   enabled           = true
   servers           = ["127.0.0.1:{server}"]
   network_interface = "{interface}"
+  node_class        = "emulated"
   cpu_total_compute = 20000
   memory_total_mb   = 16384
+  meta {{
+    host = "{name}"
+  }}
   options = {{
     "fingerprint.denylist" = "{clouds}"
   }}
@@ -209,6 +213,7 @@ def make_client(
     """
     role = _CLIENT.format(
         server=server.rpc,
+        name=folder.name,
         interface=interface,
         clouds=_CLOUDS,
         plugins=plugins,

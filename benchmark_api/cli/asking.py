@@ -19,7 +19,7 @@ _INPUT = re.compile(
     r"(?P<name>[^=]+)=(?P<shape>\d+(x\d+)*)?"
     r"(:(?P<low>-?[0-9.eE+-]+)\.\.(?P<high>-?[0-9.eE+-]+))?(:(?P<kind>int|float))?"
 )
-_ATTRIBUTE = re.compile(r"\s*([A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"\s*(\$\{[A-Za-z0-9_.-]+\}|[A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
 _WORDS = sorted(OPERATORS, key=len, reverse=True)
 """Sorted by length, so that ``>=`` is not read as ``>`` and a value that begins with ``=``."""
 

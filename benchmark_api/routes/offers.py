@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from edgeyard.devices.attributes import SIZES_IN_BYTES, attributes_of, members
-from edgeyard.devices.constraints import compare, constraint_problem
+from edgeyard.devices.constraints import compare, constraint_problem, meets
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError
@@ -150,7 +150,12 @@ class Offer:
             and not any(
                 uid in joined
                 and joined[uid].view.online
-                and compare(joined[uid].attributes.get(each.attribute), each.operator, each.value)
+                and meets(
+                    each.attribute,
+                    joined[uid].attribute(each.attribute),
+                    each.operator,
+                    each.value,
+                )
                 for uid in uids
             )
         ]
@@ -265,10 +270,10 @@ class Offer:
         if each.attribute in _OF_KIND:
             return compare(self._attributes[kind][each.attribute], each.operator, each.value)
         board = joined.get(uid)
-        value = None if board is None else board.attributes.get(each.attribute)
+        value = None if board is None else board.attribute(each.attribute)
         if value is None and (board is None or not board.view.online):
             return True  # what it will publish is not known
-        return compare(value, each.operator, each.value)
+        return meets(each.attribute, value, each.operator, each.value)
 
     def _known_values(
         self, family: str, attribute: str, uids: Collection[str]
@@ -279,7 +284,7 @@ class Offer:
             kinds = {self._kinds[family][uid] for uid in uids}
             return [self._attributes[kind][attribute] for kind in kinds]
         joined = self._joined()
-        values = (joined[uid].attributes.get(attribute) for uid in uids if uid in joined)
+        values = (joined[uid].attribute(attribute) for uid in uids if uid in joined)
         return [value for value in values if value is not None]
 
     def _engine_problems(
@@ -348,7 +353,7 @@ class Offer:
         if not values and _is_published(each.attribute):
             joined = self._joined()
             names = sorted(
-                {name for uid in uids if uid in joined for name in joined[uid].attributes}
+                {name for uid in uids if uid in joined for name in joined[uid].attribute_names}
             )
             nobody = (
                 f"no {who} publishes"

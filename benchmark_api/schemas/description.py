@@ -75,8 +75,8 @@ class ConstraintIn(BaseModel):
     model_config = _STRICT
 
     attribute: AttributeName = Field(
-        description="Attribute of the board, e.g. memory.ram; `edgeyard boards attributes` lists "
-        "those of the lab."
+        description="Attribute of the board, e.g. memory.ram (`edgeyard boards attributes` lists "
+        "those of the lab), or of its Nomad node: ${node.class}, ${attr.cpu.arch}, ${meta.rack}."
     )
     operator: Literal[OPERATORS] = Field(  # type: ignore[valid-type]
         description="How the board's value is compared with the stated one."
@@ -94,11 +94,7 @@ class ConstraintIn(BaseModel):
         if not isinstance(name, str):
             return name
         match = re.fullmatch(r"\$\{device\.attr\.([^{}]+)\}", name)
-        if match is not None:
-            return match.group(1)
-        if name.startswith("${"):
-            raise refusal(f"{name} is no attribute of a board", "a name, or ${device.attr.NAME}")
-        return name
+        return name if match is None else match.group(1)
 
     @property
     def is_size(self) -> bool:

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from edgeyard.benchmark_api.schemas.body import pointer
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError
@@ -186,11 +187,16 @@ TargetUid = Annotated[
     _schema(TARGET_UID_PATTERN),
 ]
 Email = Annotated[str, StringConstraints(strict=True), AfterValidator(_email)]
+_CONSTRAINED = re.compile(f"(?:{ATTRIBUTE_PATTERN.pattern}|{NODE_ATTRIBUTE_PATTERN.pattern})")
 AttributeName = Annotated[
     str,
     StringConstraints(strict=True, max_length=128),
-    pattern(ATTRIBUTE_PATTERN, "a device attribute", "a name such as memory.ram"),
-    _schema(ATTRIBUTE_PATTERN),
+    pattern(
+        _CONSTRAINED,
+        "an attribute of a board or of its node",
+        "a name such as memory.ram, or ${node.class}, ${attr.NAME} or ${meta.NAME} of the node",
+    ),
+    _schema(_CONSTRAINED),
 ]
 
 

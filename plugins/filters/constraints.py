@@ -1,4 +1,4 @@
-"""Users' constraints on attributes of boards."""
+"""Users' constraints on attributes of boards and of the nodes that they are attached to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.constraints import compare
+from edgeyard.devices.constraints import meets
+from edgeyard.devices.operators import is_of_node
 from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column, by_value
 from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import Constraint, WaitingReason
@@ -18,8 +19,8 @@ _NEVER, _NOT_NOW = 1, 2
 class ConstraintsFilter(Filter):
     """Refuses boards that miss a constraint, compared as Nomad compares.
 
-    The refusal is final unless the attribute may change: ``dynamic.*`` attributes do, and those of
-    an offline board are unknown.
+    The refusal is final unless the attribute may change: ``dynamic.*`` attributes and those of
+    nodes do, and those of an offline board are unknown.
     """
 
     name = "constraints"
@@ -55,7 +56,7 @@ class ConstraintsFilter(Filter):
         missed = [
             f"{_text_of(each)}: {_found(batch, board, each)}"
             for each in batch.constraints[row]
-            if not compare(attributes.get(each.attribute), each.operator, each.value)
+            if not meets(each.attribute, attributes.get(each.attribute), each.operator, each.value)
         ]
         return "misses " + " and ".join(missed)
 
@@ -71,7 +72,7 @@ class ConstraintsFilter(Filter):
 def _codes(batch: Batch, each: Constraint, column: AttributeColumn) -> NDArray[np.uint8]:
     """Shape (boards,): 0 if the board meets the constraint, otherwise the code of the refusal."""
     may_change = ~batch.snapshot.online & ~column.published
-    if each.attribute.startswith("dynamic."):
+    if each.attribute.startswith("dynamic.") or is_of_node(each.attribute):
         may_change = np.ones_like(may_change)
     missed = np.where(may_change, _NOT_NOW, _NEVER)
     return np.where(column.meets(each), 0, missed).astype(np.uint8)

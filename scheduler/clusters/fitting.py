@@ -6,22 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.constraints import compare
+from edgeyard.devices.constraints import meets
 from edgeyard.devices.model import AttributeValue, Board
+from edgeyard.devices.operators import is_of_node
 
 _NAMED_BOARDS = 5  # in a sentence for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A constraint on a device attribute."""
+    """A constraint on an attribute of the board, or of its node (``${node.class}``)."""
 
     attribute: str
     operator: str
     value: str
 
     def __str__(self) -> str:
-        return f"${{device.attr.{self.attribute}}} {self.operator} {self.value}".rstrip()
+        of_node = is_of_node(self.attribute)
+        name = self.attribute if of_node else f"${{device.attr.{self.attribute}}}"
+        return f"{name} {self.operator} {self.value}".rstrip()
 
 
 def choose(
@@ -42,8 +45,11 @@ def choose(
         fitting = tuple(
             board
             for board in before
-            if compare(
-                attributes(board).get(condition.attribute), condition.operator, condition.value
+            if meets(
+                condition.attribute,
+                attributes(board).get(condition.attribute),
+                condition.operator,
+                condition.value,
             )
         )
         if not fitting:

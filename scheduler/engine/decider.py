@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from edgeyard.devices.operators import is_of_node
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.plugin_lock import with_max_wait
 from edgeyard.scheduler.engine.policies import LoadedPolicy
 from edgeyard.scheduler.engine.queue_cache import Expiry, QueueCache, board_holds
 from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.tariff import Tariff
@@ -112,7 +113,7 @@ class Decider:
         expired = self._cache.expired()
         self._seed += 1
         given = CycleInput(
-            snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+            snapshot=self._snapshot(now, drained, holders, pending),
             pending=[each for each in pending if each.benchmark_id not in expired],
             now=now,
             holders=running,
@@ -158,9 +159,10 @@ class Decider:
         now, active = self._clock.now(), policies.active
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
+            pending = self._pending(uow, active, policies)
             return CycleInput(
-                snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
-                pending=self._pending(uow, active, policies),
+                snapshot=self._snapshot(now, drained, holders, pending),
+                pending=pending,
                 now=now,
                 holders=self._cache.holders(uow, active.policy.max_preemptions),
                 knowledge=self._knowledge(uow, now),
@@ -187,7 +189,7 @@ class Decider:
             pending = [*self._pending(uow, policy, policies), candidate]
             running = self._cache.holders(uow, policy.policy.max_preemptions)
         given = CycleInput(
-            snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+            snapshot=self._snapshot(now, drained, holders, pending),
             pending=pending,
             now=now,
             holders=running,
@@ -196,6 +198,20 @@ class Decider:
         )
         plugins = with_max_wait(policy.plugins, max_wait_s)
         return self._result(given, LoadedPolicy(policy=policy.policy, plugins=plugins))
+
+    def _snapshot(
+        self,
+        now: datetime,
+        drained: Mapping[str, str],
+        holders: Mapping[str, str],
+        pending: Sequence[PendingBenchmark],
+    ) -> Snapshot:
+        """Return the boards with those attributes of their nodes that benchmarks name."""
+        different = {each.constraints for each in pending if each.constraints}
+        named = frozenset(
+            each.attribute for own in different for each in own if is_of_node(each.attribute)
+        )
+        return self._twin.snapshot(now, drained=drained, holders=holders, node_attributes=named)
 
     def _result(self, given: CycleInput, policy: LoadedPolicy) -> CycleResult:
         return decide(given, policy.policy, policy.plugins, monotonic_s=self._clock.monotonic_s)

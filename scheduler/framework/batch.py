@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.constraints import compare
+from edgeyard.devices.constraints import meets
 from edgeyard.devices.model import AttributeValue
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import Snapshot
@@ -626,7 +626,10 @@ class AttributeColumn:
 
     def meets(self, constraint: Constraint) -> NDArray[np.bool_]:
         """Shape (boards,): boards where it meets the constraint."""
-        verdicts = [compare(value, constraint.operator, constraint.value) for value in self.values]
+        verdicts = [
+            meets(constraint.attribute, value, constraint.operator, constraint.value)
+            for value in self.values
+        ]
         return np.array(verdicts, dtype=np.bool_)[self.index]
 
     @property

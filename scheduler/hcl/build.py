@@ -10,13 +10,14 @@ from urllib.parse import quote
 
 from edgeyard.devices.attributes import PROGRESS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
-from edgeyard.devices.operators import OPERATORS
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN, OPERATORS, is_of_node
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.hcl.job import (
     Artifact,
     ConfigValue,
     DeviceConstraint,
+    NodeConstraint,
     NomadJob,
     Periodic,
     Template,
@@ -169,6 +170,7 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
         config=_config(settings),
         env=environment(request, settings.public_url),
         constraints=tuple(_constraints(request, settings)),
+        node_constraints=tuple(_node_constraints(request.description)),
         artifacts=tuple(_artifact(file, settings.public_url) for file in request.files),
         templates=(_secret_template(request),),
         device=settings.device,
@@ -245,7 +247,8 @@ def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[Devi
     if wanted.storage:
         yield _constraint("memory.storage", ">=", str(wanted.storage))
     for own in wanted.all_constraints:
-        yield _constraint(own.attribute, own.operator, own.value)
+        if not is_of_node(own.attribute):
+            yield _constraint(own.attribute, own.operator, own.value)
     # A board that the user named is kept to, however loosely the rest is bound.
     pinned = request.target_uid if request.binding is Binding.STRICT else wanted.target_uid
     if pinned is not None:
@@ -254,6 +257,13 @@ def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[Devi
         raise ValueError("a strict binding needs a board")
     elif request.allowed_uids:
         yield _constraint("target_uid", "set_contains_any", ",".join(request.allowed_uids))
+
+
+def _node_constraints(wanted: JobDescription) -> Iterator[NodeConstraint]:
+    """Return the constraints of the user's on the nodes that boards are attached to."""
+    for own in wanted.constraints:
+        if is_of_node(own.attribute):
+            yield NodeConstraint(attribute=own.attribute, operator=own.operator, value=own.value)
 
 
 def _constraint(attribute: str, operator: str, value: str) -> DeviceConstraint:
@@ -311,7 +321,8 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
     texts = {"/version_tag": description.version_tag, "/target_uid": description.target_uid or ""}
     for number, own in enumerate(description.constraints):
         texts[f"/constraints/{number}/value"] = own.value
-        if ATTRIBUTE_PATTERN.fullmatch(own.attribute) is None:
+        names = NODE_ATTRIBUTE_PATTERN if is_of_node(own.attribute) else ATTRIBUTE_PATTERN
+        if names.fullmatch(own.attribute) is None:
             errors.append(FieldError(f"/constraints/{number}/attribute", "is no attribute's name"))
         if own.operator not in OPERATORS:
             accepted = ", ".join(OPERATORS)

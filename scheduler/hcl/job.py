@@ -28,6 +28,15 @@ class DeviceConstraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConstraint:
+    """A condition on the node of the board: ``attribute`` is the whole text, ``${node.class}``."""
+
+    attribute: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A file that is downloaded before the task starts.
 
@@ -77,6 +86,7 @@ class NomadJob:
             which holds the registry's login: not in the repr).
         env: The eleven variables of the platform; values are strings after parsing.
         constraints: Inside the device block.
+        node_constraints: At the level of the job: device blocks know nothing of nodes.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
         lost_after_s: How long Nomad waits for a host that it does not hear from before it gives the
             run up; it never makes a second one. None: it gives up at once.
@@ -106,3 +116,4 @@ class NomadJob:
     lost_after_s: int | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     namespace: str | None = None
+    node_constraints: tuple[NodeConstraint, ...] = ()

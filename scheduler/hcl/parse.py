@@ -22,6 +22,7 @@ from edgeyard.scheduler.hcl.job import (
     Artifact,
     ConfigValue,
     DeviceConstraint,
+    NodeConstraint,
     NomadJob,
     Periodic,
     Template,
@@ -60,6 +61,7 @@ def parse_job(text: str) -> NomadJob:
         type=job.need("type", _text),
         periodic=_periodic(job),
         meta=_strings(job.blocks("meta", at_most=1)),
+        node_constraints=tuple(_node_constraint(block) for block in job.blocks("constraint")),
         group=group.label,
         group_count=group.take("count", _whole, 1),
         retries_off=_retries_off(group),
@@ -159,6 +161,17 @@ def _template(block: _Body) -> Template:
 
 
 def _constraint(block: _Body) -> DeviceConstraint:
+    attribute, operator, value = _condition(block)
+    return DeviceConstraint(attribute=attribute, operator=operator, value=value)
+
+
+def _node_constraint(block: _Body) -> NodeConstraint:
+    attribute, operator, value = _condition(block)
+    return NodeConstraint(attribute=attribute, operator=operator, value=value)
+
+
+def _condition(block: _Body) -> tuple[str, str, str]:
+    """Return the attribute, operator and value of a block ``constraint``."""
     operator = block.take("operator", _text, "=")
     if operator not in OPERATORS:
         block.refuse(f"unknown operator {operator!r}")
@@ -168,7 +181,7 @@ def _constraint(block: _Body) -> DeviceConstraint:
     else:
         value = block.need("value", _as_text)
     block.done()
-    return DeviceConstraint(attribute=attribute, operator=operator, value=value)
+    return attribute, operator, value
 
 
 def _config(block: _Body) -> Mapping[str, ConfigValue]:

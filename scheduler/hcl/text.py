@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Hashable
 from functools import lru_cache
 
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.errors import HclError
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -19,7 +20,10 @@ REFERENCE_PATTERN = re.compile(r"\$\{" + ATTRIBUTE_PATTERN.pattern + r"\}")
 """An interpolation that is a plain reference, e.g. ``${node.unique.id}``."""
 
 _OUR_REFERENCE = re.compile(
-    r"\$\{(?:NOMAD_ALLOC_ID|node\.unique\.id|device\.attr\." + ATTRIBUTE_PATTERN.pattern + r")\}"
+    r"\$\{(?:NOMAD_ALLOC_ID|device\.attr\."
+    + ATTRIBUTE_PATTERN.pattern
+    + r")\}|"
+    + NODE_ATTRIBUTE_PATTERN.pattern
 )
 _NEEDS_ESCAPE = re.compile(r'[^\x20-\x7e]|["\\]|[$%](?=\{)')
 # `$${` and `%%{` are HCL's usual escapes, but `$$${` is read in two ways by different parsers,
@@ -36,8 +40,8 @@ _NOT_IN_QUOTES = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 def hcl_string(value: str) -> str:
     """Return a string as an HCL literal, quotes included, that can't be talked into anything.
 
-    Interpolations that are ours (``${NOMAD_ALLOC_ID}``, ``${node.unique.id}``,
-    ``${device.attr...}``) pass when they are the whole value; any other ``${`` and ``%{`` is text.
+    Interpolations that are ours (``${NOMAD_ALLOC_ID}``, ``${device.attr...}`` and the attributes of
+    nodes) pass when they are the whole value; any other ``${`` and ``%{`` is text.
 
     Raises:
         HclError: The text holds a lone surrogate, which no HCL can express.

@@ -157,10 +157,11 @@ class FileRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """A further condition on the board, rendered inside the device block.
+    """A further condition on the board, rendered inside the device block, or on its node.
 
     Attributes:
-        attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``.
+        attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``, or
+            an attribute of the node as Nomad spells it, e.g. ``${attr.cpu.arch}``.
         operator: One of `edgeyard.devices.operators.OPERATORS`.
         value: Compared as Nomad compares: numbers as numbers, anything else as text.
     """

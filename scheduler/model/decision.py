@@ -190,7 +190,8 @@ class Snapshot:
         supports: ``(engine, type)`` to a bool column.
         engines: Engine name to a bool column.
         reasons: Per board, for people, why it is busy or unusable; "" otherwise.
-        attributes: Per board, for users' constraints.
+        attributes: Per board, for users' constraints; of its node (``${node.class}``) only those
+            that the benchmarks of the queue name.
         conflicts: Shape (boards, boards), bool: pairs that must not measure at the same time;
             None: no pair.
         guarded: Boards that must not be used may appear later, so a job whose board the cluster

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import USED_OUTSIDE, AttributeValue, Board, BoardEngine, Host
+from edgeyard.devices.operators import is_of_node
 
 
 class BoardState(StrEnum):
@@ -81,6 +82,17 @@ class JoinedBoard:
     attributes: Mapping[str, AttributeValue]
     rejected: str = ""
 
+    @property
+    def attribute_names(self) -> Iterable[str]:
+        """The attributes of the board and of its node."""
+        return (*self.attributes, *(() if self.host is None else self.host.attributes))
+
+    def attribute(self, name: str) -> AttributeValue | None:
+        """Return an attribute of the board, or of its node (``${node.class}``); None if unknown."""
+        if not is_of_node(name):
+            return self.attributes.get(name)
+        return None if self.host is None else self.host.attributes.get(name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
@@ -102,6 +114,9 @@ class Columns:
     reasons: tuple[str, ...]
     attributes: tuple[Mapping[str, AttributeValue], ...]
     conflicts: NDArray[np.bool_] | None
+
+
+Attributes = tuple[Mapping[str, AttributeValue], ...]
 
 
 class JoinedBoards:
@@ -127,6 +142,20 @@ class JoinedBoards:
             if each.seen is not None and each.seen.reports_task and not each.seen.busy
         )
         self.of_uid = {each.view.board.target_uid: each for each in self.boards}
+        self._with_nodes: tuple[frozenset[str], Attributes] = frozenset(), self.columns.attributes
+
+    def attributes(self, of_nodes: frozenset[str]) -> Attributes:
+        """Return the attributes of each board, with these of its node. Any thread."""
+        known, found = self._with_nodes
+        if known != of_nodes:
+            found = tuple(
+                {**each.attributes, **_named(each.host.attributes, of_nodes)}
+                if each.host is not None
+                else each.attributes
+                for each in self.boards
+            )
+            self._with_nodes = of_nodes, found
+        return found
 
     def joined(
         self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
@@ -163,6 +192,10 @@ class JoinedBoards:
         return JoinedBoards(boards, unknown, self.others)
 
 
+def _named(attributes: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {name: attributes[name] for name in names if name in attributes}
+
+
 def _one(
     uid: str,
     stated: Board | None,
@@ -191,6 +224,7 @@ def _same(one: Host | None, other: Host | None) -> bool:
         one is not None
         and other is not None
         and (one.name, one.ready, one.ready_reason) == (other.name, other.ready, other.ready_reason)
+        and (one.attributes is other.attributes or one.attributes == other.attributes)
     )
 
 

@@ -293,9 +293,18 @@ class Twin:
         )
 
     def snapshot(
-        self, now: datetime, *, drained: Mapping[str, str], holders: Mapping[str, str]
+        self,
+        now: datetime,
+        *,
+        drained: Mapping[str, str],
+        holders: Mapping[str, str],
+        node_attributes: frozenset[str] = frozenset(),
     ) -> Snapshot:
-        """Return all boards in columns."""
+        """Return all boards in columns.
+
+        Args:
+            node_attributes: Those of nodes that are wanted; a node has a hundred.
+        """
         with self._lock:
             known = self._known
         joined = known.joined if known else self._nothing
@@ -333,7 +342,7 @@ class Twin:
             supports=columns.supports,
             engines=columns.engines,
             reasons=tuple(reasons),
-            attributes=columns.attributes,
+            attributes=joined.attributes(node_attributes),
             conflicts=conflicts,
             guarded=self._guarded,
         )

@@ -319,6 +319,34 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
     assert ended["waiting_reason"] is None
 
 
+def test_constraints_on_nodes_choose_the_host(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    """``rpi5`` boards are on two hosts; what Nomad knows of those decides, by us and by Nomad."""
+
+    def constrained(host: str) -> dict[str, object]:
+        found = [
+            {"attribute": "${meta.host}", "operator": "=", "value": host},
+            {"attribute": "${node.class}", "operator": "=", "value": "emulated"},
+            {"attribute": "${attr.kernel.name}", "operator": "=", "value": "linux"},
+        ]
+        return {"target": "rpi5", "constraints": found}
+
+    made = {host: submit(server, model, **constrained(host)) for host in ("client-0", "client-1")}
+    for host, benchmark_id in made.items():
+        ended = server.wait(benchmark_id, timeout_s=120)
+        assert ended["status"] == "completed", ended["failure"]
+        job_id = attempt_of(ended)["job_id"]
+        (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == job_id)
+        assert run["NodeName"] == host
+        job = nomad_cluster.call("GET", f"/v1/job/{job_id}?namespace={nomad_cluster.namespace}")
+        assert isinstance(job, dict)
+        stated = {each["LTarget"]: each["RTarget"] for each in job["Constraints"]}
+        assert stated["${meta.host}"] == host
+    with pytest.raises(RuntimeError, match="holds for no known board of rpi5"):
+        submit(server, model, **constrained("client-7"))
+
+
 def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothing(
     server: Server, nomad_cluster: LoopbackNomad, model: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from edgeyard.devices.model import Board, BoardEngine, LocalSlice
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes
 from edgeyard.scheduler.hcl.build import secret_template
-from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Periodic, Template
+from edgeyard.scheduler.hcl.job import (
+    Artifact,
+    DeviceConstraint,
+    NodeConstraint,
+    NomadJob,
+    Periodic,
+    Template,
+)
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.ports import JobRun, JobState
 
@@ -76,6 +83,7 @@ def a_job(
     periodic: Periodic | None = None,
     kill_timeout_s: int | None = 5,
     driver: str = "raw_exec",
+    node_constraints: tuple[NodeConstraint, ...] = (),
 ) -> str:
     """The HCL of a job that runs Python code."""
     return render(
@@ -90,6 +98,7 @@ def a_job(
             templates=(secret_template(job_id, [TOKEN]),) if templates is None else templates,
             periodic=periodic,
             kill_timeout_s=kill_timeout_s,
+            node_constraints=node_constraints,
         )
     )
 

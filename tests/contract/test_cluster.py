@@ -14,7 +14,7 @@ from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster, load
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
-from edgeyard.scheduler.hcl.job import DeviceConstraint
+from edgeyard.scheduler.hcl.job import DeviceConstraint, NodeConstraint
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
 from edgeyard.testbed import LoopbackNomad
@@ -338,6 +338,35 @@ def test_constraints_choose_boards_as_nomad_s_operators_do(
     for target_uid in sorted(ALL - boards):
         assert lab.state(f"benchmark-{target_uid}").run is JobRun.QUEUED
         assert "no matching board" in lab.state(f"benchmark-{target_uid}").reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "runs"),
+    [
+        (("${attr.kernel.name}", "=", "linux"), True),
+        (("${attr.kernel.name}", "regexp", "^win"), False),
+        (("${attr.cpu.numcores}", ">=", "1"), True),
+        (("${attr.cpu.numcores}", ">", "9999"), False),
+        (("${attr.cpu.arch}", "set_contains_any", "amd64,arm64"), True),
+        (("${node.datacenter}", "=", "dc1"), True),
+        (("${node.class}", "=", "other"), False),
+        (("${meta.no_such}", "is_not_set", ""), True),
+        (("${meta.no_such}", "is_set", ""), False),
+        (("${meta.no_such}", "!=", "x"), True),
+        (("${meta.no_such}", "<", "1"), False),
+    ],
+)
+def test_constraints_on_nodes_hold_as_nomad_s_operators_do(
+    lab: Submitter, condition: tuple[str, str, str], runs: bool
+) -> None:
+    attribute, operator, value = condition
+    own = NodeConstraint(attribute=attribute, operator=operator, value=value)
+    lab.dispatch(a_job("pass", on(FIRST), node_constraints=(own,)))
+    if runs:
+        assert lab.until("benchmark-1", JobRun.ENDED).target_uid == FIRST
+    else:
+        eventually(lambda: bool(lab.state("benchmark-1").reason), "it says why it waits")
+        assert lab.state("benchmark-1").run is JobRun.QUEUED
 
 
 def test_hcl_that_was_edited_by_hand_changes_where_it_runs(lab: Submitter) -> None:

@@ -12,6 +12,7 @@ from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.job import (
     Artifact,
     DeviceConstraint,
+    NodeConstraint,
     NomadJob,
     Periodic,
     Template,
@@ -84,6 +85,15 @@ JOBS = st.builds(
     retries_off=st.booleans(),
     lost_after_s=st.none() | COUNTS,
     namespace=st.none() | HOSTILE,
+    node_constraints=st.lists(
+        st.builds(
+            NodeConstraint,
+            attribute=HOSTILE,
+            operator=st.sampled_from(OPERATORS),
+            value=HOSTILE,
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 
 

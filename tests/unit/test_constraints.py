@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeyard.devices.constraints import compare, constraint_problem
+from edgeyard.devices.constraints import compare, constraint_problem, meets
 from edgeyard.devices.model import AttributeValue
 
 
@@ -55,7 +55,41 @@ def test_values_compare_as_nomad_compares_them(
     assert compare(attribute, operator, text) is holds
 
 
+@pytest.mark.parametrize(
+    ("value", "operator", "text", "holds"),
+    [
+        ("amd64", "=", "amd64", True),
+        ("amd64", "!=", "arm64", True),
+        ("4", "=", "4", True),  # texts, unlike those of devices
+        ("4", "=", "4.0", False),
+        ("9", "<", "10", True),  # whole numbers
+        ("2.5", ">", "2.25", True),
+        ("9", "<", "b10", True),  # otherwise by bytes
+        ("10", "<", "9x", True),
+        ("nan", "<", "1", False),
+        ("", "=", "", True),
+        (None, "!=", "x", True),
+        (None, "=", "", False),
+        (None, "<", "1", False),
+        (None, "is_not_set", "", True),
+        ("x", "is_set", "", True),
+        ("6.1.0-13-amd64", "regexp", "^6\\.", True),
+        ("1.11.3", "version", ">= 1.8, < 2", True),
+        ("1.11.3", "semver", "> 1.12.0", False),
+        ("a, b", "set_contains", "b,a", True),
+        ("a", "set_contains_any", "b,c", False),
+        ("x", "~", "x", False),
+    ],
+)
+def test_attributes_of_nodes_compare_as_nomad_compares_them(
+    value: str | None, operator: str, text: str, holds: bool
+) -> None:
+    assert meets("${attr.some}", value, operator, text) is holds
+
+
 def test_a_wrong_constraint_is_refused_with_its_reason() -> None:
+    assert constraint_problem("${meta.rack}", "=", "a") is None
+    assert "node" in (constraint_problem("${env.HOME}", "=", "a") or "")
     assert constraint_problem("memory.ram", ">=", "1") is None
     assert "operator" in (constraint_problem("a", "like", "1") or "")
     assert "name" in (constraint_problem("a}${b", "=", "1") or "")

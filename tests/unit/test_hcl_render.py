@@ -9,10 +9,17 @@ import pytest
 
 from edgeyard.devices.constraints import compare
 from edgeyard.errors import HclError, HclMismatch, InvalidInput
+from edgeyard.scheduler.clusters.nomad.expected import api_job
 from edgeyard.scheduler.hcl.build import JobFile, JobRequest, build_job
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.cron import cron_of, moment_of
-from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Periodic
+from edgeyard.scheduler.hcl.job import (
+    Artifact,
+    DeviceConstraint,
+    NodeConstraint,
+    NomadJob,
+    Periodic,
+)
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.hcl.text import plain_text_problem
@@ -61,6 +68,25 @@ class TestBindings:
         job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         own = ("${device.attr.soc.vendor}", "=", "broadcom")
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE, own]
+
+    def test_a_user_s_constraint_on_the_node_is_the_job_s_own(self) -> None:
+        """Nomad's device blocks know the attributes of devices alone."""
+        wanted = with_constraint("${attr.cpu.arch}", "=", "arm64")
+        job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE]
+        own = NodeConstraint(attribute="${attr.cpu.arch}", operator="=", value="arm64")
+        assert job.node_constraints == (own,)
+        text = render(job)
+        assert 'attribute = "${attr.cpu.arch}"' in text[: text.index("group ")]
+        check_round_trip(job, text)
+        assert api_job(job)["Constraints"] == [
+            {"LTarget": "${attr.cpu.arch}", "Operand": "=", "RTarget": "arm64"}
+        ]
+
+    @pytest.mark.parametrize("name", ["${env.HOME}", "${attr.}", "${node.secret}", "${attr.a b}"])
+    def test_what_is_no_attribute_of_a_node_is_refused(self, name: str) -> None:
+        with pytest.raises(InvalidInput, match="/constraints/0/attribute"):
+            build_job(a_request(description=with_constraint(name, "=", "x")), PLATFORM_SETTINGS)
 
     def test_strict_names_the_decided_board_inside_the_device_block(self) -> None:
         request = a_request(

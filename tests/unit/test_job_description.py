@@ -81,7 +81,7 @@ def test_a_constraint_may_be_spelled_as_in_a_nomad_job() -> None:
     )
     (constraint,) = asked.constraints
     assert constraint.attribute == "engine.ort.version"
-    for attribute in ("${attr.kernel.name}", "${device.attr.}", "${device.attr.a"):
+    for attribute in ("${env.HOME}", "${attr.}", "${node.x}", "${device.attr.}", "${device.attr.a"):
         with pytest.raises(InvalidInput) as refused:
             parse_description(
                 whole(constraints=[{"attribute": attribute, "operator": "=", "value": "x"}])

@@ -61,6 +61,9 @@ DONE = httpx.Response(200, json={"EvalID": "e"})
 @pytest.fixture
 def nomad() -> Iterator[respx.Router]:
     with respx.mock(base_url=ADDRESS, assert_all_called=False) as router:
+        router.get(path__startswith="/v1/node/").respond(
+            json={"Attributes": {"cpu.arch": "arm64"}, "Meta": {"rack": "b"}}
+        )
         yield router
 
 
@@ -697,7 +700,12 @@ class TestAnEmptyDatabase:
         nomad.get("/v1/nodes").respond(json=[node(device())])
         nomad.get("/v1/allocations").respond(json=[])
         cluster = NomadCluster(ACCESS, retry=QUICK)
-        assert cluster.hosts()[0].boards  # jobs are not asked for: no route for them
+        (host,) = cluster.hosts()
+        assert host.boards  # jobs are not asked for: no route for them
+        assert (host.attributes["${attr.cpu.arch}"], host.attributes["${meta.rack}"]) == (
+            "arm64",
+            "b",
+        )
         cluster.close()
 
 

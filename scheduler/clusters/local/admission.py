@@ -14,10 +14,17 @@ from pathlib import PurePosixPath
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.errors import HclError, JobRefused
 from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.hcl.cron import moment_of
-from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Template
+from edgeyard.scheduler.hcl.job import (
+    Artifact,
+    DeviceConstraint,
+    NodeConstraint,
+    NomadJob,
+    Template,
+)
 from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN
 
 DEVICES = ("daiedge/edgedevice", "edgedevice")
@@ -98,7 +105,10 @@ def admit(job: NomadJob) -> LocalJob:
         args=args,
         env=job.env,
         meta=job.meta,
-        conditions=tuple(_condition(job, each) for each in job.constraints),
+        conditions=(
+            *(_condition(job, each) for each in job.constraints),
+            *(_node_condition(job, each) for each in job.node_constraints),
+        ),
         downloads=_downloads(job),
         secret_files=tuple(_secret_file(job, each) for each in job.templates),
         starts_at=_starts_at(job),
@@ -127,6 +137,14 @@ def _condition(job: NomadJob, constraint: DeviceConstraint) -> Condition:
     if match is None:
         _refuse(job, f"{constraint.attribute!r} is no attribute of a device")
     return Condition(attribute=match.group(1), operator=constraint.operator, value=constraint.value)
+
+
+def _node_condition(job: NomadJob, constraint: NodeConstraint) -> Condition:
+    if NODE_ATTRIBUTE_PATTERN.fullmatch(constraint.attribute) is None:
+        _refuse(job, f"{constraint.attribute!r} is no attribute of a node")
+    return Condition(
+        attribute=constraint.attribute, operator=constraint.operator, value=constraint.value
+    )
 
 
 def _downloads(job: NomadJob) -> tuple[Download, ...]:

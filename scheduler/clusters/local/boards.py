@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,12 @@ from edgeyard.devices.model import Board
 from edgeyard.scheduler.clusters.fitting import choose
 from edgeyard.scheduler.clusters.local.admission import LocalJob
 
+HOST_ID = "embedded"
+
 _RUNS = "runs a job"
+
+_GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+"""Nomad calls architectures as Go does."""
 
 
 class BoardPool:
@@ -21,7 +27,11 @@ class BoardPool:
         present = os.sched_getaffinity(0)
         self.boards = tuple(_checked(board, present) for board in boards)
         self._datacenter = datacenter
-        self._attributes = {board.target_uid: attributes_of(board) for board in self.boards}
+        self.node_attributes = _node_attributes(datacenter)
+        self._attributes = {
+            board.target_uid: {**attributes_of(board), **self.node_attributes}
+            for board in self.boards
+        }
         self._conflicts = {
             board.target_uid: [other.target_uid for other in self.boards if _conflict(board, other)]
             for board in self.boards
@@ -72,6 +82,21 @@ class BoardPool:
             if other in running:
                 return f"shares cores with {other}, which is busy"
         return ""
+
+
+def _node_attributes(datacenter: str) -> dict[str, str]:
+    """Return the attributes of this machine, as a Nomad node on it would have them."""
+    machine = platform.machine()
+    return {
+        "${node.unique.id}": HOST_ID,
+        "${node.unique.name}": HOST_ID,
+        "${node.datacenter}": datacenter,
+        "${node.class}": "",
+        "${node.pool}": "default",
+        "${attr.kernel.name}": platform.system().lower(),
+        "${attr.cpu.arch}": _GO_ARCHITECTURES.get(machine, machine),
+        "${attr.cpu.numcores}": str(os.cpu_count() or 1),
+    }
 
 
 def _conflict(board: Board, other: Board) -> bool:

@@ -18,7 +18,7 @@ from edgeyard.devices.model import AttributeValue, Board, Host, Sandbox
 from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import LocalJob, admit
-from edgeyard.scheduler.clusters.local.boards import BoardPool
+from edgeyard.scheduler.clusters.local.boards import HOST_ID, BoardPool
 from edgeyard.scheduler.clusters.local.download import Downloader
 from edgeyard.scheduler.clusters.local.load import MachineLoad
 from edgeyard.scheduler.clusters.local.task import (
@@ -36,7 +36,6 @@ from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogC
 
 logger = logging.getLogger(__name__)
 
-HOST_ID = "embedded"
 DATACENTER = "dc1"
 
 KEPT_JOBS = 500
@@ -228,7 +227,15 @@ class LocalCluster(Cluster, NodeSource):
             for target_uid, job_id in running.items()
         }
         boards = pool.views(running, progress)
-        return (Host(host_id=HOST_ID, name=HOST_ID, ready=True, boards=boards),)
+        return (
+            Host(
+                host_id=HOST_ID,
+                name=HOST_ID,
+                ready=True,
+                boards=boards,
+                attributes=pool.node_attributes,
+            ),
+        )
 
     def loads(self) -> Mapping[str, LoadReport]:
         report = self._load.look()

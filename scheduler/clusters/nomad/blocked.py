@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from edgeyard.devices.attributes import PROGRESS, attributes_of
 from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import AttributeValue, Board, Host
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.scheduler.clusters.fitting import Condition, choose
 
 Json = Mapping[str, object]
@@ -60,7 +61,8 @@ class BoardMatcher:
     def _attributes_of(self, board: Board) -> dict[str, AttributeValue]:
         known = self._attributes.get(board.target_uid)
         if known is None:
-            known = self._attributes[board.target_uid] = attributes_of(board)
+            known = {**attributes_of(board), **self._host[board.target_uid].attributes}
+            self._attributes[board.target_uid] = known
         return known
 
 
@@ -70,8 +72,16 @@ def _of_idle(condition: Condition) -> bool:
 
 
 def conditions_of(job: Json) -> tuple[Condition, ...]:
-    """Return what a job demands of its board, as Nomad shows the job."""
-    found = []
+    """Return what a job demands of its board and of the node of that, as Nomad shows the job."""
+    found = [
+        Condition(
+            attribute=str(each["LTarget"]),
+            operator=str(each.get("Operand")),
+            value=str(each.get("RTarget") or ""),
+        )
+        for each in _list(job, "Constraints")
+        if NODE_ATTRIBUTE_PATTERN.fullmatch(str(each.get("LTarget")))
+    ]
     for group in _list(job, "TaskGroups"):
         for task in _list(group, "Tasks"):
             resources = task.get("Resources")

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeVar
+from urllib.parse import quote
 
 import httpx
 from nomad.api.allocations import Allocations
@@ -325,6 +326,10 @@ class NomadClient:
             read: Makes of Nomad's answer what is wanted of it; raises ValueError where it can't.
         """
         return self._get("/v1/nodes", {"resources": "true"}, read)
+
+    def node(self, node_id: str) -> Json:
+        """Return one node with its attributes and metadata."""
+        return _object(self._get(f"/v1/node/{quote(node_id, safe='')}", {}, json.loads)[0])
 
     def holders(self) -> Sequence[Json]:
         """Allocations of all namespaces that we may see whose task may run, with their devices."""

@@ -40,6 +40,7 @@ from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.clusters.nomad.garbage_collection import PREFIX, GarbageCollector, is_live
 from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
+from edgeyard.scheduler.clusters.nomad.node_attributes import NodeAttributes
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import cron_of, moment_of
@@ -106,6 +107,7 @@ class NomadCluster(Cluster, NodeSource):
         self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
         self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
         self._reader = NodeReader(access.device)
+        self._node_attributes = NodeAttributes(self._client.node)
         self._nodes: tuple[Host, ...] = ()
         self._nodes_index = 0
         self._nodes_read_s = -NODES_REREAD_S
@@ -327,9 +329,11 @@ class NomadCluster(Cluster, NodeSource):
         with self._lock:
             known, index, read_s = self._nodes, self._nodes_index, self._nodes_read_s
         began_s = time.monotonic()
-        if began_s - read_s < NODES_REREAD_S and index and self._client.nodes_index() == index:
+        fresh = began_s - read_s < NODES_REREAD_S and not self._node_attributes.incomplete
+        if fresh and index and self._client.nodes_index() == index:
             return known
-        hosts, index = self._client.nodes(self._reader.hosts)
+        listed, index = self._client.nodes(self._reader.hosts)
+        hosts = self._node_attributes.added(listed)
         with self._lock:
             self._nodes, self._nodes_index, self._nodes_read_s = hosts, index, began_s
         return hosts

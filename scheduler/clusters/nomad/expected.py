@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from edgeyard.scheduler.hcl.job import Artifact, ConfigValue, NomadJob, Template
+from edgeyard.scheduler.hcl.job import (
+    Artifact,
+    ConfigValue,
+    DeviceConstraint,
+    NodeConstraint,
+    NomadJob,
+    Template,
+)
 
 _NS_PER_S = 1_000_000_000
 _SHOWN_CHARACTERS = 200
@@ -47,6 +54,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
                 "SpecType": "cron",
             },
             "Meta": dict(job.meta) or None,
+            "Constraints": [_constraint(each) for each in job.node_constraints] or None,
             "TaskGroups": [_group(job)],
         }
     )
@@ -88,18 +96,18 @@ def _task(job: NomadJob) -> dict[str, object]:
                 {
                     "Name": job.device,
                     "Count": job.device_count,
-                    "Constraints": [
-                        {
-                            "LTarget": each.attribute,
-                            "Operand": each.operator,
-                            "RTarget": each.value,
-                        }
-                        for each in job.constraints
-                    ]
-                    or None,
+                    "Constraints": [_constraint(each) for each in job.constraints] or None,
                 }
             ],
         },
+    }
+
+
+def _constraint(constraint: DeviceConstraint | NodeConstraint) -> dict[str, object]:
+    return {
+        "LTarget": constraint.attribute,
+        "Operand": constraint.operator,
+        "RTarget": constraint.value,
     }
 
 

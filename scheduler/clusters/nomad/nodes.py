@@ -60,6 +60,9 @@ class _Node(msgspec.Struct):
     Status: str = ""
     Drain: bool = False
     SchedulingEligibility: str = ""
+    NodeClass: str = ""
+    NodePool: str = ""
+    Datacenter: str = ""
     NodeResources: _Resources | None = None
 
 
@@ -162,6 +165,13 @@ def _host(node: _Node, vendor: str, kind: str) -> Host:
         ready_reason=reason,
         boards=tuple(boards),
         rejected=tuple(rejected),
+        attributes={
+            "${node.unique.id}": node.ID,
+            "${node.unique.name}": node.Name,
+            "${node.class}": node.NodeClass,
+            "${node.pool}": node.NodePool,
+            "${node.datacenter}": node.Datacenter,
+        },
     )
 
 

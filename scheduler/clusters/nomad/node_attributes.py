@@ -1,0 +1,118 @@
+"""What Nomad's list of nodes leaves out: their attributes and metadata, for constraints."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgeyard.devices.model import Host
+from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
+from edgeyard.errors import ClusterUnreachable
+
+logger = logging.getLogger(__name__)
+
+Json = Mapping[str, object]
+
+READ_AGAIN_S = 60.0
+"""Age at which a node that changed is read again. Its boards' progress changes it all the time, its
+own attributes only with its machine, its agent or ``nomad node meta apply``."""
+
+READ_TOGETHER = 32
+"""Nodes that are read for one answer, one after another: the cycle waits for them."""
+
+MAX_CHARACTERS = 1000
+"""Of a value; longer ones are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a node.
+
+    Attributes:
+        attributes: Of the node.
+        read_with: The host as it was listed when they were read, at ``read_s``.
+        listed: The host as it was listed last.
+        host: That one with the attributes.
+    """
+
+    attributes: Mapping[str, str]
+    read_with: Host
+    read_s: float
+    listed: Host
+    host: Host
+
+
+class NodeAttributes:
+    """Adds attributes and metadata to listed hosts; one thread at a time.
+
+    Attributes:
+        incomplete: Some nodes have not been read yet; the next call reads more.
+    """
+
+    def __init__(
+        self, read: Callable[[str], Json], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read nodes by id with ``read``, which may raise ClusterUnreachable."""
+        self._read = read
+        self._now_s = now_s
+        self._known: dict[str, _Known] = {}
+        self.incomplete = False
+
+    def added(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        """Return the hosts with what is known of their nodes."""
+        now_s, left = self._now_s(), READ_TOGETHER
+        known: dict[str, _Known] = {}
+        self.incomplete = False
+        for host in hosts:
+            before = self._known.get(host.host_id)
+            if before is None or (
+                before.read_with is not host and now_s >= before.read_s + READ_AGAIN_S
+            ):
+                left -= 1
+                attributes = self._attributes(host) if left >= 0 else None
+                if attributes is None:
+                    left, self.incomplete = 0, True
+                else:
+                    before = _Known(attributes, host, now_s, host, _with(host, attributes))
+            if before is None:
+                continue
+            if before.listed is not host:
+                before = replace(before, listed=host, host=_with(host, before.attributes))
+            known[host.host_id] = before
+        self._known = known
+        return tuple(known[host.host_id].host if host.host_id in known else host for host in hosts)
+
+    def _attributes(self, host: Host) -> Mapping[str, str] | None:
+        """Return a node's attributes; None if they can't be read now, which holds up no cycle."""
+        try:
+            return attributes_of_node(self._read(host.host_id))
+        except ClusterUnreachable as error:
+            logger.warning(
+                "a node's attributes can't be read",
+                extra={"event": "nomad.no_attributes", "host": host.name, "reason": str(error)},
+            )
+            return None
+
+
+def _with(host: Host, attributes: Mapping[str, str]) -> Host:
+    return replace(host, attributes={**host.attributes, **attributes})
+
+
+def attributes_of_node(node: Json) -> dict[str, str]:
+    """Return the attributes and metadata of an answer of ``/v1/node/ID``, as constraints name them.
+
+    Those whose names no constraint can hold are left out, and values that are no texts or too long.
+    """
+    found: dict[str, str] = {}
+    for kind, values in (("attr", node.get("Attributes")), ("meta", node.get("Meta"))):
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            spelled = f"${{{kind}.{name}}}"
+            if (
+                isinstance(value, str)
+                and len(value) <= MAX_CHARACTERS
+                and NODE_ATTRIBUTE_PATTERN.fullmatch(spelled)
+            ):
+                found[spelled] = value
+    return found
