@@ -547,11 +547,13 @@ def would_happen(
 
     Raises:
         InvalidInput: As `StoreChecks.files_of`.
-        QuotaExceeded: What is not uploaded, or waits in the queue, would be too much.
+        QuotaExceeded: What is not uploaded, or waits in the queue (the user's or all), would be too
+            much.
     """
     allowed = quotas_of(caller.user, services.settings.quotas)
     with services.store.read() as uow:
         if request.description.cron is None:
+            quotas.check_room_of_all(uow, services.max_pending_for(caller.user), members)
             quotas.check_room(uow, caller.user_id, allowed, members)
         description, files = StoreChecks(uow, services, local).files_of(request, caller, kept)
         unseen = [file for file in files if file.sha256 is None and file.url is None]

@@ -51,7 +51,6 @@ from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, Valid
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.local_checks import (
-    HASH_FROM_BYTES,
     check_before_upload,
     check_clone_before_upload,
     check_locally,
@@ -89,6 +88,9 @@ PAGE = 100
 """Benchmarks a page when listing."""
 RESULT_ROWS_A_CALL = 50
 """Ids in one query: URLs of some kilobytes are refused by many proxies."""
+
+HASH_FROM_BYTES = 2**20
+"""Smaller files are sent without asking first whether the server has them: that takes as long."""
 
 MIN_MEMBERS_FOR_CAMPAIGN = 4
 """From so many members on, one request for their campaign is cheaper than one for each."""

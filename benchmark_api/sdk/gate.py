@@ -32,7 +32,11 @@ from edgeyard.benchmark_api.sdk.errors import (
     WaitTimeout,
 )
 from edgeyard.benchmark_api.sdk.http import Api, part
-from edgeyard.benchmark_api.sdk.local_checks import check_before_upload, check_clone_before_upload
+from edgeyard.benchmark_api.sdk.local_checks import (
+    check_before_upload,
+    check_clone_before_upload,
+    check_locally,
+)
 from edgeyard.benchmark_api.sdk.submission import (
     CHECK_FIELDS,
     Filters,
@@ -420,6 +424,8 @@ class _Sides:
             if changes.get("model") is None:
                 raise InvalidInput.at("--model", "is missing", "the model to compare with")
             self.baseline = file.name
+            with _about_baseline("/model"):  # what needs no server comes before what does
+                check_locally({**changes, "model": file}, here)
             check_before_upload(client.api, changes, here)
             with _about_baseline("/model"):
                 check_before_upload(client.api, {**changes, "model": file}, here)

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole
 
 
-HASH_FROM_BYTES = 2**20
-"""Smaller files are sent at once: to ask first whether the server accepts or has them takes as
-long."""
-
-
 def check_before_upload(api: Api, description: Mapping[str, object], base: Path) -> None:
     """Check a description before its local files are uploaded, here and by the server.
 
@@ -48,8 +43,6 @@ def check_before_upload(api: Api, description: Mapping[str, object], base: Path)
     if not any(path for paths in local.values() for path in paths):
         return
     check_locally(description, base)
-    if max(size for of_field in sizes.values() for size in of_field) < HASH_FROM_BYTES:
-        return
     named = with_names(description, base)
     if is_matrix(named):
         body = {**campaign_of(named), **_sizes_of(sizes), "model_bytes": sizes["model"]}

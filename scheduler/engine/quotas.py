@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from edgeyard.errors import NotFound, QuotaExceeded, TooLarge
-from edgeyard.scheduler.model.quotas import Quotas, quotas_of
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.quotas import Quotas, check_pending_total, quotas_of
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -125,6 +126,17 @@ def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: 
     if quotas.max_pending is not None or quotas.max_live is not None:
         uow.usage.lock(user.user_id)
     check_room(uow, user.user_id, quotas)
+
+
+def check_room_of_all(uow: UnitOfWork, max_pending_total: int | None, more: int) -> None:
+    """Check how many benchmarks of all users would wait if more were submitted; nothing is locked.
+
+    Raises:
+        QuotaExceeded: There would be too many.
+    """
+    if max_pending_total is not None:
+        pending = uow.benchmarks.counts_by_status().get(Status.PENDING, 0)
+        check_pending_total(pending + more, max_pending_total)
 
 
 def check_room(uow: UnitOfWork, user_id: str, quotas: Quotas, more: int = 0) -> None:

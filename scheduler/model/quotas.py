@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+from edgeyard.errors import QuotaExceeded
 from edgeyard.scheduler.model.users import Role, User
 
 
@@ -71,3 +72,24 @@ def quotas_of(user: User, defaults: Quotas) -> Quotas:
     """
     own = {name: value for name in QUOTA_NAMES if (value := getattr(user, name)) is not None}
     return replace(Quotas() if user.role is Role.OPERATOR else defaults, **own)
+
+
+def check_pending_total(pending: int, max_pending_total: int | None) -> None:
+    """Check how many benchmarks of all users together wait.
+
+    Args:
+        pending: Benchmarks that wait, or would wait.
+        max_pending_total: How many may wait; None: any number.
+
+    Raises:
+        QuotaExceeded: There are too many.
+    """
+    if max_pending_total is not None and pending > max_pending_total:
+        raise QuotaExceeded(
+            "max_pending_total",
+            max_pending_total,
+            pending,
+            "all users together",
+            "try again when some of the queue has run",
+            retry_after_s=10.0,
+        )

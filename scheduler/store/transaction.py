@@ -39,11 +39,11 @@ from edgeyard.errors import (
     ConcurrentUpdate,
     InvalidInput,
     OutOfSpace,
-    QuotaExceeded,
     Unavailable,
 )
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.quotas import check_pending_total
 from edgeyard.scheduler.store.direct_reads import read_directly
 from edgeyard.scheduler.store.tables import (
     benchmarks,
@@ -439,16 +439,7 @@ class Transaction:
         max_pending = self._max_pending
         if max_pending is None or self._moves[Status.PENDING] <= 0:
             return
-        pending = cast(int, self.value(_PENDING))
-        if pending > max_pending:
-            raise QuotaExceeded(
-                "max_pending_total",
-                max_pending,
-                pending,
-                "all users together",
-                "try again when some of the queue has run",
-                retry_after_s=10.0,
-            )
+        check_pending_total(cast(int, self.value(_PENDING)), max_pending)
 
 
 def _check(values: Row | Sequence[Row]) -> None:

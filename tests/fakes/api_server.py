@@ -46,6 +46,8 @@ class Answer:
 class FakeServer:
     """Answers in the order that was stated; the last answer of a route stays.
 
+    Checks before an upload accept every description unless a test states another answer.
+
     Args:
         otherwise: Answers routes without a stated answer, by method and path; None: with 404.
     """
@@ -54,6 +56,8 @@ class FakeServer:
         self._otherwise = otherwise or (lambda method, path: None)
         self.asked: list[ReceivedRequest] = []
         self._replies: dict[tuple[str, str], list[Answer]] = defaultdict(list)
+        self.on("POST", "/v1/benchmarks/check", {})
+        self.on("POST", "/v1/campaigns/check", {})
         self._lock = threading.Lock()
         server = self
 

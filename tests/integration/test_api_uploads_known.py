@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard import Client
 from edgeyard.benchmark_api.sdk import ValidationFailed
-from edgeyard.benchmark_api.sdk.local_checks import HASH_FROM_BYTES
+from edgeyard.benchmark_api.sdk.client import HASH_FROM_BYTES
 from tests.builders.api import Api, description, running
 from tests.builders.model_files import a_model_file
 

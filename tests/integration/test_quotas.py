@@ -247,6 +247,11 @@ def test_all_users_together_have_no_more_pending_than_the_server_bears(api: Api)
     assert [each.status_code for each in submit_all(api, 4, "bob")] == [202, 202, 202, 429]
     (answer,) = submit_all(api, 1, "bob")
     refused(answer, 429, "max_pending_total", "all users together")
+    dry = {"dry_run": "true"}
+    would = api.as_("bob").post("/v1/benchmarks", json=description(), params=dry)
+    refused(would, 429, "max_pending_total", "all users together")
+    would = api.as_("operator").post("/v1/benchmarks", json=description(), params=dry)
+    assert would.status_code == 200
     assert {each.status_code for each in submit_all(api, 3, "operator")} == {202}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgeyard import Client
+from edgeyard.benchmark_api.sdk.errors import ValidationFailed
 from edgeyard.errors import InvalidInput
 from tests.builders.model_files import a_model_file
 from tests.builders.runner import linear_model
@@ -123,6 +124,34 @@ def test_models_of_one_name_are_each_looked_into(tmp_path: Path) -> None:
 def test_a_model_of_an_engine_that_is_not_known_here_is_left_to_the_server(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="was sent"):
         submit(tmp_path, b"of another kind", runtime="other")
+
+
+def test_a_small_model_is_not_sent_for_a_description_that_the_server_refuses(
+    tmp_path: Path,
+) -> None:
+    """The server knows the boards; the client does not."""
+    paths = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path)
+        problem = {
+            "type": "about:blank",
+            "title": "Unprocessable Content",
+            "status": 422,
+            "detail": "no board",
+            "errors": [{"pointer": "/target", "reason": "is unknown", "accepted": "rpi4b"}],
+        }
+        return httpx.Response(422, json=problem)
+
+    (tmp_path / "net.onnx").write_bytes(NETWORK)
+    with (
+        Client("http://server.test", "token", transport=httpx.MockTransport(refuse)) as one,
+        pytest.raises(ValidationFailed),
+    ):
+        one.submit(
+            model=tmp_path / "net.onnx", runtime="ort", benchmark_type="TYPE1", target="none"
+        )
+    assert paths == ["/v1/benchmarks/check"]
 
 
 def test_what_fits_is_sent(tmp_path: Path) -> None:

@@ -231,16 +231,17 @@ def test_an_answer_that_is_no_json_is_reported_as_such() -> None:
 def test_a_local_model_is_uploaded_and_named_by_its_url(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(a_model_file(fill=b"model"))
     server = Server(
-        httpx.Response(201, json=user_file("http://s/f")), accepted(warnings=["careful"])
+        {}, httpx.Response(201, json=user_file("http://s/f")), accepted(warnings=["careful"])
     )
     made = client_of(server).submit(
         model=tmp_path / "net.onnx", runtime="ort", benchmark_type="TYPE1", target="rpi4b"
     )
     assert isinstance(made, Benchmark)
     assert (made.benchmark_id, made.warnings) == (ID, ("careful",))
-    assert b'filename="net.onnx"' in server.requests[0].content
-    assert b"model" in server.requests[0].content
-    assert json.loads(server.requests[1].content) == {
+    assert server.requests[0].url.path == "/v1/benchmarks/check"
+    assert b'filename="net.onnx"' in server.requests[1].content
+    assert b"model" in server.requests[1].content
+    assert json.loads(server.requests[2].content) == {
         "model": "net.onnx",
         "model_url": "http://s/f",
         "runtime": "ort",
@@ -276,6 +277,7 @@ def test_lists_make_a_campaign_and_a_list_of_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(a_model_file(fill=b"model"))
     members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b", "c", "d")]
     server = Server(
+        {},
         user_file("http://s/f"),
         {
             "campaign_id": "campaign-1",
@@ -292,8 +294,12 @@ def test_lists_make_a_campaign_and_a_list_of_benchmarks(tmp_path: Path) -> None:
     )
     assert [one.benchmark_id for one in made] == ["a", "b", "c", "d"]
     assert {one.campaign_id for one in made} == {"campaign-1"}
-    assert server.requests[1].url.path == "/v1/campaigns"
-    assert json.loads(server.requests[1].content) == {
+    assert [each.url.path for each in server.requests] == [
+        "/v1/campaigns/check",
+        "/v1/files",
+        "/v1/campaigns",
+    ]
+    assert json.loads(server.requests[2].content) == {
         "matrix": {"model": ["http://s/f", "other.onnx"], "target": ["rpi4b", "rpi5"]},
         "description": {"runtime": "ort", "benchmark_type": "TYPE1"},
     }
