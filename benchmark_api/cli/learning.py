@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.cli.program import echo
@@ -243,4 +244,5 @@ def add_to(app: typer.Typer) -> None:
         help="Train policies in the simulator.", no_args_is_help=True, rich_markup_mode=None
     )
     group.command("queue")(queue)
+    group.command("a2c")(a2c)
     app.add_typer(group, name="learn")

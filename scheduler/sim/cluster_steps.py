@@ -126,6 +126,26 @@ def fits(clusters: Clusters, env: int, job: int) -> bool:
 
 
 @compiled
+def allowed(clusters: Clusters, env: int, mask: NDArray[np.int8]) -> None:
+    """Write which actions differ from "none" now, and "none" itself, which comes first.
+
+    Args:
+        mask: Shape (slots + 1,), written: 1 for none and for the slots whose job can be placed.
+    """
+    mask[0] = 1
+    for slot in range(clusters.slots.shape[1]):
+        job = clusters.slots[env, slot]
+        mask[slot + 1] = 1 if job != NO_JOB and fits(clusters, env, job) else 0
+
+
+@compiled
+def allowed_all(clusters: Clusters, masks: NDArray[np.int8]) -> None:
+    """Write `allowed` of each environment; shape (envs, slots + 1)."""
+    for env in range(len(masks)):
+        allowed(clusters, env, masks[env])
+
+
+@compiled
 def _place(clusters: Clusters, env: int, job: int) -> bool:
     """Put a job on the node where it starts first; the first of equals. Return whether one did."""
     length = clusters.lengths[env, job]

@@ -163,10 +163,14 @@ class _Clusters:
     def allowed(self, env: int) -> NDArray[np.int8]:
         """Return a mask of actions: none, and the slots whose job fits within the horizon now."""
         mask = np.zeros(self.actions, dtype=np.int8)
-        mask[0] = 1
-        for slot, job in enumerate(self.state.slots[env].tolist()):
-            mask[slot + 1] = job != world.NO_JOB and world.fits(self.state, env, job)
+        world.allowed(self.state, env, mask)
         return mask
+
+    def allowed_all(self) -> NDArray[np.int8]:
+        """Return `allowed` of each, shape (envs, actions)."""
+        masks = np.zeros((len(self.rewards), self.actions), dtype=np.int8)
+        world.allowed_all(self.state, masks)
+        return masks
 
     def choice(self, env: int, name: str, random: np.random.Generator) -> int:
         """Return the action of a baseline."""
@@ -317,7 +321,10 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin an episode in each."""
+        """Begin an episode in each; ``options`` may bring all arrivals, as of `ClusterEnv.reset`.
+
+        ``lengths`` then has the shape (envs, steps), and ``sizes`` (envs, steps, resources).
+        """
         if isinstance(seed, list):
             raise ValueError("one seed fixes all environments: a list of seeds is not taken")
         super().reset(seed=seed)
@@ -325,9 +332,16 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
             self._seed = seed
             self._episodes[:] = 0
         for env in range(self.num_envs):
-            self._begin(env)
+            if options and "lengths" in options:
+                self.clusters.begin_with(env, options["lengths"][env], options["sizes"][env])
+            else:
+                self._begin(env)
         self._ended[:] = False
         return self._observations(), {}
+
+    def action_masks(self) -> NDArray[np.int8]:
+        """Return `ClusterEnv.action_masks` of each, shape (envs, actions)."""
+        return self.clusters.allowed_all()
 
     def step(
         self, actions: NDArray[np.int64]

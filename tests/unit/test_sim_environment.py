@@ -217,6 +217,27 @@ def test_vectorised_environments_are_the_single_ones_side_by_side() -> None:
     assert begun_again == 4
 
 
+def test_vectorised_environments_take_arrivals_and_have_masks() -> None:
+    rng = np.random.default_rng(5)
+    drawn = [JobMix(rate=0.9).arrivals(rng, 12) for _ in range(3)]
+    many = ClusterVectorEnv(3, arrival_steps=12, backlog=3)
+    lengths, sizes = (np.stack(each) for each in zip(*drawn, strict=True))
+    images, _ = many.reset(options={"lengths": lengths, "sizes": sizes})
+    single = [ClusterEnv(arrival_steps=12, backlog=3) for _ in range(3)]
+    for env, one in enumerate(single):
+        one.reset(options={"lengths": lengths[env], "sizes": sizes[env]})
+    seen = set()
+    for _ in range(20):
+        masks = many.action_masks()
+        assert masks.tolist() == [one.action_masks().tolist() for one in single]
+        seen |= {tuple(row) for row in masks.tolist()}
+        actions = rng.integers(0, 6, 3)
+        images, *_ = many.step(actions)
+        for env, one in enumerate(single):
+            assert np.array_equal(one.step(actions[env])[0], images[env])
+    assert len(seen) > 5
+
+
 def test_a_vectorised_environment_begins_again_by_itself() -> None:
     many = gymnasium.make_vec("edgeyard/Cluster-v0", 3, arrival_steps=5, end="no_new_job")
     many.reset(seed=1)

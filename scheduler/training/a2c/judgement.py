@@ -1,0 +1,183 @@
+"""Judges the agent and simple rules on sequences of arrivals that no training has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.sim.environments import BASELINES, ClusterVectorEnv
+from edgeyard.scheduler.sim.kernel.streams import stream
+from edgeyard.scheduler.sim.mixes import JobMix
+from edgeyard.scheduler.training.a2c.settings import A2cTraining
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+DEEPRM_SEED = 314159
+_RESAMPLES = 2000
+
+Choose = Callable[[ClusterVectorEnv, NDArray[np.float32]], Integers]
+"""Returns the actions of all environments, from these and their images."""
+
+
+class Sequences(NamedTuple):
+    """Arrivals of some episodes.
+
+    Attributes:
+        lengths: Shape (sequences, steps): run time of the job that arrives; 0: none does.
+        sizes: Shape (sequences, steps, resources).
+    """
+
+    lengths: Integers
+    sizes: Integers
+
+
+class Played(NamedTuple):
+    """What a policy reached on each sequence; shapes (sequences, ...).
+
+    Attributes:
+        sums: (sequences, 3): over the jobs that ended: slowdowns, turnarounds and waits in steps.
+        jobs: How many ended.
+        arrived: How many arrived.
+    """
+
+    sums: Floats
+    jobs: Integers
+    arrived: Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A mean over all jobs.
+
+    Attributes:
+        mean: Of the jobs that ended, 95 % interval by a bootstrap of the sequences.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFigures:
+    """A row of the table.
+
+    Attributes:
+        policy: ``a2c``, ``sjf``, ``tetris`` or ``random``.
+        slowdown: (end - arrival) / run time.
+        turnaround: End - arrival, steps.
+        wait: Start - arrival, steps.
+        slowdown_to_sjf: Slowdown less that of ``sjf`` on the same sequences (paired).
+        unfinished: Jobs that did not end: lost, or the episode was truncated.
+    """
+
+    policy: str
+    slowdown: Figure
+    turnaround: Figure
+    wait: Figure
+    slowdown_to_sjf: Figure
+    unfinished: int
+
+
+def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEED) -> Sequences:
+    """Return sequences as DeepRM's code draws its unseen ones: with its mix and seed, the same.
+
+    Source: hongzimao/deeprm, ``job_distribution.py``; each row is an episode, whose first step has
+    no arrival.
+    """
+    random = np.random.RandomState(seed)
+    lengths = np.zeros(count * steps, dtype=np.int64)
+    sizes = np.zeros((count * steps, mix.resources), dtype=np.int64)
+
+    def within(bounds: tuple[int, int]) -> int:
+        return int(random.randint(bounds[0], bounds[1] + 1))
+
+    for row in range(count * steps):
+        if random.rand() < mix.rate:
+            lengths[row] = within(mix.short if random.rand() < mix.short_share else mix.long)
+            dominant = random.randint(0, mix.resources)
+            for resource in range(mix.resources):
+                sizes[row, resource] = within(mix.dominant if resource == dominant else mix.other)
+    rows = lengths.reshape(count, steps)
+    rows[:, 0] = 0
+    return Sequences(rows, sizes.reshape(count, steps, mix.resources))
+
+
+def play(
+    settings: A2cTraining, sequences: Sequences, choose: Choose, max_steps: int = 1000
+) -> Played:
+    """Run each sequence until all of its jobs have ended, or for ``max_steps`` steps of time."""
+    count = len(sequences.lengths)
+    env = ClusterVectorEnv(count, **settings.cluster(), max_steps=max_steps)
+    images, _ = env.reset(seed=0, options={"lengths": sequences.lengths, "sizes": sequences.sizes})
+    sums, jobs = np.zeros((count, 3)), np.zeros(count, dtype=np.int64)
+    running = np.ones(count, dtype=np.bool_)
+    while running.any():
+        images, _, terminated, truncated, _ = env.step(choose(env, images))
+        ended = running & (terminated | truncated)
+        for place in np.flatnonzero(ended).tolist():
+            found = env.clusters.schedule(place)
+            jobs[place] = len(found.end)
+            sums[place] = found.slowdown.sum(), found.turnaround_s.sum(), found.wait_s.sum()
+        running &= ~ended
+    return Played(sums, jobs, (sequences.lengths > 0).sum(axis=1))
+
+
+def baseline(name: str, seed: int) -> Choose:
+    """Return how ``sjf``, ``tetris`` or ``random`` chooses."""
+    random = stream(seed, "a2c", name)
+
+    def choose(env: ClusterVectorEnv, images: NDArray[np.float32]) -> Integers:
+        found = [env.clusters.choice(place, name, random) for place in range(env.num_envs)]
+        return np.array(found, dtype=np.int64)
+
+    return choose
+
+
+def mean_slowdown(played: Played) -> float:
+    """Return the mean over all jobs that ended; 1 where none did."""
+    jobs = played.jobs.sum()
+    return float(played.sums[:, 0].sum() / jobs) if jobs else 1.0
+
+
+def judge(settings: A2cTraining, choose: Choose, sequences: Sequences) -> list[PolicyFigures]:
+    """Judge an agent, shortest job first, Tetris and random choices on the same sequences."""
+    played = {"a2c": play(settings, sequences, choose)}
+    played |= {name: play(settings, sequences, baseline(name, settings.seed)) for name in BASELINES}
+    return [figures(name, each, played["sjf"]) for name, each in played.items()]
+
+
+def figures(name: str, played: Played, sjf: Played) -> PolicyFigures:
+    """Return the row of a policy; both were played on the same sequences."""
+    count = len(played.jobs)
+    draws = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+    means, drawn = _means(played, draws)
+    other_means, other_drawn = _means(sjf, draws)
+    by_measure = [_figure(means[place], drawn[:, place]) for place in range(3)]
+    return PolicyFigures(
+        policy=name,
+        slowdown=by_measure[0],
+        turnaround=by_measure[1],
+        wait=by_measure[2],
+        slowdown_to_sjf=_figure(means[0] - other_means[0], drawn[:, 0] - other_drawn[:, 0]),
+        unfinished=int((played.arrived - played.jobs).sum()),
+    )
+
+
+def _means(played: Played, draws: Integers) -> tuple[Sequence[float], Floats]:
+    """Return the means over all jobs, and those of each draw of sequences: (draws, 3)."""
+    jobs = played.jobs[draws].sum(axis=1, keepdims=True)
+    drawn = played.sums[draws].sum(axis=1) / np.maximum(jobs, 1)
+    return (played.sums.sum(axis=0) / max(1, int(played.jobs.sum()))).tolist(), drawn
+
+
+def _figure(mean: float, drawn: Floats) -> Figure:
+    low, high = np.quantile(drawn, (0.025, 0.975)).tolist()
+    return Figure(mean=mean, low=low, high=high)

@@ -1,0 +1,412 @@
+"""The A2cScheduler paper's agent: networks, returns, training, checkpoints, judgement, command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.mixes import JobMix
+from edgeyard.scheduler.training.a2c.judgement import (
+    baseline,
+    figures,
+    mean_slowdown,
+    play,
+    unseen_sequences,
+)
+from edgeyard.scheduler.training.a2c.networks import (
+    Batch,
+    actor_loss,
+    allowed_logits,
+    critic_loss,
+    evaluate,
+    initial,
+    returns,
+    targets,
+)
+from edgeyard.scheduler.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
+from edgeyard.scheduler.training.a2c.trainer import (
+    Trainer,
+    curve_csv,
+    load_progress,
+    save_progress,
+)
+
+SHAPE = (8, 12)
+"""Rows and columns of the images of batches that tests make."""
+ACTIONS = 3
+
+
+def small(**changes: Any) -> A2cTraining:
+    """A cluster of four units, where short jobs wait behind long ones."""
+    mix = JobMix(
+        rate=0.8, short_share=0.7, short=(1, 1), long=(5, 7), dominant=(2, 4), other=(1, 1)
+    )
+    chosen: dict[str, Any] = {
+        "mix": mix, "units": 4, "slots": 3, "horizon": 8, "backlog": 8, "arrival_steps": 12,
+        "envs": 4, "episodes": 8, "network": NetworkKind.DENSE,
+    }  # fmt: skip
+    return A2cTraining(**{**chosen, **changes})
+
+
+def batch(actions: list[int], rewards: list[float], **changes: Any) -> Batch:
+    """One environment, whose episode ends with the last action."""
+    steps = len(actions)
+    rng = np.random.default_rng(1)
+    whole = Batch(
+        images=jnp.asarray(rng.random((steps, 1, *SHAPE)), dtype=jnp.float32),
+        masks=jnp.ones((steps, 1, ACTIONS), dtype=jnp.int8),
+        actions=jnp.asarray(actions).reshape(-1, 1),
+        rewards=jnp.asarray(rewards, dtype=jnp.float32).reshape(-1, 1),
+        ended=jnp.asarray([[step == steps - 1] for step in range(steps)]),
+        weights=jnp.ones((steps, 1)),
+        last_images=jnp.zeros((1, *SHAPE)),
+        last_masks=jnp.ones((1, ACTIONS), dtype=jnp.int8),
+        places=float(steps),
+    )
+    return whole._replace(**changes)
+
+
+def networks(settings: A2cTraining) -> tuple[dict[str, Any], dict[str, Any]]:
+    outputs = ACTIONS if settings.critic is Critic.Q else 1
+    actor = initial(jax.random.key(1), settings, SHAPE, ACTIONS)
+    return actor, initial(jax.random.key(2), settings, SHAPE, outputs)
+
+
+def test_returns_sum_n_rewards_and_then_the_estimate() -> None:
+    rewards = jnp.asarray([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
+    ended = jnp.asarray([[False, False], [False, True], [False, False]])
+    found = returns(rewards, ended, jnp.asarray([8.0, 8.0]), 0.5)
+    # from the end: 4 + 8/2; the second environment's episode ended with its second step
+    assert found[:, 0].tolist() == [1 + 0.5 * (2 + 0.5 * 8), 2 + 0.5 * 8, 8]
+    assert found[:, 1].tolist() == [1 + 0.5 * 2, 2, 8]
+
+
+def test_a_q_critic_bootstraps_with_the_best_allowed_action() -> None:
+    settings = small(critic=Critic.Q, discount=0.5)
+    _, critic = networks(settings)
+    critic["last"] = jnp.zeros_like(critic["last"])
+    critic["last_bias"] = jnp.asarray([1.0, 5.0, 3.0])
+    open_end = batch([0], [10.0], ended=jnp.asarray([[False]]), last_masks=jnp.asarray([[1, 0, 1]]))
+    assert targets(critic, open_end, settings).tolist() == [[10 + 0.5 * 3]]
+    # the action's own estimate is what is wrong: (11.5 - 1) ** 2 / 2
+    wanted = targets(critic, open_end, settings)
+    assert float(critic_loss(critic, open_end, wanted, settings)) == pytest.approx(10.5**2 / 2)
+
+
+def test_the_papers_network_has_16_and_32_filters_of_3x3_and_a_dense_end() -> None:
+    settings = A2cTraining(stride=1)
+    params = initial(jax.random.key(0), settings, SHAPE, ACTIONS)
+    assert params["filters_0"].shape == (3, 3, 1, 16)
+    assert params["filters_1"].shape == (3, 3, 16, 32)
+    assert params["last"].shape == (SHAPE[0] * SHAPE[1] * 32, ACTIONS)
+    images = jnp.ones((2, *SHAPE))
+    assert evaluate(params, images, settings).shape == (2, ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "features"),
+    [
+        ({"stride": 2}, 2 * 3 * 32),
+        ({"network": NetworkKind.MAXPOOL}, 2 * 3 * 32),
+        ({"network": NetworkKind.DENSE}, 64),
+    ],
+)
+def test_other_networks_have_their_features(changes: dict[str, Any], features: int) -> None:
+    settings = A2cTraining(**changes)
+    params = initial(jax.random.key(0), settings, SHAPE, ACTIONS)
+    assert params["last"].shape == (features, ACTIONS)
+    assert evaluate(params, jnp.ones((2, *SHAPE)), settings).shape == (2, ACTIONS)
+
+
+@pytest.mark.parametrize("critic", list(Critic))
+@pytest.mark.parametrize(("reward", "sign"), [(5.0, 1.0), (-5.0, -1.0)])
+def test_an_advantage_raises_the_probability_of_the_action_and_a_disadvantage_lowers_it(
+    critic: Critic, reward: float, sign: float
+) -> None:
+    settings = small(critic=critic, entropy=0.0)
+    actor, estimates = networks(settings)
+    one = batch([1], [reward])
+    wanted = targets(estimates, one, settings)
+
+    def probability(params: Any) -> float:
+        logits = allowed_logits(params, one.images[0], one.masks[0], settings)
+        return float(jax.nn.softmax(logits)[0, 1])
+
+    slopes = jax.grad(actor_loss)(actor, estimates, one, wanted, settings)
+    after = jax.tree.map(lambda value, slope: value - 0.01 * slope, actor, slopes)
+    assert sign * (probability(after) - probability(actor)) > 0.0
+
+
+def test_actor_and_critic_share_nothing_that_learns() -> None:
+    for critic in Critic:
+        settings = small(critic=critic)
+        actor, estimates = networks(settings)
+        some = batch([1, 0], [-1.0, -2.0])
+        wanted = targets(estimates, some, settings)
+        slopes = jax.grad(actor_loss, argnums=1)(actor, estimates, some, wanted, settings)
+        assert not any(np.any(np.asarray(each)) for each in jax.tree.leaves(slopes))
+
+
+def test_steps_after_the_end_teach_nothing() -> None:
+    settings = small()
+    actor, critic = networks(settings)
+    short = batch([1, 0], [-1.0, -2.0])
+    padded = batch([1, 0, 2, 2], [-1.0, -2.0, -9.0, -9.0])
+    padded = padded._replace(
+        images=padded.images.at[:2].set(short.images),
+        weights=jnp.asarray([[1.0], [1.0], [0.0], [0.0]]),
+        ended=jnp.asarray([[False], [True], [True], [True]]),
+        places=2.0,
+    )
+
+    def losses(some: Batch) -> list[float]:
+        wanted = targets(critic, some, settings)
+        return [
+            float(actor_loss(actor, critic, some, wanted, settings)),
+            float(critic_loss(critic, some, wanted, settings)),
+        ]
+
+    assert losses(padded) == pytest.approx(losses(short))
+
+
+def same(first: Any, second: Any) -> bool:
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def test_n_steps_above_the_length_of_all_episodes_are_monte_carlo() -> None:
+    found = []
+    for n_steps in (None, 1000, 5):
+        trainer = Trainer(small(n_steps=n_steps))
+        found.append(trainer.train(trainer.start()))
+    assert same((found[0].actor, found[0].critic), (found[1].actor, found[1].critic))
+    assert found[0].curve[-1].updates == 2  # one for each generation
+    assert not same(found[0].actor, found[2].actor)
+    assert found[2].curve[-1].updates > 6
+
+
+def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_stopped(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "c.npz"
+    first = Trainer(small(episodes=8))
+    save_progress(path, first.train(first.start()), first.settings)
+    trainer = Trainer(small(episodes=16))
+    before = load_progress(path, trainer)
+    assert before.episodes == 8
+    gone_on = trainer.train(before)
+    whole = Trainer(small(episodes=16))
+    through = whole.train(whole.start())
+    assert gone_on.episodes == through.episodes == 16
+    assert same((gone_on.actor, gone_on.critic), (through.actor, through.critic))
+    lines = curve_csv(gone_on.curve).splitlines()
+    assert len(lines) == 1 + 4
+    assert lines[0].startswith("episodes,steps,updates,cpu_s,mean_return,mean_slowdown")
+
+
+def test_rewards_are_what_their_names_say() -> None:
+    # all jobs run for one step, so that a slowdown is a turnaround; nothing is learned before the
+    # end of the generation, so that all three see the same actions
+    mix = JobMix(rate=0.8, short=(1, 1), long=(1, 1), dominant=(2, 4), other=(1, 1))
+    found = {}
+    for reward in Reward:
+        trainer = Trainer(small(reward=reward, mix=mix, episodes=4, n_steps=None))
+        found[reward] = trainer.train(trainer.start()).curve[0].mean_return
+    assert found[Reward.TURNAROUND] == pytest.approx(found[Reward.SLOWDOWN])
+    assert found[Reward.SLOWDOWN] < found[Reward.WAITING] < 0.0
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_mask_keeps_the_agent_from_what_cannot_be_placed(masked: bool) -> None:
+    settings = small(masked=masked)
+    trainer = Trainer(settings)
+    actor = trainer.start().actor
+    # the third slot is the agent's favourite
+    actor["last_bias"] = jnp.asarray([0.0, 1.0, 2.0, 50.0])
+    chosen: list[bool] = []
+    choose = trainer.chooser(actor)
+
+    def watched(env: Any, images: Any) -> Any:
+        actions = choose(env, images)
+        allowed = env.action_masks()
+        chosen.extend(bool(allowed[row, action]) for row, action in enumerate(actions))
+        return actions
+
+    play(settings, unseen_sequences(settings.mix, 5, 12), watched, 60)
+    assert all(chosen) == masked
+
+
+def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
+    trainer = Trainer(small())
+    actor = trainer.start().actor
+    actor["last_bias"] = jnp.asarray([99.0, 0.0, 0.0, 0.0])
+    assert trainer.slowdown(actor, trainer.validation) == float("inf")
+
+
+def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences() -> None:
+    settings = A2cTraining()
+    sequences = unseen_sequences(settings.mix, 100, settings.arrival_steps)
+    sjf = play(settings, sequences, baseline("sjf", 0))
+    tetris = play(settings, sequences, baseline("tetris", 0))
+    assert mean_slowdown(sjf) == pytest.approx(7.383, abs=0.0005)
+    row = figures("tetris", tetris, sjf)
+    assert row.slowdown.mean == pytest.approx(13.743, abs=0.0005)
+    assert row.slowdown.low < row.slowdown.mean < row.slowdown.high
+    assert row.slowdown_to_sjf.mean == pytest.approx(13.743 - 7.383, abs=0.001)
+    assert row.slowdown_to_sjf.low > 0.0
+    assert row.wait.mean < row.turnaround.mean
+    assert row.unfinished == 0
+
+
+@pytest.mark.slow
+def test_the_agent_learns_to_be_far_better_than_random_choices() -> None:
+    settings = small(episodes=320, envs=8, network=NetworkKind.CNN, actor_rate=0.003)
+    trainer = Trainer(settings)
+    progress = trainer.train(trainer.start())
+    sequences = unseen_sequences(settings.mix, 100, settings.arrival_steps)
+    random = play(settings, sequences, baseline("random", 0))
+    agent = figures("a2c", play(settings, sequences, trainer.chooser(progress.best)), random)
+    # ``figures`` compares with its last argument, here random choices
+    error = (agent.slowdown_to_sjf.high - agent.slowdown_to_sjf.low) / (2 * 1.96)
+    assert agent.unfinished == 0
+    assert agent.slowdown_to_sjf.mean < -6 * error
+
+
+def test_three_resources_and_other_queue_sizes_take_the_same_code() -> None:
+    mix = JobMix(rate=0.5, resources=3, short=(1, 2), long=(3, 4), dominant=(2, 4), other=(1, 2))
+    trainer = Trainer(small(mix=mix, slots=7, network=NetworkKind.CNN, episodes=4))
+    progress = trainer.train(trainer.start())
+    assert progress.actor["last"].shape[1] == 8
+    assert progress.episodes == 4
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["learn", "a2c", *words])
+
+
+QUICK = ["--network", "dense", "--envs", "2", "--arrival-steps", "10", "--seed", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "0"], "--rate: is 0.0"),
+        (["--rate", "1.5"], "--rate: is 1.5"),
+        (["--rate", "nan"], "--rate: is nan"),
+        (["--seed", "-1"], "--seed: is -1"),
+        (["--episodes", "0"], "--episodes: is 0"),
+        (["--n-steps", "0"], "--n-steps: is 0"),
+        (["--n-steps", "5", "--monte-carlo"], "--n-steps: has no effect with --monte-carlo"),
+        (["--network", "dense", "--stride", "1"], "--stride: has no effect with --network dense"),
+        (["--stride", "3"], "--stride: is 3"),
+        (["--discount", "0"], "--discount: is 0.0"),
+        (["--discount", "nan"], "--discount: is nan"),
+        (["--actor-rate", "-1"], "--actor-rate: is -1.0"),
+        (["--entropy", "-0.1"], "--entropy: is -0.1"),
+        (["--slots", "0"], "--slots: is 0"),
+        (["--envs", "5000"], "--envs: is 5000"),
+        (["--plot", "nowhere/x.png"], "--plot: there is no folder"),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_written(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run(*words)
+    assert found.exit_code == 1
+    assert message in found.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = run("--out", str(tmp_path / "file"))
+    assert found.exit_code == 1
+    assert "--out: " in found.stderr
+
+
+def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    trainer = Trainer(small(episodes=4))
+    save_progress(path, trainer.start(), trainer.settings)
+    with pytest.raises(InvalidInput, match=r"--out: .*a training with seed 0, reward slowdown"):
+        load_progress(path, Trainer(small(seed=5, reward=Reward.WAITING)))
+    whole = path.read_bytes()
+    for content in (b"", b"nothing", whole[: len(whole) // 2], whole[:-40]):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match="is no checkpoint of a training"):
+            load_progress(path, trainer)
+    header = json.dumps({"format": 1, "settings": {}, "curve": 3})
+    np.savez(path, header=np.array(header))
+    with pytest.raises(InvalidInput, match="is no checkpoint of a training"):
+        load_progress(path, trainer)
+
+
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("trainer", "networks"):
+        monkeypatch.delitem(sys.modules, f"edgeyard.scheduler.training.a2c.{name}")
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setattr("sys.argv", ["edgeyard"])
+    found = run("--out", str(tmp_path / "out"))
+    assert found.exit_code == 1
+    assert "needs jax, which is not installed: pip install 'edgeyard[learn]'" in found.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_training(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "edgeyard", "learn", "a2c", *QUICK]
+    killed = subprocess.Popen(
+        [*command, "--episodes", "1000000", "--out", str(out)],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 300
+        while not (out / "checkpoint.npz").exists() and time.monotonic() < until:
+            assert killed.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    with np.load(out / "checkpoint.npz") as file:
+        done = json.loads(str(file["header"]))["curve"][-1]["episodes"]
+    assert done >= 10
+    more = ["--episodes", str(done + 10)]
+    again = run(*QUICK, *more, "--out", str(out), "--json", "--plot", str(tmp_path / "c.png"))
+    assert again.exit_code == 0, again.stderr
+    assert f"going on from episode {done}" in again.stderr
+    found = json.loads(again.stdout)
+    assert found["episodes"] == done + 10
+    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random"]
+    assert json.loads((out / "judged.json").read_text()) == found
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    through = run(*QUICK, *more, "--out", str(tmp_path / "through"))
+    assert through.exit_code == 0, through.stderr
+    assert "SLOWDOWN" in through.stdout
+    with (
+        np.load(out / "checkpoint.npz") as one,
+        np.load(tmp_path / "through" / "checkpoint.npz") as other,
+    ):
+        names = [name for name in one.files if name != "header"]
+        assert all(np.array_equal(one[name], other[name]) for name in names)
+    refused = run(*QUICK, *more, "--rate", "0.5", "--out", str(out))
+    assert refused.exit_code == 1
+    assert "belongs to a training with mix" in refused.stderr
