@@ -114,13 +114,13 @@ class Authenticator:
             asking = asyncio.create_task(run_in_threadpool(self.caller, token))
             self._lookups[token] = asking
             asking.add_done_callback(lambda task: self._answered(token, task))
-        # Shielded: whoever hangs up must not cancel it for the others.
+        # Shielded: one request's end must not cancel it for the others.
         return await asyncio.shield(asking)
 
     def _answered(self, token: str, task: asyncio.Task[Caller]) -> None:
         del self._lookups[token]
         if not task.cancelled():
-            task.exception()  # looked at, although nobody may be left to hear of it
+            task.exception()  # retrieved, although no request may wait for it any more
 
     def recent(self, token: str) -> Caller | None:
         """Return the caller, if the token was good within `CACHE_S`; no I/O."""

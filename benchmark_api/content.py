@@ -90,7 +90,7 @@ class _Thread(threading.local):
 
 
 class UnseenContent(EdgeyardError):
-    """Nobody has looked into this content yet, and a unit of work may not wait for it."""
+    """This content has not been checked yet, and a unit of work may not wait for the check."""
 
 
 class ContentChecks:

@@ -456,7 +456,7 @@ def in_time(resolve: Resolver, ends_at: float, cancelled: Callable[[], bool] = n
 
 def _check_wanted(ends_at: float, cancelled: Callable[[], bool], late: RunFailed) -> None:
     if cancelled():
-        raise Cancelled("nobody wants the answer any more")
+        raise Cancelled("the answer is not needed any more")
     if time.monotonic() >= ends_at:
         raise late
 

@@ -183,7 +183,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody is there to read it
+        return Response(status_code=400)  # the client is gone
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:

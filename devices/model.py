@@ -58,7 +58,7 @@ class SshAddress:
     Attributes:
         host: Name or address.
         port: Of its sshd.
-        user: Who to be there; "": whoever we are here.
+        user: User to log in as; "": the name of the local user.
         identity_file: The private key's file on this host; "": ssh's own choice.
         known_hosts_file: File of the host keys that are trusted; "": ssh's own files.
         python: Python of the board, with NumPy and the engines.
@@ -125,7 +125,7 @@ class Board:
         health_reason: Why not, in words; "" when healthy.
         busy: Whether a task holds it now (by allocation, whatever its progress says).
         busy_reason: Who holds it, in words; "" when idle.
-        reports_task: Whether the board itself reports a task, whoever started that; comes late.
+        reports_task: Whether the board itself reports a task, of any program; may be outdated.
         progress: Progress of what it runs, 0-100; 0 when idle, None when it reports none.
         local: Its slice of this machine; None on boards that aren't emulated here.
         ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.

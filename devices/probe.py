@@ -1,7 +1,7 @@
 """Health and facts of a board, asked for on its host: here, or by ssh.
 
 A board that answers by ssh is first called on its port, which costs it next to nothing; the login
-that also reads temperature and power follows only while nobody measures on it.
+that also reads temperature and power follows only while no run measures on it.
 
 Imported on boards too: only the standard library, Python 3.10.
 """

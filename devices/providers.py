@@ -20,7 +20,7 @@ class InventoryProvider(Protocol):
         ...
 
     def load(self) -> Inventory:
-        """Return the expected boards; the same ones as long as nobody changes them there.
+        """Return the expected boards; the same ones until they are changed there.
 
         Raises:
             ConfigError: They can't be had, or are wrong; every mistake with its place.

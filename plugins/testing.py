@@ -572,7 +572,7 @@ class AggregatorContract:
             assert not (np.isnan(combination.scores) & ~silent).any()
 
     def test_learning_gives_weights_to_all_and_to_no_one_else(self) -> None:
-        """None below 0, whoever was rewarded; a scorer without weight gets none."""
+        """No weight is below 0 whatever the rewards; a scorer without weight gets none."""
         prior = {"a": 2.0, "b": 1.0, "c": 0.0}
         weights: Mapping[str, float] = {}
         for rewards in ({}, {"a": 1.0}, {"a": 0.0, "b": 1.0, "gone": 1.0}, {"c": 1.0}):

@@ -102,7 +102,7 @@ class SteadyClock:
 
         Args:
             wall: The machine's clock, aware UTC.
-            monotonic_s: A clock in seconds that nobody can set.
+            monotonic_s: A clock in seconds that can't be set.
             settle_s: How long a clock that was set has to keep its new time to be believed.
         """
         self._wall = wall
@@ -303,7 +303,7 @@ class SharedClock(Clock):
     def resume(self, last: datetime, *, lag_s: float = 0.0) -> None:
         """Continue the time of a leader that this process has not seen alive.
 
-        Where nobody knows how long ago ``last`` was, this machine's clock is believed after
+        If it is unknown how long ago ``last`` was, this machine's clock is believed after
         `SETTLE_S`: until then nothing is certain that came after ``last``.
 
         Args:

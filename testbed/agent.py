@@ -128,7 +128,7 @@ class Agent:
 
     @property
     def pid(self) -> int | None:
-        """Of its process while it runs, whoever started it."""
+        """Id of its process while it runs, also if another program started it."""
         if self.process is not None and self.process.poll() is None:
             return self.process.pid
         ours = [b"agent", b"-config", str(self.config).encode()]
@@ -228,7 +228,7 @@ def make_client(
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

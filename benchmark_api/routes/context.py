@@ -71,7 +71,7 @@ async def _context(request: Request) -> Context:
 
 
 async def _authenticated_body(request: Request, caller: AnyCaller) -> RawBody:
-    """Read the body of a caller with a good token; of nobody else is a byte read."""
+    """Read the body of a request, once its token has been checked."""
     context: Context = request.app.state.context
     return await read_small(request, context.services.settings.body_limit_bytes)
 

@@ -188,7 +188,7 @@ def upload_budget(context: Context, caller: Caller) -> UploadBudget | None:
 
 @contextmanager
 def removed_if_refused(context: Context, received: Iterable[ReceivedFile]) -> Iterator[None]:
-    """Remove at once what a request brought, if it is refused: nobody's quota counts it."""
+    """Remove the files of a refused request at once: no user's quota counts them."""
     now = context.services.clock.now()
     try:
         yield

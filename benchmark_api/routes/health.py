@@ -141,7 +141,7 @@ def _cluster(services: Services) -> tuple[bool, str]:
 
 
 def _leader(services: Services) -> tuple[bool, str | Mapping[str, str]]:
-    """Without a leader submissions are accepted and wait: bad enough when nobody takes over."""
+    """Report that no server leads: submissions are accepted, but wait."""
     view = services.engine.leader()
     if view.leads:
         return True, {"status": "ok", "detail": f"this server leads (epoch {view.epoch})"}

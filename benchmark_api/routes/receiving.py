@@ -95,7 +95,7 @@ def see_received(services: Services, received: Sequence[ReceivedFile]) -> SeenCo
     """Look for received files before the transaction that names them.
 
     Raises:
-        Unavailable: So much time went by that one was removed as nobody's.
+        Unavailable: It took so long that garbage collection removed one.
     """
     names = {each.stored.sha256: each.name for each in received}
     return see_content(services.store, services.files, names)
@@ -279,7 +279,7 @@ async def _parse(
             parser.finalize()
         except MultipartParseError as error:
             raise BadRequest(f"the form is broken: {error}") from None
-        # Before the files are committed: nobody would name, nor count, those of a refused form.
+        # Before the files are committed: files of a refused form are neither named nor counted.
         _texts({key: bytes(content) for key, content in (form.texts or {}).items()})
         return await run_in_threadpool(form.commit)
     except TooLarge as error:
@@ -311,7 +311,7 @@ async def pump(request: Request, write: Callable[[bytes], object]) -> None:
             await run_in_threadpool(write, bytes(block))
     except BaseException:
         if pending is not None:
-            # The writer is about to be dropped: nobody may be writing to it then.
+            # The writer is about to be closed: no thread may be writing to it then.
             await asyncio.wait([pending])
             if not pending.cancelled():
                 pending.exception()

@@ -340,7 +340,7 @@ def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None)
         return file
     if file.url is not None:
         return replace(file, sha256=None, size_bytes=None)
-    gone = "is no longer stored: it was deleted, or pruned because nobody used it"
+    gone = "is no longer stored: it was deleted, or pruned because it was unused"
     if of_retry is None:
         accepted = "upload it again and submit with its name"
         raise InvalidInput.at(f"/{file.role.value}", f"{file.name} {gone}", accepted)
@@ -408,7 +408,7 @@ def enqueue(
 
     allowed = quotas_of(caller.user, services.settings.quotas)
     seen = see_received(services, received)
-    # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
+    # Before it is written: no other request waits, and the candidate is not in the queue yet.
     forecast = _forecast(request, caller, services, kept)
 
     def change(

@@ -118,7 +118,7 @@ def parse_json(data: bytes) -> object:
 def parse_object(data: bytes, content_type: str) -> dict[str, object]:
     """Return a large JSON object: as `read_object`, without bounds on the tree.
 
-    Whoever calls it converts the tree to a shape whose depth is bounded.
+    The caller converts the tree to a shape whose depth is bounded.
 
     Raises:
         InvalidInput: It is not a JSON object.

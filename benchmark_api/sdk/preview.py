@@ -171,7 +171,7 @@ def _is_there(
 
 
 def _is_elsewhere(item: object, url: str) -> bool:
-    """Whether it is a URL of another server, which nobody has seen yet."""
+    """Return whether it is a URL of another server, which is not fetched for a dry run."""
     text = str(item)
     return text.lower().startswith(("http://", "https://")) and not text.startswith(url)
 

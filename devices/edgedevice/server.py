@@ -38,7 +38,7 @@ class PluginServer:
 
     def __init__(self, plugin: EdgeDevice, stop: threading.Event) -> None:
         self._plugin, self._stop = plugin, stop
-        # a folder of our own: nobody else may connect, and the path stays below 108 bytes
+        # a private folder: no other user may connect, and the path stays below 108 bytes
         self._folder = tempfile.mkdtemp(prefix="edgedevice-", dir=_socket_folder())
         self.address = os.path.join(self._folder, "plugin.sock")
         self._server = grpc.server(

@@ -296,7 +296,7 @@ def _hooks_of(board: BoardFacts) -> ContextManager[None]:
 
 
 def _stream(percent: float, phase: str) -> None:
-    """Report to the host that reads our stdout; if nobody does any more, the run is ended soon."""
+    """Report to the host that reads stdout; end the run soon if it does not read any more."""
     line = json.dumps({"kind": "progress", "percent": percent, "phase": phase})
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
@@ -356,7 +356,7 @@ def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> Ru
             f"the run took more CPU time than its user_time of {spec.user_time_s:g} s allows",
         )
     if ending.signal == signal.SIGKILL or no_memory:
-        # nobody but the kernel, out of memory, kills like that
+        # only the kernel, out of memory, kills like that
         return RunFailed("out_of_memory", out_of_memory(board))
     if ending.signal is not None:
         name = signal.Signals(ending.signal).name
@@ -479,7 +479,7 @@ def _open_log(path: Path) -> _Log:
 
 
 def _stop(number: int, frame: Optional[FrameType]) -> None:
-    """SIGTERM and SIGINT (Nomad's way): end now; whoever sent it wants no result."""
+    """End now on SIGTERM and SIGINT (Nomad's way): the sender wants no result."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(EXIT_STOPPED)

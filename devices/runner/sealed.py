@@ -1,4 +1,4 @@
-"""A copy of a file that nobody can change any more, and that is no memory of this process.
+"""A copy of a file that can't be changed any more, and that is no memory of this process.
 
 Only the standard library; Python 3.10.
 """

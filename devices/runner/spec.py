@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class FileRef:
-    """A file in the task's folder; hash and size are None where nobody stated them."""
+    """A file in the task's folder; hash and size are None if they are not stated."""
 
     filename: str
     sha256: Optional[str] = None
@@ -69,7 +69,7 @@ class RunSpec:
         keep_outputs: The model's outputs for the arrays of the dataset are kept.
         profile_layers: The time of each layer is measured, apart from the timed runs.
         upload_timeout_s: How long the upload of the result is tried; then it stays on the disk.
-        upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
+        upload_url: Folder URL for results; "": they are not uploaded, and stay on disk.
         progress_url: None where progress is not sent to the API.
         token: For uploads; never logged.
         out_dir: Where results are written, if not in ``results`` of the task's folder.

@@ -53,7 +53,7 @@ class Uploader:
 
     Attributes:
         url: Folder URL, with a slash at its end.
-        token: Bearer token; None on networks where nobody asks for one.
+        token: Bearer token; None on networks that need none.
         give_up_after_s: Over all files.
     """
 

@@ -1,4 +1,4 @@
-"""The simplest judge: whoever answered did well."""
+"""The simplest evaluator: every scorer that answered gets the full reward."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class EarliestDeadline:
     """The least time left to its deadline, less its stated run time, first.
 
     Who states no deadline has one at the end of the guard time (``guard_s`` after submission), and
-    nobody has a later one: no deadline is no reason to wait for ever. Past the guard time the
+    no benchmark has a later one: no deadline is no reason to wait for ever. Past the guard time the
     older comes first. None is overtaken after ``guard_s``; until then only by what is due
     before.
     """

@@ -8,8 +8,9 @@ matroid, so that for any weights that fall along the queue the heaviest set is t
 by the queue's order (Edmonds 1971, greedy algorithm); the weights differ by more than all scores
 together can make up for.
 
-Nobody gets a board on which it might still run when that board's next reservation or foreign lease
-begins (`edgeyard.scheduler.prediction.timeline`). Those whose reservation is due are the first.
+No benchmark gets a board on which it might still run when that board's next reservation or foreign
+lease begins (`edgeyard.scheduler.prediction.timeline`). Those whose reservation is due are the
+first.
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used, but one that has
@@ -108,7 +109,7 @@ def assign(
         max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
         mapper: Chooses the boards of all that neither have waited for the policy's ``guard_s`` nor
             have a reservation that is due; None: the policy has no mapping.
-        guarded: Shape (jobs,): have waited for so long; None: nobody.
+        guarded: Shape (jobs,): have waited for so long; None: no benchmark.
         explorer: Draws benchmarks that get a board at random; None: all get the best one.
     """
     boards = batch.shape[1]

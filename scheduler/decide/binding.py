@@ -201,7 +201,7 @@ class AllowLists:
     def _sharing(self) -> NDArray[np.bool_]:
         """Whether each board shares cores with another one, shape (boards,).
 
-        Of these a job may get the chosen one alone: until it has started nobody knows which board
+        Of these a job may get the chosen one alone: until it has started it is unknown which board
         the cluster took, and only around the chosen one are the boards that share cores kept free.
         """
         conflicts = self._batch.snapshot.conflicts

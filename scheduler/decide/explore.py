@@ -44,7 +44,7 @@ class Explorer:
             batch: The batch; its seed counts.
             pending: The benchmarks, in the batch's order.
             pairs: Which class may use which board.
-            costs: What runs are expected to cost; None: nobody is drawn.
+            costs: What runs are expected to cost; None: no benchmark explores.
             share: Of the decisions, 0 to 1.
         """
         self._drawn: Sequence[bool] = [False] * len(pending)

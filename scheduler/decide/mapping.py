@@ -202,7 +202,7 @@ class Mapper:
     def _candidates(
         self, pairs: Pairs
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-        """Return classes and boards of the pairs that count, and which boards nobody waits for."""
+        """Return classes and boards of the pairs that count, and boards that are not waited for."""
         possible = np.zeros(self._batch.shape, dtype=np.bool_)
         taken = self._occupancy.taken
         waits = taken & np.isfinite(self._occupancy.free_s(np.zeros(len(self._holders))))

@@ -393,7 +393,7 @@ class CostPlanner:
 
     @cached_property
     def ready_s(self) -> Floats:
-        """When each board is expected to come free, seconds from now; inf: nobody knows."""
+        """When each board is expected to come free, seconds from now; inf: unknown."""
         return self._occupancy.free_s(self._left_times[0])
 
     @cached_property
@@ -409,7 +409,7 @@ class CostPlanner:
 
     @cached_property
     def _cut(self) -> NDArray[np.bool_]:
-        """Which boards nobody waits for: they are reserved or leased from some time on."""
+        """Which boards no benchmark may wait for: they are reserved or leased from some time on."""
         if self._timeline.next_starts or leases_of(self._batch):
             return self._timeline.slots.cut
         return np.zeros(self._batch.shape[1], dtype=np.bool_)

@@ -7,7 +7,7 @@ running one, if that one
 - may be preempted (`edgeyard.scheduler.model.preemption`), and has not been too often,
 - was dispatched with a priority that is lower by at least the policy's margin,
 - reports less progress than the threshold,
-- has run for at least the policy's ``min_run_s``: to throw work away at once helps nobody,
+- has run for at least the policy's ``min_run_s``: to throw work away at once helps no one,
 - does not measure (or train), unless its description or the policy allows that too.
 
 None is preempted in vain: the scheduler waits for a board that comes free anyway, and leaves
@@ -99,7 +99,7 @@ def preempt(
             and _may_preempt(each, int(priorities[job]), held[board], batch.now, policy)
         ]
         if not ending and not victims:
-            # Whichever of them comes free goes to this one: preemption helps nobody behind it.
+            # Whichever of them comes free goes to this one: preemption helps no later one.
             open_boards[:, boards] = False
             continue
         board = min(ending or victims, key=lambda board: _cost(batch, each, board, held[board]))

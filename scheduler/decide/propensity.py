@@ -35,7 +35,7 @@ def propensity(decided: Decisions, job: int) -> float | None:
     takers = assignment.job_of_board[boards]
     blockers = assignment.blocked_by[boards]
     by = np.where(blockers == NO_ROW, NO_ROW, assignment.job_of_board[blockers])
-    rank = np.append(decided.rank, len(decided.rank))  # of nobody: after all
+    rank = np.append(decided.rank, len(decided.rank))  # without a benchmark: after all
     free = (rank[takers] >= rank[job]) & (rank[by] >= rank[job])
     count = int(free.sum())
     return 1.0 - share + share / count if count > 1 else 1.0

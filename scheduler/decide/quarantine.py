@@ -114,7 +114,7 @@ def board_records(
 
 
 def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
-    """Leave out failures that are nobody's.
+    """Leave out failures that no board caused.
 
     A time-out is the board's only if the same thing has run well in far less time: the limit is the
     user's own, who could otherwise have a board quarantined by stating one that nothing can meet.

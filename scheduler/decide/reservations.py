@@ -124,7 +124,7 @@ def reserve(
             claimed = max(each.submit_time, each.start_time - ahead)
             claims.append((claimed, each.submit_time, each.benchmark_id, job))
     if not claims and batch.snapshot.conflicts is None and not leases_of(batch):
-        return {}  # boards go down the queue: whoever has waited longest gets the next one
+        return {}  # the benchmark that has waited longest gets the next board
     stated = {job for *_, job in claims}
     guard = timedelta(seconds=policy.guard_s)
     for job in guarded():
@@ -261,7 +261,7 @@ class _ReservationPlanner:
         self._steps += rest
 
     def _exchange(self, jobs: tuple[int, ...], moved: frozenset[int]) -> bool:
-        """Find boards for all of these; whoever has them is moved, but nobody twice."""
+        """Find boards for all of these; move the present holders, each at most once."""
         if not jobs:
             return True
         if len(moved) > MAX_EXCHANGES:

@@ -192,7 +192,7 @@ class Claims:
             heard_s = self._clock.monotonic_s()
 
         reason: str | None = "it was not fetched"
-        silent = True  # also where it breaks in a way that nobody thought of
+        silent = True  # also after an unexpected error
         try:
             self._claim(claim.attempt, started_s + self._timeout_s, stopped, hear)
             reason = None

@@ -414,7 +414,7 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         "victim_priority": preemption.victim_priority,
         "progress": attempt.progress,
     }
-    # Nobody learns the names of others' benchmarks.
+    # Users do not learn the names of others' benchmarks.
     same = urgent.user_id == victim.user_id
     by = {"by": urgent.benchmark_id} if same else {}
     _log(uow, victim, now, "benchmark.preempted", {"attempt": attempt.number, **data, **by})

@@ -212,7 +212,7 @@ def check_registrations(
         advice = "delete a family, engine, board or parameter of yours, or ask an operator for more"
         raise QuotaExceeded("user_max_registrations", max_per_user, own, f"user {user_id}", advice)
     if total > max_total:
-        advice = "ask an operator to delete what nobody needs, or to raise the limit"
+        advice = "ask an operator to delete unused ones, or to raise the limit"
         raise QuotaExceeded(
             "max_registrations_total", max_total, total, "all users together", advice
         )

@@ -11,7 +11,7 @@ _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 
 def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
-    """Refuse what would mislead whoever reads a result; a report without schema is taken as it is.
+    """Refuse what would mislead readers of a result; a report without schema is taken as it is.
 
     Args:
         report: What the runner wrote.

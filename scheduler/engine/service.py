@@ -470,7 +470,7 @@ class Engine:
         outcome = parts.cycle.place()
         if outcome.placed:
             parts.dispatcher.put(*outcome.placed)
-            if self._threads:  # otherwise nobody dispatches meanwhile
+            if self._threads:  # without threads there is no concurrent dispatch
                 parts.dispatcher.await_done(MAX_DISPATCH_WAIT_S)
         outcome = parts.cycle.explain(outcome)
         for job_id in outcome.preempted:

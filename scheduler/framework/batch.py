@@ -433,7 +433,7 @@ class Queue:
     def turns(self) -> NDArray[np.int64]:
         """In which turn each stands: a user's first ``turn_size``, by priority and age, are in 0.
 
-        With this as its first key, a policy lets nobody wait for more than ``turn_size``
+        With this as its first key, a policy lets no user wait for more than ``turn_size``
         benchmarks of each other user, however many these have in the queue.
         """
         return self._turns(-self.ages_s, -self.priorities)

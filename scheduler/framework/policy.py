@@ -23,7 +23,7 @@ _NOMAD_GAP = 10
 _MAX_PREEMPTIONS = 3
 
 _MIN_RUN_S = 10.0
-"""Work that is thrown away at once helps nobody."""
+"""To throw work away at once would gain nothing."""
 
 _GUARD_S = 86400.0
 """No benchmark is overtaken after a day's wait."""

@@ -65,7 +65,7 @@ class Plugins:
     Attributes:
         scorers: In the policy's order.
         fallback: Scores when no scorer does; None: all boards are equal then.
-        evaluator: None: nobody is rated.
+        evaluator: None: no scorer is rated.
         lock: Held during each call of one of them. The engine, where several threads make
             decisions, puts one in; nothing here knows of threads.
     """

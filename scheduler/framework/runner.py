@@ -94,8 +94,8 @@ class RecordedFaultError(Exception):
 
 
 class DenyAllLedger:
-    """The ledger of a filter that failed: it refuses every job, because nobody knows which ones the
-    filter would have refused."""
+    """The ledger of a filter that failed: it refuses every job, because it is unknown which ones
+    the filter would have refused."""
 
     def __init__(self, fault: str) -> None:
         self._waiting = waiting_reasons.failed_filter(fault)

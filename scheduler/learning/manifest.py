@@ -113,7 +113,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 class _Reader:
-    """Reads member by member; what is wrong is gathered, what nobody reads is wrong."""
+    """Reads a manifest member by member; collects errors; members that are not read are errors."""
 
     def __init__(self, data: Mapping[str, object]) -> None:
         self._data = data

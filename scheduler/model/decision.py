@@ -369,7 +369,7 @@ class Explanation:
         rank: Place in the queue, from 0.
         rank_reason: Why it has this place, for people.
         never_ahead: Number of benchmarks before it that no expected board can ever run, and that
-            therefore delay nobody.
+            therefore delay no other benchmark.
         priority: 1-100.
         priority_parts: Points by term; they add up to ``priority``, because what its bounds cut off
             is a term, too.

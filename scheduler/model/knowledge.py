@@ -21,7 +21,7 @@ class Lease:
     """A reservation of a board for a person or for maintenance, with an end.
 
     Attributes:
-        user_id: The user whose benchmarks may use the board; None: nobody's.
+        user_id: The user whose benchmarks may use the board; None: no user's.
         by_user_id: The user who made the lease.
     """
 

@@ -1,6 +1,6 @@
 """How long a run may take: the bounds that end it, and the facts that no bound may undercut.
 
-The defaults are those of the runner, so that a task ends at the same time whoever starts it.
+The defaults are those of the runner, so that a task ends at the same time in each.
 """
 
 from __future__ import annotations

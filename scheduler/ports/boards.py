@@ -71,7 +71,7 @@ class Registrations(Protocol):
     """Stores what users of the platform's client registered."""
 
     def lock(self) -> None:
-        """Let nobody else add a registration until the end of the unit of work."""
+        """Let no other transaction add a registration until the end of the unit of work."""
         ...
 
     def counts(self) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds for measuring durations; nobody can set this clock."""
+        """Return seconds for measuring durations; this clock can't be set."""
         ...
 
     def certain(self) -> datetime:

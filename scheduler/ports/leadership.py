@@ -53,7 +53,7 @@ class Leadership(Protocol):
         ...
 
     def hold(self, epoch: int) -> None:
-        """Let nobody take the lease until this transaction ends.
+        """Let no server take the lease until this transaction ends.
 
         Raises:
             LeadershipLost: Another epoch has begun.

@@ -5,7 +5,7 @@ they are. What is simulated is list scheduling by events, since a whole decision
 comes free would take hours: from first to last in the queue, each benchmark takes, among the boards
 that its filters would let it use if they were free, the one that comes free first (of those free at
 the same time the one with the best score). With all benchmarks ready that is what the cycle does,
-step by step: nobody further back ever delays it. Before a reservation or a lease only those get the
+step by step: no later benchmark ever delays it. Before a reservation or a lease only those get the
 board who are certainly through by then (`edgeyard.scheduler.prediction.timeline`).
 
 Each *sample* is one possible future (`edgeyard.scheduler.prediction.simulated_lab`). A run never
@@ -75,7 +75,7 @@ def forecasts(
     found = {}
     for number, job in enumerate(futures.jobs.tolist()):
         each = given.pending[job]
-        # while its files are fetched nobody knows when it is ready, but its place counts
+        # while its files are fetched its start is unknown, but its place counts
         if each.not_ready is None and np.isfinite(futures.finishes[number]).all():
             found[each.benchmark_id] = _forecast(given, futures, number, interval_scale)
     for holder, ends in zip(given.holders, futures.ends, strict=True):
@@ -106,7 +106,7 @@ def forecast_of(
 ) -> Forecast | None:
     """Predict start and end of one benchmark that waits, or was placed now.
 
-    Nobody behind it in the queue is simulated.
+    Benchmarks behind it in the queue are not simulated.
 
     Args:
         given: As for `forecasts`.
@@ -134,7 +134,7 @@ def sample_futures(
     Args:
         given: As for `forecasts`.
         samples: As for `forecasts`; 1: the one future in which each run takes its median.
-        last: Stop after this benchmark: nobody behind it delays it.
+        last: Stop after this benchmark: later ones do not delay it.
     """
     rng = np.random.default_rng(given.batch.seed)
     lab = SimulatedLab(given, samples, rng)

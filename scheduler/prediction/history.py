@@ -38,7 +38,7 @@ class PastRuns:
         """Return all that is known by now; the same value as long as nothing new ended.
 
         While another thread reads, what was known before is returned at once: after a start with
-        a long past, nobody waits for it.
+        a long past, no request waits for it.
         """
         if self._lock.acquire(blocking=False):
             try:

@@ -15,7 +15,7 @@ QUANTILE = 0.1
 """Of the predicted run time: nine of ten runs take longer."""
 
 MIN_RUNS = 3
-"""Runs of the model on the family without which a prediction keeps nobody waiting.
+"""Runs of the model on the family without which a prediction lets no benchmark wait.
 
 One slow run says little: the next one is the test.
 """

@@ -218,7 +218,7 @@ class SimulatedLab:
         return its
 
     def soonest(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> float:
-        """Return when it could start if nobody else waited or ran; inf: never."""
+        """Return when it could start if no other benchmark waited or ran; inf: never."""
         begins = np.maximum(self._slots.begins[slots], self._due_s(job))
         return float(self._where_open(job, pairs, slots, begins).min())
 

@@ -8,9 +8,9 @@ Reservations and leases cut a board's future into *time slots* (`TimeSlots`). Th
 follow one another from now on; the last one never ends. A run that starts in a slot must be over,
 and the board must have cooled down, when the next reservation begins or the next lease to somebody
 else; a leased slot is open to its lessee alone. A reservation that is due has an empty slot before
-its own, so that nobody else starts there now. The cycle applies this rule to the first slot of each
-board (`Timeline.late`), and leaves leases that have begun to the filters; a forecast applies it to
-all slots.
+its own, so that no other benchmark starts there now. The cycle applies this rule to the first slot
+of each board (`Timeline.late`), and leaves leases that have begun to the filters; a forecast
+applies it to all slots.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class TimeSlots:
         begins: Shape (slots,), seconds from now; the first slot of a board begins at 0.
         ends: Shape (slots,): when the next slot of the board begins; inf for the last one.
         reserved: Shape (slots,): whether a reservation begins with the slot.
-        lessees: By slot, the users to whom it is leased; None stands for a lease to nobody. Slots
-            that are not leased are missing.
+        lessees: By slot, the users to whom it is leased; None stands for a lease without a user.
+            Slots that are not leased are missing.
     """
 
     first: NDArray[np.intp]

@@ -2,7 +2,7 @@
 
 A node is a board that several jobs may use: `edgeyard.scheduler.framework.batch.Resources` states
 what each has left, and the snapshot's RAM is the memory that is free. Nodes are online, healthy and
-never busy, jobs state no deadline and no constraint, and nobody knows past runs: nodes differ in
+never busy, jobs state no deadline and no constraint, and there are no past runs: nodes differ in
 size alone, not in speed. So the filters for these let all nodes pass, and a scorer that
 abstains without past runs cannot act.
 """

@@ -1,7 +1,7 @@
 """The multi-resource world with N nodes: jobs that take CPU, memory and GPUs of one node or more.
 
 A job takes the same of each of its nodes, for as long as it runs. A need of less than one GPU is a
-share of one GPU; a whole number of GPUs takes GPUs that nobody shares. State is in columns, and the
+share of one GPU; a whole number of GPUs takes unshared GPUs. State is in columns, and the
 functions that change it are compiled where Numba is installed.
 
 Rules. There is one scheduling pass after each event, also within one instant. At one instant jobs

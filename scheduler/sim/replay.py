@@ -95,7 +95,7 @@ def replay(
         policy: Orders the queue.
         processors: Of the machine.
         backfilling: See `Backfilling`.
-        commit: The job chosen first is waited for, whoever comes meanwhile.
+        commit: The job chosen first is waited for, whatever jobs arrive meanwhile.
         ask_each_time: Ask the policy at each event also where its order never changes.
         advanced: Called now and then with the share of the events that have happened.
 

@@ -79,7 +79,7 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
         speed_spread: Standard deviation of the logarithm of each board's own speed.
         engines: Supported benchmark types by engine.
         disturbance: By which share of its time a run is slowed by each other run that is under way
-            on its host when it starts; such runs are not comparable. 0: hosts disturb nobody.
+            on its host when it starts; such runs are not comparable. 0: hosts disturb no run.
         sharing: So many neighbours on one host share cores: one of them measures at a time.
         idle_w: Electric power of a board that waits, watts; with ``busy_w`` energy is reported.
         busy_w: The same of one that runs a benchmark.
@@ -294,7 +294,7 @@ class LeaseRow(_Value, frozen=True, omit_defaults=True):
     """A lease of a board.
 
     Attributes:
-        user: Only this user's benchmarks may use the board; "": nobody's may (maintenance).
+        user: Only this user's benchmarks may use the board; "": no benchmarks may (maintenance).
     """
 
     target_uid: str

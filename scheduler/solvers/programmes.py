@@ -17,7 +17,7 @@ first; then it appends all other jobs, which have no deadline or miss it, each w
 
 *fairness*. Boards that are free now take one job each, as many as possible; a user's n-th start
 costs what the user would have used of the own share by then, so that the user who used least comes
-first and nobody takes all::
+first and no user takes all::
 
     min  sum_u sum_n (usage_u + (n - 1/2) r) / share_u  y[u,n] + e sum run x
          sum_b x[j,.] <= 1   sum_j x[.,b] <= 1   sum_{j of u} x = sum_n y[u,n]   sum x = most

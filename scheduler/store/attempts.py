@@ -120,7 +120,7 @@ _OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
 class SqlAttempts(Attempts):
     """`Attempts` in SQL.
 
-    In a unit of work that writes, whoever gets or changes an attempt has its benchmark locked.
+    In a unit of work that writes, reading or changing an attempt locks its benchmark.
     """
 
     def __init__(self, tx: Transaction, progress: ProgressBuffer) -> None:

@@ -24,8 +24,8 @@ class _Waiter:
 class WriteQueue:
     """Lets one thread of the process write at a time.
 
-    A plain `threading.Lock` goes to whoever asks just when it falls, mostly the thread that had
-    it: with 50 that write, some waited a second where the median was two milliseconds. First
+    A plain `threading.Lock` goes to the thread that asks when it is released, mostly the one that
+    had it: with 50 that write, some waited a second where the median was two milliseconds. First
     come first served, on the other hand, changes threads at each turn, at half the rate.
     """
 

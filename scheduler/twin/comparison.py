@@ -95,7 +95,7 @@ def _differences(expected: Board, found: Board) -> list[Difference]:
             pairs.append((f"engine {name}", *words))
             continue
         pairs.append((f"types of {name}", _types(here[name]), _types(there[name])))
-        if here[name].version and there[name].version:  # one that nobody states is no difference
+        if here[name].version and there[name].version:  # an unstated version is no difference
             pairs.append((f"version of {name}", here[name].version, there[name].version))
     return [
         Difference(what=what, expected=wanted, found=seen)

@@ -298,7 +298,7 @@ def view_of(
 
     Args:
         board: Limited to what the inventory grants.
-        host: Who reports it; None when nobody does.
+        host: Who reports it; None if none does.
         expected: It is in the inventory.
         drained: Why, by board that an operator took out.
         holders: Benchmark by board, of every live attempt.

@@ -285,7 +285,7 @@ def _scratch_bytes(storage_bytes: Optional[int]) -> int:
 
 
 def _own_uid() -> Optional[int]:
-    """Return a user that nobody else is now; None where we may not become another one."""
+    """Return an unused user id; None if this process may not change its user."""
     if os.geteuid() != 0:
         return None
     wanted = _UIDS_FROM + os.getpid()

@@ -187,7 +187,7 @@ class ConfinedRun:
 
     def _order(self, channel: int, handover: int, parent: int) -> Mapping[str, object]:
         spec, board, plan = self._spec, self._board, self._plan
-        # what only the runner needs, and nobody else may have: token, addresses, paths of its host
+        # what the runner alone may have: token, addresses, paths of its host
         shown = replace(
             spec, token=None, upload_url="", progress_url=None, out_dir=Path(self._outbox)
         )

@@ -1,4 +1,4 @@
-"""Rollouts: what would become of a queue on a machine if nobody else arrived.
+"""Rollouts: how a queue would run on a machine if no further job arrived.
 
 All times are seconds from now. The queue is in one order from the first to the last; jobs start by
 EASY backfilling, and each runs for as long as it is expected to. `look_ahead` tries several orders

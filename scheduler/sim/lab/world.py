@@ -544,7 +544,7 @@ class LabWorld:
     def _shown_holders(self) -> list[BoardHolder]:
         holders = list(self._holders.values())
         if not any(each.pending.job_completion_threshold for each in self._queue.values()):
-            return holders  # nobody asks for phases
+            return holders  # phases are not used
         shown = []
         for each in holders:
             attempt = self._states[each.benchmark_id].attempt

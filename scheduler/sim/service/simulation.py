@@ -705,7 +705,7 @@ class ServiceSimulation:
 
 
 class _FailureLog(logging.Handler):
-    """Collects what the engine logs of failures that nobody foresaw."""
+    """Collects unexpected failures from the engine's log."""
 
     def __init__(self, found: list[str]) -> None:
         super().__init__(logging.WARNING)

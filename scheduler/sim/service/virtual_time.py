@@ -1,4 +1,4 @@
-"""Virtual time: a clock that nobody waits for, and what is to happen at which time."""
+"""Virtual time: a clock that advances without waiting, and the events to come."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class VirtualClocks:
         return self._start + timedelta(seconds=self._time.now_s + self._set_by_s)
 
     def monotonic_s(self) -> float:
-        """Return seconds that nobody can set."""
+        """Return seconds of a clock that can't be set."""
         return self._time.now_s
 
     def set_wall(self, by_s: float) -> None:

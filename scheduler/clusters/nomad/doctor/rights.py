@@ -26,7 +26,7 @@ def token_findings(
         yield Finding(
             check="nomad token",
             state="warning",
-            found="ACLs are off: whoever reaches Nomad may do anything",
+            found="ACLs are off: any client that reaches Nomad may do anything",
             fix="enable ACLs on every agent, bootstrap them, then " + _POLICY,
         )
         return
