@@ -1,8 +1,10 @@
 """What all tests share: in CI, a test that needs a program may not be skipped."""
 
+import functools
 import os
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.browser import browser  # noqa: F401  # fixture
@@ -31,6 +33,10 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+
+# Building the tree of all commands takes longer than most commands do: once for all tests.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 
 # Processes of pytest-xdist have the width of the terminal; tables are as wide as into a pipe.

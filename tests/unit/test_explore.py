@@ -32,7 +32,7 @@ def decided(seed: int, *jobs: PendingBenchmark, share: float, **more: object) ->
 
 
 def test_boards_are_taken_as_often_as_the_propensity_states() -> None:
-    count, share = 2000, 0.4
+    count, share = 500, 0.4
     results = [decided(seed, share=share) for seed in range(count)]
     taken = Counter(places(each)["b-1"] for each in results)
     stated = {places(each)["b-1"]: propensity(each.decided, 0) for each in results}

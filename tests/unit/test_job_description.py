@@ -357,7 +357,9 @@ def test_names_from_urls_are_plain(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"[" + b"0," * 499_000 + b"0]", b'{"a": [' + b"[]," * 300_000 + b"0]}"]
+    "text",
+    [b"[" + b"0," * 499_000 + b"0]", b'{"a": [' + b"[]," * 300_000 + b"0]}"],
+    ids=["numbers", "lists"],
 )
 def test_a_body_of_too_many_values_is_refused_before_they_are_gathered(text: bytes) -> None:
     tree = json.loads(text)

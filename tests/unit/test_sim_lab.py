@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,11 @@ BUSY = lab_scenario(
 )
 
 
+@cache
+def busy_run() -> SimulatedRun:
+    return simulate(BUSY)
+
+
 def _status(run: SimulatedRun) -> list[str]:
     return [runs.STATUSES[each] for each in run.jobs.status.tolist()]
 
@@ -68,13 +75,13 @@ def test_events_within_the_cycle_interval_are_decided_in_one_cycle() -> None:
 
 
 def test_the_same_seed_gives_the_same_events_and_another_one_others() -> None:
-    first, second, other = simulate(BUSY), simulate(BUSY), simulate(BUSY, seed=7)
+    first, second, other = busy_run(), simulate(BUSY), simulate(BUSY, seed=7)
     assert first.meta.events_sha256 == second.meta.events_sha256
     assert first.meta.events_sha256 != other.meta.events_sha256
 
 
 def test_another_policy_meets_the_same_arrivals_and_faults() -> None:
-    first, second = simulate(BUSY), simulate(BUSY, queue_policy="shortest_first")
+    first, second = busy_run(), simulate(BUSY, queue_policy="shortest_first")
     assert first.meta.events_sha256 != second.meta.events_sha256  # otherwise nothing is tested
     for column in ("job", "user", "submit_s", "deadline_s"):
         np.testing.assert_array_equal(getattr(first.jobs, column), getattr(second.jobs, column))
