@@ -255,25 +255,35 @@ class _Run:
             estimate=lambda: self._jobs.requested[rows],
             look_out=lambda: self._outlook(rows, now),
         )
-        name = getattr(self._policy, "name", type(self._policy).__name__)
-        try:
-            ranks = np.asarray(self._policy.order(queue))
-        except Exception as error:  # of an author we don't know: named, not passed on
-            raise ConfigError(
-                [f"queue policy {name!r} failed at second {now:g} of the log: {error!r}"]
-            ) from error
-        if (
-            ranks.shape != (count,)
-            or not np.issubdtype(ranks.dtype, np.integer)
-            or not np.array_equal(np.sort(ranks), np.arange(count))
-        ):
-            raise ConfigError(
-                [
-                    f"queue policy {name!r} did not rank the {count} jobs that waited at second "
-                    f"{now:g} of the log (expected: each of 0 to {count - 1} once)"
-                ]
-            )
-        return ranks.astype(np.intp, copy=False)
+        return ranks_of(self._policy, queue, f"second {now:g} of the log")
+
+
+def ranks_of(policy: QueuePolicy, queue: Queue, moment: str) -> NDArray[np.intp]:
+    """Return the rank of each waiting job, shape (jobs,).
+
+    Args:
+        moment: When the policy is called, for errors.
+
+    Raises:
+        ConfigError: The policy raised an error, or its ranks are no permutation.
+    """
+    name, count = getattr(policy, "name", type(policy).__name__), len(queue.ids)
+    try:
+        ranks = np.asarray(policy.order(queue))
+    except Exception as error:  # of an author we don't know: named, not passed on
+        raise ConfigError([f"queue policy {name!r} failed at {moment}: {error!r}"]) from error
+    if (
+        ranks.shape != (count,)
+        or not np.issubdtype(ranks.dtype, np.integer)
+        or not np.array_equal(np.sort(ranks), np.arange(count))
+    ):
+        raise ConfigError(
+            [
+                f"queue policy {name!r} did not rank the {count} jobs that waited at {moment} "
+                f"(expected: each of 0 to {count - 1} once)"
+            ]
+        )
+    return ranks.astype(np.intp, copy=False)
 
 
 def simulated_run(

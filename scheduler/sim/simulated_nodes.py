@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard import __version__
-from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.framework.batch import Queue
 from edgeyard.scheduler.framework.policy import Backfill, Policy, load_policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
@@ -33,7 +33,13 @@ from edgeyard.scheduler.sim.bounds import lower_bound
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.mixes import JobMix
 from edgeyard.scheduler.sim.node_choice import EPOCH, MAX_DATE_S, PluginChooser
-from edgeyard.scheduler.sim.replay import PRIORITY, USAGE_HALF_LIFE_S, Backfilling, replay
+from edgeyard.scheduler.sim.replay import (
+    PRIORITY,
+    USAGE_HALF_LIFE_S,
+    Backfilling,
+    ranks_of,
+    replay,
+)
 from edgeyard.scheduler.sim.replay import simulated_run as replayed_run
 from edgeyard.scheduler.sim.runs import (
     COMPLETED,
@@ -365,25 +371,7 @@ class OrderAsker:
             needs=self._needs[rows],
             free=free,
         )
-        name = getattr(self._policy, "name", type(self._policy).__name__)
-        try:
-            ranks = np.asarray(self._policy.order(queue))
-        except Exception as error:  # of an author we don't know: named, not passed on
-            raise ConfigError(
-                [f"queue policy {name!r} failed at second {now:g}: {error!r}"]
-            ) from error
-        if (
-            ranks.shape != (count,)
-            or not np.issubdtype(ranks.dtype, np.integer)
-            or not np.array_equal(np.sort(ranks), np.arange(count))
-        ):
-            raise ConfigError(
-                [
-                    f"queue policy {name!r} did not rank the {count} jobs that waited at second "
-                    f"{now:g} (expected: each of 0 to {count - 1} once)"
-                ]
-            )
-        return ranks.astype(np.intp, copy=False)
+        return ranks_of(self._policy, queue, f"second {now:g}")
 
 
 def _replayed(

@@ -23,8 +23,3 @@ def compiled(function: _Function) -> _Function:
     import numba
 
     return cast(_Function, numba.njit(cache=True)(function))
-
-
-def interpreted(function: _Function) -> _Function:
-    """Return the Python function behind a compiled one."""
-    return cast(_Function, getattr(function, "py_func", function))

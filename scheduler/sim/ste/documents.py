@@ -7,7 +7,6 @@ them describes plain nodes and jobs, which are scheduled one job a node.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -878,12 +877,6 @@ def _plain_number(value: object) -> object:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain_number)
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of the whole document, for the reference."""
-    schema = msgspec.json.schema(TwinData)
-    return json.dumps(schema, indent=2) + "\n"
 
 
 def component_schemas() -> dict[str, Any]:
