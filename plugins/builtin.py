@@ -9,6 +9,7 @@ from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
 from edgeyard.plugins.aggregators.hedge import Hedge
 from edgeyard.plugins.evaluators.answered import AnswerEvaluator
 from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
+from edgeyard.plugins.evaluators.regret import RegretEvaluator
 from edgeyard.plugins.filters import board_states, requirements
 from edgeyard.plugins.filters.budget import BudgetFilter
 from edgeyard.plugins.filters.constraints import ConstraintsFilter
@@ -91,7 +92,11 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "spread": Spread,
         "tetris": Tetris,
     },
-    Kind.EVALUATOR: {"answered": AnswerEvaluator, "compared": ComparisonEvaluator},
+    Kind.EVALUATOR: {
+        "answered": AnswerEvaluator,
+        "compared": ComparisonEvaluator,
+        "regret": RegretEvaluator,
+    },
     Kind.AGGREGATOR: {"hedge": Hedge, "expected_cost": ExpectedCost},
 }
 

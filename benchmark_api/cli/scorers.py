@@ -40,7 +40,8 @@ def scorers_list(
     """List the scorers of the active policy: weights, rewards, faults.
 
     WEIGHT is the learned weight, STATED the policy's. REWARD is the mean reward from the evaluator,
-    RUNS the mean reward from finished runs; 0.5 means no better than another board.
+    RUNS the mean reward from finished runs: of predictions their accuracy, of preferences
+    0.5 where the boards that they liked did no better than others.
     """
     answer = session.client.api.get("/v1/scorers", params={"rounds": rounds})
     found = answer if isinstance(answer, dict) else {}

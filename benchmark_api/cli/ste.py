@@ -434,7 +434,9 @@ def serve(
             if service is Service.SCHEDULER:
                 from edgeyard.plugins.scorers.learned import load_learned
 
-                chosen, plugins = opened.enter_context(_schedulers(policy, models))
+                chosen, plugins = opened.enter_context(
+                    _schedulers(policy, models, trains=models is not None)
+                )
                 deciding = SchedulerController(
                     clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
                 )
@@ -552,18 +554,27 @@ class _Only:
 
 
 @contextmanager
-def _schedulers(policy: str, models: Path | None) -> Iterator[tuple[Policy, Plugins]]:
+def _schedulers(
+    policy: str, models: Path | None, *, trains: bool
+) -> Iterator[tuple[Policy, Plugins]]:
     """Yield a policy and its plugins; own scorers run in processes of their own, as in the server.
+
+    Where models are trained, they are compared with the other schedulers, as in DECICE: on nodes,
+    where a job takes as long on one as on another, no choice is ever to be regretted.
 
     Raises:
         InvalidInput: The policy is unknown, or a plugin of it can't be made.
     """
+    from dataclasses import replace
+
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.sim.policies import policy_named
 
     with known_plugins(Settings.load(None), models) as known:
         chosen = policy_named(policy, known)
+        if trains and chosen.evaluator == "regret":
+            chosen = replace(chosen, evaluator="compared")
         try:
             plugins = known.resolve(chosen)
         except ConfigError as error:
@@ -588,7 +599,7 @@ def _driver(
     from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 
     twin = LocalTwin(DigitalTwin())
-    with _schedulers(policy, models) as (chosen, plugins):
+    with _schedulers(policy, models, trains=trains) as (chosen, plugins):
         if trains:
             accepted = "a policy with an evaluator, as --policy learned"
             refuse_untrainable(scenario, chosen, "--policy", accepted)

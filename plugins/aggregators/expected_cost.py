@@ -32,13 +32,8 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Combination, Costs, Proposal, ScoreUnit
-from edgeyard.scheduler.prediction.estimates import UNKNOWN_RUN_S
-
-TIE_SHARE = 0.01
-"""Boards whose costs differ by less than this share are equally good."""
-
-RETRY_S = 10.0
-"""What another attempt costs besides its run: the first backoff."""
+from edgeyard.scheduler.framework.relative import TIE_SHARE
+from edgeyard.scheduler.prediction.estimates import RETRY_S, UNKNOWN_RUN_S
 
 Floats = NDArray[np.float32]
 

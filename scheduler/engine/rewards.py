@@ -3,8 +3,18 @@
 A scorer is rewarded twice, each time by a number in [0, 1], and each time the policy's aggregator
 changes the weights:
 
-1. In each cycle that places something, by the evaluator, which compares the scorers' answers.
-2. When a run has ended, by how it ended, whichever policy is active by then::
+1. In each cycle that places something, by the evaluator. Its rewards rest on expectations, so they
+   move the weights by `EVALUATOR_SHARE` of what outcomes do.
+2. When a run has ended, by how it ended, whichever policy is active by then. A scorer that predicts
+   is rewarded by its error: one of seconds, where the run led to a result, and one of failures,
+   where the end says something of model or board (with p, and f = 1 for a failure, else 0; the
+   Brier score: Brier, "Verification of forecasts expressed in terms of probability", Monthly
+   Weather Review 1950)::
+
+       reward_s = min(run_s, predicted_s) / max(run_s, predicted_s)
+       reward_s = 1 - (p - f)^2
+
+   The others are rewarded by whether they liked a board that did well::
 
        outcome  = 0 where the board failed, else 1 / (1 + (run_s / expected_s)^4)
        reward_s = 1/2 + (score_s - 1/2) (2 outcome - 1)
@@ -17,6 +27,9 @@ changes the weights:
    than a half; who said nothing of it is not rewarded. Ends that say nothing of the board (the
    model failed, it was cancelled) and runs of which nothing was expected are passed over.
 
+Weights follow from how a scorer did against the weighted mean of those in its own unit: a reward
+for seconds and one for failures have no scale in common, and answers are averaged within a unit.
+
 A scorer that fails `SUSPEND_AFTER_FAULTS` times in a row is suspended: it is not asked for
 `SUSPENSION_S`, twice as long each further time, `MAX_SUSPENSION_S` at most. After a suspension one
 more fault suspends it again.
@@ -25,6 +38,7 @@ more fault suspends it again.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -32,7 +46,9 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.protocols import ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.relative import normalized_scores
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -41,7 +57,7 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.prediction.estimates import OF_NOBODY, run_times
 
 SUSPEND_AFTER_FAULTS = 3
 SUSPENSION_S = 300.0
@@ -50,10 +66,16 @@ MAX_SUSPENSION_S = 3600.0
 SETTLE_S = 5.0
 """Between two checks for runs that ended: nothing waits for them."""
 
+EVALUATOR_SHARE = 0.25
+"""Of a difference between the evaluator's rewards, by which weights are learned."""
+
 _AT_ONCE = 500  # ends in one transaction
 _SHARPNESS = 4.0
 _SAMPLE = 32
 """Boards whose expected run times make a placement's: a median moves little beyond."""
+
+_PREDICTIONS = (ScoreUnit.SECONDS, ScoreUnit.FAILURE)
+"""Units of what an outcome shows to be right or wrong."""
 
 _BOARD_FAILED = frozenset(
     {
@@ -177,7 +199,35 @@ class Scorekeeper:
 
 
 def outcome_rewards(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
-    """Return the rewards by scorer; empty if the outcome says nothing of the board."""
+    """Return the rewards by scorer; those of whose answer the outcome says nothing are left out."""
+    return {
+        **_liking(rating, outcome),
+        **_accuracy_of_seconds(rating, outcome),
+        **_brier_scores(rating, outcome),
+    }
+
+
+def _accuracy_of_seconds(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
+    run_s = outcome.run_s
+    if outcome.failure_category is not None or not run_s:
+        return {}
+    return {
+        name: min(run_s, predicted_s) / max(run_s, predicted_s)
+        for name, predicted_s in rating.predicted_s.items()
+    }
+
+
+def _brier_scores(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
+    if outcome.failure_category in OF_NOBODY:
+        return {}
+    failed = float(outcome.failure_category is not None)
+    return {
+        name: 1.0 - (min(max(chance, 0.0), 1.0) - failed) ** 2
+        for name, chance in rating.failure_chances.items()
+    }
+
+
+def _liking(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
     if outcome.failure_category in _BOARD_FAILED:
         well = 0.0
     elif outcome.failure_category is not None or not outcome.run_s or not rating.expected_s:
@@ -202,11 +252,36 @@ def _learn(
     prior = {weighted.scorer.name: weighted.weight for weighted in plugins.scorers}
     known = uow.scoring.states(key)
     current = {name: each.weight for name, each in known.items() if each.weight is not None}
-    weights = PluginRunner(lock=plugins.lock).learn(plugins.aggregator, prior, current, rewards)
+    units = {weighted.scorer.name: weighted.scorer.unit for weighted in plugins.scorers}
+    present = {name: reward for name, reward in rewards.items() if name in units}
+    compared = _within_units(present, {**prior, **current}, units)
+    if not benchmark_id:
+        compared = {name: 0.5 + EVALUATOR_SHARE * (r - 0.5) for name, r in compared.items()}
+    weights = PluginRunner(lock=plugins.lock).learn(plugins.aggregator, prior, current, compared)
     _count(uow, key, rewards, weights, outcome=bool(benchmark_id))
     uow.scoring.add_round(
         RewardRound(policy=key, at=now, rewards=rewards, weights=weights, benchmark_id=benchmark_id)
     )
+
+
+def _within_units(
+    rewards: Mapping[str, float], weights: Mapping[str, float], units: Mapping[str, ScoreUnit]
+) -> Mapping[str, float]:
+    """Return a half, more or less what a scorer gained over the mean of those in its unit.
+
+    The mean is weighted, so that the weights of a unit keep their sum, whatever its rewards are.
+    """
+    total: defaultdict[ScoreUnit, float] = defaultdict(float)
+    mass: defaultdict[ScoreUnit, float] = defaultdict(float)
+    for name, reward in rewards.items():
+        total[units[name]] += weights[name] * reward
+        mass[units[name]] += weights[name]
+    return {
+        name: min(max(0.5 + reward - total[units[name]] / mass[units[name]], 0.0), 1.0)
+        if mass[units[name]]
+        else 0.5
+        for name, reward in rewards.items()
+    }
 
 
 def _count(
@@ -244,23 +319,37 @@ def _ratings(key: str, result: CycleResult, placed: Mapping[str, int]) -> Sequen
             continue
         if row not in expected:
             expected[row] = _expected_s(result, row)
-        normalized = {
-            each.scorer: float(normalized_scores(scores.pairs, each)[pair])
-            for each in scores.proposals
-            if not each.fallback
-        }
+        by_unit = {unit: _answers(scores, unit, pair) for unit in ScoreUnit}
         ratings.append(
             PlacementRating(
                 benchmark_id=benchmark_id,
                 attempt=attempt,
                 policy=key,
                 normalized_scores={
-                    name: score for name, score in normalized.items() if not math.isnan(score)
+                    name: score
+                    for unit in ScoreUnit
+                    if unit not in _PREDICTIONS
+                    for name, score in by_unit[unit].items()
                 },
                 expected_s=expected[row],
+                predicted_s=by_unit[ScoreUnit.SECONDS],
+                failure_chances=by_unit[ScoreUnit.FAILURE],
             )
         )
     return ratings
+
+
+def _answers(scores: Scores, unit: ScoreUnit, pair: int) -> Mapping[str, float]:
+    """Return the answers in a unit about a pair, of those that stated one; see the rating."""
+    found = {}
+    for each in scores.proposals:
+        if each.unit is unit and not each.fallback:
+            answer = (
+                each.scores if unit in _PREDICTIONS else normalized_scores(scores.pairs, each)
+            )[pair]
+            if not math.isnan(answer):
+                found[each.scorer] = float(answer)
+    return found
 
 
 def _expected_s(result: CycleResult, row: int) -> float | None:

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Proposal, ScoreUnit
 
+TIE_SHARE = 0.01
+"""Boards whose costs differ by less than this share are equally good."""
+
 
 def relative_scores(pairs: Pairs, proposal: Proposal) -> NDArray[np.float32]:
     """Return a scorer's answer as shares of the best: 0 to 1, more is better.

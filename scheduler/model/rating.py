@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -62,8 +62,11 @@ class PlacementRating:
     """The scores of a placement, stored until its outcome is known.
 
     Attributes:
-        normalized_scores: By scorer, of the board that was chosen: above a half if it liked it
-            more than others that the benchmark could have had.
+        normalized_scores: By scorer that predicts neither seconds nor failures, of the board that
+            was chosen: above a half if it liked it more than others that the benchmark could have
+            had.
+        predicted_s: By scorer that predicts them, the seconds of the run on that board.
+        failure_chances: By scorer that predicts it, the probability that the run fails there.
         expected_s: Median over those boards of the predicted run time; None: none was predicted.
     """
 
@@ -72,3 +75,5 @@ class PlacementRating:
     policy: str
     normalized_scores: Mapping[str, float]
     expected_s: float | None
+    predicted_s: Mapping[str, float] = field(default_factory=dict)
+    failure_chances: Mapping[str, float] = field(default_factory=dict)

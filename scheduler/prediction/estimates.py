@@ -61,6 +61,9 @@ _MAX_CELLS = 16_000_000
 UNKNOWN_RUN_S = 60.0
 """Run time of what nothing is known of, and no bound was stated for; the same on all boards."""
 
+RETRY_S = 10.0
+"""What another attempt costs besides its run: the first backoff."""
+
 OF_THE_BOARD = frozenset(
     {FailureCategory.BOARD_FAULT, FailureCategory.THERMAL, FailureCategory.UPLOAD}
 )

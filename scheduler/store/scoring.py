@@ -24,6 +24,8 @@ _ENDED = (
         placement_ratings.c.policy,
         placement_ratings.c.normalized_scores,
         placement_ratings.c.expected_s,
+        placement_ratings.c.predicted_s,
+        placement_ratings.c.failure_chances,
         outcomes,
     )
     .join(
@@ -96,7 +98,12 @@ class SqlScoring(Scoring):
         self._tx.insert_all(
             placement_ratings,
             [
-                {**flat_row(each), "normalized_scores": _json(each.normalized_scores)}
+                {
+                    **flat_row(each),
+                    "normalized_scores": _json(each.normalized_scores),
+                    "predicted_s": _json(each.predicted_s),
+                    "failure_chances": _json(each.failure_chances),
+                }
                 for each in ratings
             ],
         )
@@ -112,6 +119,8 @@ class SqlScoring(Scoring):
                     policy=cast(str, row["policy"]),
                     normalized_scores=_numbers(row, "normalized_scores"),
                     expected_s=cast("float | None", row["expected_s"]),
+                    predicted_s=_numbers(row, "predicted_s"),
+                    failure_chances=_numbers(row, "failure_chances"),
                 ),
                 outcome_of(row),
             )

@@ -795,6 +795,8 @@ placement_ratings = Table(
     Column("policy", Text, nullable=False),
     Column("normalized_scores", Text, nullable=False),
     Column("expected_s", Float),
+    Column("predicted_s", Text, nullable=False, server_default="{}"),
+    Column("failure_chances", Text, nullable=False, server_default="{}"),
 )
 
 leadership = Table(

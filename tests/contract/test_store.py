@@ -1022,6 +1022,8 @@ def test_a_rated_placement_is_reported_when_it_has_ended_until_it_is_settled(
             policy="default/1",
             normalized_scores={"a": 1.0},
             expected_s=expected,
+            predicted_s={"b": 3.5},
+            failure_chances={"c": 0.25},
         )
         for name, expected in (("b-1", 2.0), ("b-2", None))
     ]

@@ -13,6 +13,7 @@ from edgeyard.scheduler.engine.rewards import (
     SETTLE_S,
     SUSPEND_AFTER_FAULTS,
     SUSPENSION_S,
+    Scorekeeper,
     outcome_rewards,
     suspension_reason,
 )
@@ -22,6 +23,7 @@ from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
+from edgeyard.scheduler.sim.learning import MemoryScoring, MemoryWork
 from tests.builders import records as make
 from tests.builders.engine import A, B, Lab
 
@@ -142,6 +144,66 @@ def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:
     assert rewards(3.0, "board_fault") == {"liked": 0.0, "disliked": 1.0, "even": 0.5}
     assert rewards(3.0, "user_model") == {}
     assert rewards(None, "preempted_too_often") == {}
+
+
+def test_predictions_are_rewarded_by_their_error_and_agreement_by_nothing() -> None:
+    rating = PlacementRating(
+        benchmark_id="b",
+        attempt=1,
+        policy=KEY,
+        normalized_scores={},
+        expected_s=10.0,
+        predicted_s={"right": 10.0, "half": 5.0, "double": 20.0},
+        failure_chances={"sure": 1.0, "even": 0.5, "never": 0.0},
+    )
+
+    def rewards(run_s: float | None, failure: str | None = None) -> dict[str, float]:
+        outcome = make.an_outcome(run_s=run_s, failure_category=failure)
+        return dict(outcome_rewards(rating, outcome))
+
+    ended = {"right": 1.0, "half": 0.5, "double": 0.5}
+    assert rewards(10.0) == {**ended, "sure": 0.0, "even": 0.75, "never": 1.0}
+    failed = {"sure": 1.0, "even": 0.75, "never": 0.0}
+    assert rewards(3.0, "board_fault") == rewards(3.0, "user_model") == failed
+    assert rewards(3.0, "preempted") == {}
+
+
+def test_weights_follow_rewards_within_each_unit_and_outcomes_more_than_expectations(
+    tmp_path: Path,
+) -> None:
+    """A good unit's scorers gain nothing from the others' low rewards."""
+    units = {
+        "exact": ScoreUnit.SECONDS,
+        "rough": ScoreUnit.SECONDS,
+        "sure": ScoreUnit.FAILURE,
+        "wrong": ScoreUnit.FAILURE,
+    }
+    scorers = [Fixed(name, 1.0, 1.0, ScorerKind.AI) for name in units]
+    for each in scorers:
+        each.unit = units[each.name]
+    policy = replace(load_policy("default"), version=7, aggregator="hedge")
+    plugins = replace(
+        registry(entry_points=False).resolve(policy),
+        scorers=tuple(WeightedScorer(scorer=each, weight=1.0) for each in scorers),
+    )
+    scoring, keeper = MemoryScoring(), Scorekeeper()
+    rating = PlacementRating(
+        benchmark_id="b",
+        attempt=1,
+        policy=KEY,
+        normalized_scores={},
+        expected_s=None,
+        predicted_s={"exact": 10.0, "rough": 40.0},
+        failure_chances={"sure": 0.0, "wrong": 0.5},
+    )
+    for number in range(20):
+        scoring.add_ratings([replace(rating, benchmark_id=f"b-{number}")])
+        scoring.end(make.an_outcome(benchmark_id=f"b-{number}", run_s=10.0))
+        keeper.settle(MemoryWork(scoring).as_unit(), policy, plugins, make.NOW)
+    weights = {name: each.weight or 0.0 for name, each in scoring.states(KEY).items()}
+    assert weights["exact"] > 2 * weights["rough"]
+    assert weights["sure"] > 1.2 * weights["wrong"]
+    assert weights["exact"] + weights["rough"] == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_scorer_that_keeps_failing_is_suspended_longer_each_time_and_comes_back(

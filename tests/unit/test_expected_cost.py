@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from edgeyard.plugins.aggregators.expected_cost import RETRY_S, ExpectedCost
+from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
 from edgeyard.plugins.testing import (
     all_pairs,
     batch_of,
@@ -19,6 +19,7 @@ from edgeyard.scheduler.framework.protocols import Combination, ScorerKind, Scor
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.estimates import RETRY_S
 from tests.builders.decision import cycle, places
 
 UIDS = [f"rpi4b-0001-000{number}" for number in range(1, 4)]

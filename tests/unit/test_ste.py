@@ -198,7 +198,7 @@ def test_a_round_does_the_thirteen_steps_in_order(tmp_path: Path) -> None:
         ]
         assert each.answer.calls[: len(core)] == core
         if each.answer.rewards:
-            assert each.answer.calls[len(core) :] == ["compared", "hedge"]
+            assert each.answer.calls[len(core) :] == ["regret", "hedge"]
     busy = max(found, key=lambda each: len(each.answer.rewards))
     answers = {a["scheduler"]: a for a in busy.steps[9].detail["answers"]}
     by_wrapper = {

@@ -378,10 +378,15 @@ class SchedulerController:
             found[rating.benchmark_id] = dict(rewards)
             if trainer is not None:
                 # The reward of a scorer whose favourite this board was: how well it did.
-                whole = outcome_rewards(
-                    replace(rating, normalized_scores={trainer.name: 1.0}), outcome
+                liked = replace(
+                    rating,
+                    normalized_scores={trainer.name: 1.0},
+                    predicted_s={},
+                    failure_chances={},
                 )
-                trainer.ended(rating.benchmark_id, whole[trainer.name])
+                whole = outcome_rewards(liked, outcome)
+                if trainer.name in whole:
+                    trainer.ended(rating.benchmark_id, whole[trainer.name])
         return found
 
 
