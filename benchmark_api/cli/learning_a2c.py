@@ -123,8 +123,8 @@ def a2c(
         ),
     ] = RewardForm.SLOWDOWN,
     discount: Annotated[float, typer.Option(metavar="X", help="Of later rewards.")] = 0.99,
-    actor_rate: Annotated[float, typer.Option(metavar="X", help="The actor's step.")] = 2e-4,
-    critic_rate: Annotated[float, typer.Option(metavar="X", help="The critic's step.")] = 5e-4,
+    actor_rate: Annotated[float, typer.Option(metavar="X", help="The actor's step.")] = 5e-5,
+    critic_rate: Annotated[float, typer.Option(metavar="X", help="The critic's step.")] = 2e-4,
     entropy: Annotated[
         float, typer.Option(metavar="X", help="Weight of exploring: of the actions' entropy.")
     ] = 0.01,
@@ -200,12 +200,18 @@ def a2c(
         curve = [(point.episodes, point.mean_slowdown) for point in progress.curve]
         write_output(plot, "--plot", curve_image({f"rate {rate:g}": [curve]}))
     sequences = unseen_sequences(settings.mix, JUDGED_SEQUENCES, arrival_steps)
-    found = judge(settings, trainer.chooser(progress.best), sequences)
+    found = judge(settings, trainer.chooser(progress.result), sequences)
     document = _document(settings, progress, found, out)
     write_output(out / JUDGED, "--out", json_text(document, indent=2) + "\n")
     if as_json:
         emit_json(document)
         return
+    if document["validation_slowdown"] is None:
+        echo(
+            "edgeyard: no actor ended all jobs of the validation sequences: the last one is "
+            "judged; train for more episodes, or with other rates",
+            err=True,
+        )
     show(table([_row(each) for each in found], _COLUMNS, console().width))
     last = progress.curve[-1]
     show(

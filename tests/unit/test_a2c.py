@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,15 @@ def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
     actor = trainer.start().actor
     actor["last_bias"] = jnp.asarray([99.0, 0.0, 0.0, 0.0])
     assert trainer.slowdown(actor, trainer.validation) == float("inf")
+
+
+def test_without_a_validated_actor_the_last_one_is_the_result() -> None:
+    trainer = Trainer(small(episodes=4))
+    progress = trainer.train(trainer.start())
+    progress.best = trainer.start().actor
+    for validation, result in ((float("inf"), progress.actor), (9.0, progress.best)):
+        progress.curve[-1] = replace(progress.curve[-1], validation=validation)
+        assert progress.result is result
 
 
 def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences() -> None:

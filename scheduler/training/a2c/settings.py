@@ -71,8 +71,8 @@ class A2cTraining:
     network: NetworkKind = NetworkKind.CNN
     reward: Reward = Reward.SLOWDOWN
     discount: float = 0.99
-    actor_rate: float = 2e-4
-    critic_rate: float = 5e-4
+    actor_rate: float = 5e-5
+    critic_rate: float = 2e-4
     entropy: float = 0.01
     envs: int = 8
     stride: int = 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 import zipfile
 from collections.abc import Callable
@@ -119,6 +120,11 @@ class Progress:
         """Mean slowdown of the best actor on the validation sequences."""
         found = [each.validation for each in self.curve if each.validation is not None]
         return min(found, default=float("inf"))
+
+    @property
+    def result(self) -> Params:
+        """The best actor; the last one where none ended all jobs of the validation sequences."""
+        return self.best if math.isfinite(self.best_validation) else self.actor
 
 
 def _optimisers(settings: A2cTraining) -> tuple[Any, ...]:
