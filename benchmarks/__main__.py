@@ -11,7 +11,7 @@ NAMES = (
     "learn",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
-BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client")
+BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client", "lab-week")
 """These take minutes each."""
 
 
@@ -29,7 +29,7 @@ def main() -> int:
         if name in REPEATS:
             rows = importlib.import_module("benchmarks.bench_repeat").run(name.split("-")[1])
         else:
-            rows = importlib.import_module(f"benchmarks.bench_{name}").run()
+            rows = importlib.import_module(f"benchmarks.bench_{name.replace('-', '_')}").run()
         publish(name, rows)
     return 0
 

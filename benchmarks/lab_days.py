@@ -89,7 +89,3 @@ def small_cycle(pending: int = 40, boards: int = 100) -> Row:
     shape = f"{pending} x {boards}, {busy} boards busy"
     note = f"decide() alone, {shape}; processor time; median of {CYCLES} ({low:.2g}-{high:.2g})"
     return Row("small cycle", value, "ms", note=note)
-
-
-if __name__ == "__main__":  # the week takes minutes: python -m benchmarks.lab_days
-    print(lab_day("lab week", 1000, 100_000, 7.0))
