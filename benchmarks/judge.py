@@ -14,25 +14,12 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.predictors import Law
+from edgeyard.scheduler.training.intervals import Interval, group_means
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-DRAWS = 2_000
-LEVEL = 0.95
 HISTORY = "history"
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean with its interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +47,6 @@ class JudgmentRow:
             [self.case, self.predictor, str(self.rows), str(self.loss), difference]
             + [f"{each:.2f}" for each in self.figures.values()]
         )
-
-
-def group_means(values: Array, groups: NDArray[np.str_], seed: int = 0) -> Interval:
-    """Return the mean of all values with its interval, groups drawn with replacement."""
-    _, of_row = np.unique(groups, return_inverse=True)
-    totals = np.bincount(of_row, weights=values)
-    counts = np.bincount(of_row).astype(np.float64)
-    drawn = np.random.default_rng(seed).integers(0, len(totals), (DRAWS, len(totals)))
-    means = totals[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Interval(float(values.mean()), float(low), float(high))
 
 
 def judge_run_times(

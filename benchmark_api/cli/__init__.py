@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli import (
     exporting,
     inferring,
     learning,
+    models,
     nouns,
     policies,
     pruning,
@@ -87,6 +88,7 @@ _MODULES = (
     ste,
     scenarios,
     learning,
+    models,
 )
 for _module in _MODULES:
     _module.add_to(app)

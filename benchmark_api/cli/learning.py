@@ -1,4 +1,4 @@
-"""``learn``: train policies in the simulator."""
+"""``learn``: train policies in the simulator, and models from what happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli import learning_outcomes, sim_reports
 from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import open_output
@@ -241,8 +241,9 @@ def _row(name: str, found: Judgement) -> dict[str, object]:
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
     group = typer.Typer(
-        help="Train policies in the simulator.", no_args_is_help=True, rich_markup_mode=None
+        help="Train policies and models.", no_args_is_help=True, rich_markup_mode=None
     )
     group.command("queue")(queue)
     group.command("a2c")(a2c)
+    group.command("outcomes")(learning_outcomes.outcomes)
     app.add_typer(group, name="learn")

@@ -1010,6 +1010,57 @@ class Policies(Struct, frozen=True, kw_only=True):
     overrides: list[PolicyOverride]
 
 
+class ModelGate(Struct, frozen=True, kw_only=True):
+    """A condition of a model's promotion; ``low`` and ``high`` are the 95 % interval, if any."""
+
+    name: str
+    passed: bool
+    figure: float | None
+    low: float | None
+    high: float | None
+    limit: float
+    sentence: str
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A version of a model that was trained from the lab's history.
+
+    ``state`` is candidate, shadow, active or retired, with the reason, since when, and by whom
+    (empty: by Edgeyard itself). ``failed_gates`` names the conditions that do not hold.
+    """
+
+    kind: str
+    version: int
+    state: str
+    state_at: datetime
+    by_user_id: str
+    reason: str
+    created_at: datetime
+    sha256: str
+    features: str
+    rows: int
+    boards: int
+    failed_gates: list[str]
+
+
+class ModelDetails(Model, frozen=True, kw_only=True):
+    """A version with its data, figures, gates, card, and the manifest of its file."""
+
+    data: JsonObject
+    metrics: JsonObject
+    gates: list[ModelGate]
+    card: str
+    manifest: str
+    activated_at: datetime | None
+    replaced: int | None
+
+
+class Models(Struct, frozen=True, kw_only=True):
+    """All versions, by kind and newest first."""
+
+    items: list[Model]
+
+
 class Scorer(Struct, frozen=True, kw_only=True):
     """A scorer of a policy; weights add up to 1, means are null before there was anything."""
 

@@ -31,7 +31,7 @@ from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.decide.scores import Scores
-from edgeyard.scheduler.framework.batch import pairs_of
+from edgeyard.scheduler.framework.batch import NO_ROW, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind, ScoreUnit
@@ -169,6 +169,16 @@ def given_of(record: CycleRecord) -> CycleInput:
         ),
         seed=seed,
     )
+
+
+def boards_of(record: CycleRecord) -> Mapping[str, str]:
+    """Return the board that each benchmark got in a recorded cycle, by benchmark."""
+    parts = dict(record.parts)
+    board_of_job = _unpack(parts[OUTCOME], _Outcome).assignment.board_of_job
+    pending: Sequence[PendingBenchmark] = _of_rows(parts["pending"], PendingBenchmark)
+    uids = _unpack(parts["snapshot"], Snapshot).uids
+    placed = np.flatnonzero(board_of_job != NO_ROW).tolist()
+    return {pending[job].benchmark_id: uids[board_of_job[job]] for job in placed}
 
 
 def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:

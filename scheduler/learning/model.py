@@ -56,14 +56,23 @@ class Model:
         found = np.empty((len(rows), self.manifest.outputs), dtype=np.float32)
         start = 0
         for x in Encoder(batch, rows, boards, self.manifest.inputs).chunks(CHUNK):
-            (y,) = self._session.run([self.checked.output_name], {self.checked.input_name: x})
-            if y.shape != (len(x), self.manifest.outputs):
-                raise ValueError(f"model {self.manifest.name} gave shape {y.shape}")
+            y = self.run(x)
             found[start : start + len(x)] = y
             start += len(x)
+        return found
+
+    def run(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the model's numbers for normalised inputs, shape (pairs, inputs).
+
+        Raises:
+            ValueError: It gave another shape than (pairs, outputs), NaN or infinity.
+        """
+        (found,) = self._session.run([self.checked.output_name], {self.checked.input_name: x})
+        if found.shape != (len(x), self.manifest.outputs):
+            raise ValueError(f"model {self.manifest.name} gave shape {found.shape}")
         if not np.isfinite(found).all():
             raise ValueError(f"model {self.manifest.name} gave NaN or infinity")
-        return found
+        return np.asarray(found, dtype=np.float32)
 
 
 def load_model(manifest_path: Path) -> Model:
@@ -77,6 +86,30 @@ def load_model(manifest_path: Path) -> Model:
         manifest_path, manifest.onnx, manifest.sha256, len(manifest.inputs), manifest.outputs
     )
     return Model(manifest, checked, session)
+
+
+def model_of_content(manifest: str, content: bytes, source: str) -> Model:
+    """Check and load a model whose manifest and file are at hand.
+
+    Args:
+        manifest: Its text.
+        content: Of its ONNX file.
+        source: Whose they are, for messages.
+
+    Raises:
+        ConfigError: What is wrong.
+    """
+    parsed = parse_manifest(manifest, source=source)
+    found = hashlib.sha256(content).hexdigest()
+    if found != parsed.sha256:
+        raise ConfigError(
+            [f"{source}: its file's SHA-256 is {found}, and its manifest means {parsed.sha256}"]
+        )
+    try:
+        checked = check_model(content, len(parsed.inputs), parsed.outputs)
+    except ConfigError as error:
+        raise ConfigError([f"{source}: {problem}" for problem in error.problems]) from error
+    return Model(parsed, checked, open_session(content))
 
 
 def load_onnx(

@@ -26,6 +26,7 @@ from edgeyard.scheduler.ports.cycles import Cycles
 from edgeyard.scheduler.ports.files import FileStore, FileWriter
 from edgeyard.scheduler.ports.leadership import Leadership
 from edgeyard.scheduler.ports.log import Log
+from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
@@ -55,6 +56,7 @@ __all__ = [
     "LoadReport",
     "Log",
     "LogChunk",
+    "Models",
     "NodeSource",
     "ObservedJob",
     "Policies",

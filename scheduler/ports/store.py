@@ -17,6 +17,7 @@ from edgeyard.scheduler.ports.credits import Credits
 from edgeyard.scheduler.ports.cycles import Cycles
 from edgeyard.scheduler.ports.leadership import Leadership
 from edgeyard.scheduler.ports.log import Log
+from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
@@ -47,6 +48,7 @@ class UnitOfWork(Protocol):
     scenarios: Scenarios
     simulations: Simulations
     uploads: Uploads
+    models: Models
 
 
 _Result = TypeVar("_Result")

@@ -47,6 +47,7 @@ from edgeyard.scheduler.store.cycles import RunCache, SqlCycles
 from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
+from edgeyard.scheduler.store.models import SqlModels
 from edgeyard.scheduler.store.policies import SqlPolicies
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
@@ -117,6 +118,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.scenarios = SqlScenarios(tx)
         self.simulations = SqlSimulations(tx)
         self.uploads = SqlUploads(tx)
+        self.models = SqlModels(tx)
 
 
 class SqlStore(Store):

@@ -866,3 +866,41 @@ simulations = Table(
 )
 Index("ix_simulations_created_at", simulations.c.created_at, simulations.c.run_id)
 Index("ix_simulations_scenario", simulations.c.scenario, simulations.c.created_at)
+
+# one version of a kind is active, and one is the shadow
+_IN_USE = "state IN ('active', 'shadow')"
+models = Table(
+    "models",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("features", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("gates", Text, nullable=False),
+    Column("card", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("state_at", UtcTime, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("activated_at", UtcTime),
+    Column("replaced", Integer),
+)
+Index(
+    "uq_models_in_use",
+    models.c.kind,
+    models.c.state,
+    unique=True,
+    sqlite_where=text(_IN_USE),
+    postgresql_where=text(_IN_USE),
+)
+
+model_files = Table(
+    "model_files",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.examples import Run, examples, sweep_runs, usable
-from benchmarks.judge import HISTORY, group_means, judge_failures, judge_run_times
+from benchmarks.judge import HISTORY, judge_failures, judge_run_times
 from benchmarks.judge_models import SWEEP, folds, judge
 from benchmarks.mlperf import FILE, TRACES, chip_of, read_runs
 from benchmarks.predictors import (
@@ -21,6 +21,7 @@ from benchmarks.predictors import (
     history_law,
     training_rows,
 )
+from edgeyard.scheduler.training.intervals import group_means
 
 
 def made(number: int, **more: object) -> Run:

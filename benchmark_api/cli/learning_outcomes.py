@@ -1,0 +1,114 @@
+"""``learn outcomes``: train models from what happened in the lab."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.replaying import AsJson, Config, DataDir, Since, opened, utc
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.training.outcomes import TrainingReport
+
+_COLUMNS = (
+    Column(title="MODEL", of=field("model"), whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="RUNS", of=field("rows"), right=True, whole=True),
+    Column(title="GATES", of=field("gates")),
+)
+
+
+def outcomes(
+    since: Since = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    max_cycles: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Newest recorded cycles to read.")
+    ] = 5_000,
+    max_memory_mib: Annotated[
+        int, typer.Option(metavar="N", min=64, max=1_000_000, help="Limit of the training.")
+    ] = 2_048,
+    max_cpu_s: Annotated[
+        int, typer.Option(metavar="S", min=1, max=1_000_000, help="Limit of its processor time.")
+    ] = 1_800,
+    as_json: AsJson = False,
+) -> None:
+    """Train models of run times and failures from the server's ended runs.
+
+    Each run is seen with the features of its decision, from the recorded cycles. A model is judged
+    on later decisions and on other boards, and registered as a candidate with its gates: see
+    edgeyard models. Reads the server's database; the server may keep running. Exits with 2 where
+    nothing could be learned.
+    """
+    from edgeyard.scheduler.clock import SharedClock, SteadyClock
+    from edgeyard.scheduler.training.limits import limit_own_process
+    from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+    from edgeyard.scheduler.training.outcomes import learn_outcomes
+
+    with opened(data_dir, config) as (store, _):
+        limit_own_process(max_memory_mib << 20, max_cpu_s)
+        try:
+            with sim_reports.progress() as advanced:
+                rows = read_outcome_rows(
+                    store,
+                    since=utc(since),
+                    max_cycles=max_cycles,
+                    progress=lambda share: advanced("reading cycles", share),
+                )
+            found = learn_outcomes(
+                store,
+                rows,
+                SharedClock(SteadyClock()).now(),
+                report=lambda text: echo(f"edgeyard: {text}", err=True),
+            )
+        except MemoryError:
+            echo(
+                f"edgeyard: the training needs more than {max_memory_mib} MiB; nothing was "
+                "registered: raise --max-memory-mib, or lower --max-cycles",
+                err=True,
+            )
+            raise typer.Exit(2) from None
+    if as_json:
+        emit_json({"rows": len(rows), "left_out": dict(rows.left_out), "models": _json(found)})
+    else:
+        _show(found)
+    if not any(each.registered for each in found):
+        raise typer.Exit(2)
+
+
+def _json(found: list[TrainingReport]) -> list[dict[str, object]]:
+    from dataclasses import asdict
+
+    return [
+        {
+            "kind": each.kind.value,
+            "model": each.registered.reference if each.registered else None,
+            "refusal": each.refusal,
+            "gates": [asdict(gate) for gate in each.registered.gates] if each.registered else [],
+        }
+        for each in found
+    ]
+
+
+def _show(found: list[TrainingReport]) -> None:
+    rows: list[dict[str, object]] = []
+    for each in found:
+        model = each.registered
+        if model is None:
+            echo(f"edgeyard: no model of {each.kind.value}: {each.refusal}", err=True)
+            continue
+        failed = ", ".join(gate.name for gate in model.failed_gates)
+        rows.append(
+            {
+                "model": model.reference,
+                "state": model.state.value,
+                "rows": model.data["rows"],
+                "gates": f"do not hold: {failed}" if failed else "all hold",
+            }
+        )
+    if rows:
+        show(table(rows, _COLUMNS, console().width))

@@ -1,0 +1,197 @@
+"""``models``: the versions of models that were trained from the lab's history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    emit,
+    emit_json,
+    field,
+    local_time,
+    show,
+    table,
+)
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.errors import InvalidInput
+
+_KINDS = ("run_time", "failure")
+
+Reference = Annotated[
+    str, typer.Argument(metavar="MODEL", help="KIND/VERSION, for example run_time/3.")
+]
+Other = Annotated[str, typer.Argument(metavar="OTHER", help="KIND/VERSION of another one.")]
+KindName = Annotated[str, typer.Argument(metavar="KIND", help="run_time or failure.")]
+
+_COLUMNS = (
+    Column(title="MODEL", of=lambda row: f"{row.get('kind')}/{row.get('version')}", whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="SINCE", of=lambda row: local_time(row.get("state_at"))),
+    Column(title="RUNS", of=field("rows"), right=True, whole=True),
+    Column(title="BOARDS", of=field("boards"), right=True, whole=True),
+    Column(title="FAILED GATES", of=lambda row: _names(row.get("failed_gates"))),
+    Column(title="REASON", of=field("reason"), shorten=True, from_width=110),
+)
+_GATES = (
+    Column(title="GATE", of=field("name"), whole=True),
+    Column(title="HOLDS", of=lambda row: "yes" if row.get("passed") else "no", whole=True),
+    Column(title="FIGURE", of=field("sentence")),
+)
+_COMPARED = (
+    Column(title="FIGURE", of=field("figure"), whole=True),
+    Column(title="MODEL", of=field("one"), right=True),
+    Column(title="OTHER", of=field("other"), right=True),
+)
+
+
+def models_list(session: Session) -> None:
+    """List all versions with their states and the gates that do not hold (operators only)."""
+    answer = session.client.api.get("/v1/models")
+    found = answer if isinstance(answer, dict) else {}
+    if session.output is Output.JSON:
+        emit_json(found)
+        return
+    emit(session.output, _rows(found.get("items")), _COLUMNS, "no model has been trained yet")
+
+
+def models_show(session: Session, model: Reference) -> None:
+    """Show a version: state, gates with their figures, and its card (operators only)."""
+    found = _fetched(session, model)
+    if session.output is Output.JSON:
+        emit_json(found)
+        return
+    show(
+        "",
+        f"{model} is {found.get('state')} since {local_time(found.get('state_at'))}: "
+        f"{found.get('reason')}; file {found.get('sha256')}, features {found.get('features')}",
+    )
+    show(table(_rows(found.get("gates")), _GATES, console().width))
+    echo()
+    echo(str(found.get("card")).rstrip())
+
+
+def models_compare(session: Session, model: Reference, other: Other) -> None:
+    """Compare the figures of two versions of one kind (operators only).
+
+    Each was judged on the runs that were held out when it was trained; a difference is that of its
+    loss and the history's, below 0 where it is better.
+    """
+    if _parts(model)[0] != _parts(other)[0]:
+        raise InvalidInput.at("OTHER", f"{other} predicts something else than {model}", "one kind")
+    first, second = (_figures(_fetched(session, each)) for each in (model, other))
+    rows: list[Row] = [
+        {"figure": name, "one": first.get(name, ""), "other": second.get(name, "")}
+        for name in [*first, *(name for name in second if name not in first)]
+    ]
+    if session.output is Output.JSON:
+        emit_json(rows)
+        return
+    show(table(rows, _COMPARED, console().width))
+
+
+def models_promote(
+    session: Session,
+    model: Reference,
+    force: Annotated[
+        bool, typer.Option("--force", help="Promote it although a gate does not hold.")
+    ] = False,
+) -> None:
+    """Make a candidate the shadow, or the shadow active (operators only)."""
+    kind, version = _parts(model)
+    answer = session.client.api.post(
+        f"/v1/models/{kind}/{version}/promote", params={"force": "true"} if force else {}
+    )
+    _report(session, answer, f"{model} is {{state}} now: {{reason}}")
+
+
+def models_rollback(
+    session: Session,
+    kind: KindName,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why, for the event log.")
+    ] = "by an operator",
+) -> None:
+    """Retire the active version: the one before it, or the history, predicts (operators only)."""
+    answer = session.client.api.post(
+        f"/v1/models/{_kind(kind)}/rollback", params={"reason": reason}
+    )
+    _report(session, answer, f"{kind}/{{version}} is {{state}} now: {{reason}}")
+
+
+def _report(session: Session, answer: object, words: str) -> None:
+    found = answer if isinstance(answer, dict) else {}
+    if session.output is Output.JSON:
+        emit_json(found)
+    else:
+        session.report(words.format_map({key: str(value) for key, value in found.items()}))
+
+
+def _fetched(session: Session, reference: str) -> Row:
+    kind, version = _parts(reference)
+    answer = session.client.api.get(f"/v1/models/{kind}/{version}")
+    return answer if isinstance(answer, dict) else {}
+
+
+def _parts(reference: str) -> tuple[str, int]:
+    kind, slash, version = reference.partition("/")
+    if not slash or not version.isdecimal() or len(version) > 9 or kind not in _KINDS:
+        raise InvalidInput.at(
+            "MODEL", f"{reference!r} is no model", "KIND/VERSION, for example run_time/3"
+        )
+    return kind, int(version)
+
+
+def _kind(kind: str) -> str:
+    if kind not in _KINDS:
+        raise InvalidInput.at("KIND", f"{kind!r} is no kind of model", " or ".join(_KINDS))
+    return kind
+
+
+def _figures(found: Row) -> dict[str, str]:
+    """Return a version's figures as text, by name."""
+    figures: dict[str, str] = {"state": str(found.get("state")), "runs": str(found.get("rows"))}
+    metrics = found.get("metrics")
+    for case, measured in metrics.items() if isinstance(metrics, Mapping) else ():
+        for name, value in measured.items() if isinstance(measured, Mapping) else ():
+            if isinstance(value, Mapping):
+                figures[f"{case} {name}"] = (
+                    f"{value['mean']:.4f} ({value['low']:.4f} to {value['high']:.4f})"
+                )
+            elif isinstance(value, float):
+                figures[f"{case} {name}"] = f"{value:+.3f}"
+            elif value is not None:
+                figures[f"{case} {name}"] = str(value)
+    return figures
+
+
+def _names(value: object) -> str:
+    return ", ".join(str(each) for each in value) if isinstance(value, list) else ""
+
+
+def _rows(items: object) -> list[Row]:
+    return items if isinstance(items, list) else []
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group with its commands."""
+    group = typer.Typer(
+        help="Models trained from the lab's history: states, gates, promotion, roll-back.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    verbs: Mapping[str, Callable[..., None]] = {
+        "list": models_list,
+        "show": models_show,
+        "compare": models_compare,
+        "promote": models_promote,
+        "rollback": models_rollback,
+    }
+    for name, function in verbs.items():
+        verb(group, name)(function)
+    app.add_typer(group, name="models")

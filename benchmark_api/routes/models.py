@@ -1,0 +1,123 @@
+"""Models that were trained from the lab's history: shown, promoted and rolled back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from msgspec.structs import asdict
+
+from edgeyard.benchmark_api.auth import Operator
+from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import ConfigError, Conflict
+from edgeyard.scheduler.engine.registered_models import load_registered, promote, roll_back
+from edgeyard.scheduler.model.registered_models import ModelKind, RegisteredModel
+
+router = Router(prefix="/v1/models", tags=["models"])
+
+
+@router.get("")
+def models(caller: Operator, context: Ctx) -> Answer[shapes.Models]:
+    """All versions of the models that were trained from the lab's history."""
+    with context.services.store.read() as uow:
+        return Answer(shapes.Models(items=[_item(each) for each in uow.models.all()]))
+
+
+@router.get("/{kind}/{version}")
+def model(
+    kind: ModelKind, version: int, caller: Operator, context: Ctx
+) -> Answer[shapes.ModelDetails]:
+    """One version with its figures, gates and card."""
+    with context.services.store.read() as uow:
+        return Answer(_details(uow.models.get(kind, version)))
+
+
+@router.post("/{kind}/{version}/promote")
+def promote_model(
+    kind: ModelKind,
+    version: int,
+    caller: Operator,
+    context: Ctx,
+    force: Annotated[bool, Query(description="Although a gate does not hold.")] = False,
+) -> Answer[shapes.ModelDetails]:
+    """Make a candidate the shadow, or the shadow active.
+
+    409 where a gate does not hold, or where its file was replaced or can't be used.
+    """
+    services = context.services
+    with services.store.read() as uow:
+        chosen = uow.models.get(kind, version)
+        try:
+            load_registered(uow, chosen)
+        except ConfigError as error:
+            raise Conflict("; ".join(error.problems)) from error
+    now = services.clock.now()
+    promoted = services.store.transact(
+        lambda uow: promote(uow, kind, version, now, by_user_id=caller.user_id, force=force)
+    )
+    services.engine.wake()
+    return Answer(_details(promoted))
+
+
+@router.post("/{kind}/rollback")
+def roll_back_model(
+    kind: ModelKind,
+    caller: Operator,
+    context: Ctx,
+    reason: Annotated[str, Query(max_length=500)] = "by an operator",
+) -> Answer[shapes.ModelDetails]:
+    """Retire the active version; the one that it replaced becomes active, otherwise the history.
+
+    The answer is the retired version.
+    """
+    services = context.services
+    now = services.clock.now()
+    retired, _ = services.store.transact(
+        lambda uow: roll_back(uow, kind, now, by_user_id=caller.user_id, reason=reason)
+    )
+    services.engine.wake()
+    return Answer(_details(retired))
+
+
+def _item(model: RegisteredModel) -> shapes.Model:
+    data: dict[str, Any] = dict(model.data)
+    return shapes.Model(
+        kind=model.kind.value,
+        version=model.version,
+        state=model.state.value,
+        state_at=model.state_at,
+        by_user_id=model.by_user_id,
+        reason=model.reason,
+        created_at=model.created_at,
+        sha256=model.sha256,
+        features=model.features,
+        rows=int(data.get("rows", 0)),
+        boards=int(data.get("boards", 0)),
+        failed_gates=[each.name for each in model.failed_gates],
+    )
+
+
+def _details(model: RegisteredModel) -> shapes.ModelDetails:
+    return shapes.ModelDetails(
+        **asdict(_item(model)),
+        data=dict(model.data),
+        metrics=dict(model.metrics),
+        gates=[
+            shapes.ModelGate(
+                name=each.name,
+                passed=each.passed,
+                figure=each.figure,
+                low=each.low,
+                high=each.high,
+                limit=each.limit,
+                sentence=each.sentence,
+            )
+            for each in model.gates
+        ],
+        card=model.card,
+        manifest=model.manifest,
+        activated_at=model.activated_at,
+        replaced=model.replaced,
+    )

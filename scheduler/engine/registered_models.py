@@ -1,0 +1,144 @@
+"""Registered models: load, promote and roll back; every change is an event in the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+
+from edgeyard.errors import Conflict
+from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
+from edgeyard.scheduler.ports import UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+SHADOW_GATE = "shadow"
+"""The gate that is measured while a version is the shadow."""
+
+
+def load_registered(uow: UnitOfWork, model: RegisteredModel) -> Model:
+    """Check and load a registered model.
+
+    Raises:
+        ConfigError: Its file is missing or was replaced, its columns compute something else now,
+            or it can't be used.
+    """
+    return model_of_content(model.manifest, uow.models.content(model), f"model {model.reference}")
+
+
+def register(uow: UnitOfWork, model: RegisteredModel, content: bytes) -> RegisteredModel:
+    """Store a trained model as a candidate; return it with its version."""
+    stored = uow.models.add(model, content)
+    _log(uow, stored)
+    return stored
+
+
+def promote(
+    uow: UnitOfWork,
+    kind: ModelKind,
+    version: int,
+    now: datetime,
+    *,
+    by_user_id: str,
+    force: bool = False,
+) -> RegisteredModel:
+    """Make a candidate the shadow, or the shadow active; what it replaces is retired.
+
+    Args:
+        kind: Of the model.
+        version: To be promoted.
+        now: By the server's clock.
+        by_user_id: Who wants it; "": Edgeyard itself.
+        force: Although a gate does not hold.
+
+    Raises:
+        NotFound: There is no such version.
+        Conflict: It is neither a candidate nor the shadow, or a gate does not hold.
+    """
+    model = uow.models.get(kind, version)
+    if model.state not in (ModelState.CANDIDATE, ModelState.SHADOW):
+        raise Conflict(
+            f"model {model.reference} is {model.state.value}: only candidates and the shadow are "
+            "promoted"
+        )
+    failed = [f"{each.name} ({each.sentence})" for each in model.failed_gates]
+    if model.state is ModelState.SHADOW and all(each.name != SHADOW_GATE for each in model.gates):
+        failed.append(f"{SHADOW_GATE} (not measured yet)")
+    if failed and not force:
+        raise Conflict(
+            f"model {model.reference} can't be promoted: {'; '.join(failed)}; use --force to "
+            "promote it all the same"
+        )
+    goal = ModelState.SHADOW if model.state is ModelState.CANDIDATE else ModelState.ACTIVE
+    replaced = None
+    for other in uow.models.in_state(goal):
+        if other.kind is kind:
+            replaced = other.version
+            _save(uow, other, ModelState.RETIRED, now, by_user_id, f"replaced by {model.reference}")
+    reason = "promoted" + (f" although {', '.join(failed)}" if failed else "")
+    if goal is ModelState.ACTIVE:
+        model = replace(model, activated_at=now, replaced=replaced)
+    return _save(uow, model, goal, now, by_user_id, reason)
+
+
+def roll_back(
+    uow: UnitOfWork, kind: ModelKind, now: datetime, *, by_user_id: str, reason: str
+) -> tuple[RegisteredModel, RegisteredModel | None]:
+    """Retire the active version; the one that it replaced becomes active, otherwise the history.
+
+    Args:
+        kind: Of the model.
+        now: By the server's clock.
+        by_user_id: Who wants it; "": Edgeyard itself.
+        reason: Why, for people.
+
+    Returns:
+        The retired version, and the one that is active now; None: the history predicts.
+
+    Raises:
+        Conflict: No version is active.
+    """
+    active = next(
+        (each for each in uow.models.in_state(ModelState.ACTIVE) if each.kind is kind), None
+    )
+    if active is None:
+        raise Conflict(f"no version of {kind.value} is active: the history predicts already")
+    retired = _save(uow, active, ModelState.RETIRED, now, by_user_id, f"rolled back: {reason}")
+    if active.replaced is None:
+        return retired, None
+    before = uow.models.get(kind, active.replaced)
+    again = replace(before, activated_at=now)
+    why = f"rolled back from {active.reference}"
+    return retired, _save(uow, again, ModelState.ACTIVE, now, by_user_id, why)
+
+
+def _save(
+    uow: UnitOfWork,
+    model: RegisteredModel,
+    state: ModelState,
+    now: datetime,
+    by_user_id: str,
+    reason: str,
+) -> RegisteredModel:
+    changed = replace(model, state=state, state_at=now, by_user_id=by_user_id, reason=reason)
+    uow.models.save(changed)
+    _log(uow, changed)
+    return changed
+
+
+def _log(uow: UnitOfWork, model: RegisteredModel) -> None:
+    uow.log.append(
+        Event(
+            at=model.state_at,
+            kind="model.state",
+            user_id=model.by_user_id or None,
+            data={
+                "model": model.reference,
+                "state": model.state.value,
+                "reason": model.reason,
+                "failed_gates": [each.name for each in model.failed_gates],
+            },
+        )
+    )

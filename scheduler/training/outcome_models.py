@@ -1,0 +1,265 @@
+"""Models of run times and failures that correct the lab's history, in forms that cannot go wrong.
+
+Both begin at what the history predicts and learn what to add. With x the normalised columns, m and
+s the middle and the scale of the history's law of ln seconds, and k = 1 where it has one, else 0::
+
+    run time  ln T_q = k (m + c_q s) + (1 - k) (d + e_q) + w x       c_q, e_q ascending in q
+    failure   P      = sigmoid(a logit(p) + b + w x)                 a >= 0.25
+
+Quantiles never cross, because s > 0. The risk rises with p, the history's chance of a failure,
+which rises with each fault of a board, and nothing else in the model depends on faults: more faults
+never mean a lower risk.
+
+Run times are fitted to the sum of the pinball losses of the quantiles (Koenker & Bassett 1978), for
+runs that a limit ended with predictions cut at the limit (Powell 1986); failures to the log loss.
+Weights are drawn to 0. A user counts for at most as many rows as the median user has, so that one
+user's many runs do not outvote the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.learning.features import Input, normalise
+from edgeyard.scheduler.prediction.estimates import student_quantiles
+from edgeyard.scheduler.training.outcome_rows import OutcomeRows
+
+Floats = NDArray[np.float64]
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+RUN_TIME_COLUMNS = (
+    "log_nb_inference", "log_model_bytes", "log_board_ram_bytes", "log_board_cores",
+    "host_cpu", "host_memory", "host_busy", "type_2", "type_3", "engine_tflite",
+)  # fmt: skip
+"""Next to the history's law. The time limit is none of them: it does not make a run long."""
+
+FAILURE_COLUMNS = ("log_bound_s", *RUN_TIME_COLUMNS)
+"""Next to the history's chance of a failure."""
+
+MIN_HISTORY_WEIGHT = 0.25
+"""Of the history's log-odds in the risk: faults always count."""
+
+MIN_RATE, MAX_RATE = 0.001, 0.999
+"""The history's chance of a failure is cut here: its log-odds are finite."""
+
+_RIDGE = 5.0
+"""By how much weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
+
+_MIN_DEVIATION = 1e-3
+_SMOOTH = 0.02
+"""Width in ln seconds within which the pinball loss is rounded, so that it has slopes."""
+
+
+def user_weights(users: NDArray[np.str_]) -> Floats:
+    """Return weights of rows, shape (rows,), with mean 1; see the module."""
+    _, of_row, counts = np.unique(users, return_inverse=True, return_counts=True)
+    weights = np.minimum(1.0, np.median(counts) / counts)[of_row]
+    return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+def varying_inputs(rows: OutcomeRows, columns: Sequence[str]) -> tuple[Input, ...]:
+    """Return the columns that vary, normalised to mean 0 and deviation 1.
+
+    A column that is missing in some rows has a second input, which states whether it is there.
+    """
+    found: list[Input] = []
+    for name in columns:
+        values = rows.values[name]
+        known = values[np.isfinite(values)]
+        if len(known) and float(known.std()) > _MIN_DEVIATION:
+            found.append(Input(column=name, mean=float(known.mean()), scale=float(known.std())))
+        if 0 < len(known) < len(values):
+            found.append(Input(column=f"{name}?"))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTimeModel:
+    """Quantiles of ln seconds; see the module.
+
+    Attributes:
+        inputs: Of ``weights``, in the same order.
+        weights: Shape (inputs,).
+        by_scale: ``c_q``, shape (quantiles,).
+        alone: ``d + e_q``, shape (quantiles,).
+    """
+
+    inputs: tuple[Input, ...]
+    weights: Floats
+    by_scale: Floats
+    alone: Floats
+
+    def predict(self, rows: OutcomeRows) -> Floats:
+        """Return ln seconds, shape (rows, quantiles)."""
+        known = np.isfinite(rows.location)[:, None]
+        law = np.nan_to_num(rows.location)[:, None] + (
+            np.nan_to_num(rows.scale)[:, None] * self.by_scale
+        )
+        return np.asarray(np.where(known, law, self.alone) + self._rest(rows)[:, None])
+
+    def _rest(self, rows: OutcomeRows) -> Floats:
+        if not self.inputs:
+            return np.zeros(len(rows))
+        x = normalise(rows.values, self.inputs).astype(np.float64)
+        return np.asarray(x @ self.weights)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailureModel:
+    """The chance of a failure; see the module.
+
+    Attributes:
+        inputs: Of ``weights``, in the same order.
+        weights: Shape (inputs,).
+        history_weight: ``a``.
+        offset: ``b``.
+    """
+
+    inputs: tuple[Input, ...]
+    weights: Floats
+    history_weight: float
+    offset: float
+
+    def predict(self, rows: OutcomeRows) -> Floats:
+        """Return chances, shape (rows,)."""
+        z = self.history_weight * log_odds(rows.failure_rate) + self.offset
+        if self.inputs:
+            z = z + normalise(rows.values, self.inputs).astype(np.float64) @ self.weights
+        return _sigmoid(z)
+
+
+def history_quantiles(rows: OutcomeRows) -> Floats:
+    """Return what the history predicts: ln seconds, shape (rows, quantiles); NaN for unknown."""
+    columns = [rows.location + rows.scale * student_quantiles(rows.freedom, q) for q in QUANTILES]
+    return np.stack(columns, axis=1)
+
+
+def pinball_losses(predicted: Floats, rows: OutcomeRows) -> Floats:
+    """Return the mean pinball loss of each row's quantiles, shape (rows,), in ln seconds.
+
+    A run that a limit ended costs nothing where the prediction is beyond the limit (Powell 1986).
+    """
+    levels = np.array(QUANTILES)
+    seen = np.log(rows.run_s)[:, None]
+    cut = np.where(rows.censored[:, None], np.minimum(predicted, seen), predicted)
+    rest = seen - cut
+    return np.asarray(np.maximum(levels * rest, (levels - 1.0) * rest).mean(axis=1))
+
+
+def log_odds(rates: Floats) -> Floats:
+    """Return ``ln(p / (1 - p))`` of chances, cut to be finite."""
+    cut = np.clip(rates, MIN_RATE, MAX_RATE)
+    return np.asarray(np.log(cut) - np.log(1.0 - cut))
+
+
+def fit_run_times(rows: OutcomeRows) -> RunTimeModel:
+    """Fit the model of run times.
+
+    Args:
+        rows: Each has a run time.
+    """
+    from scipy.optimize import minimize
+    from scipy.stats import norm
+
+    inputs = varying_inputs(rows, RUN_TIME_COLUMNS)
+    x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
+    known = np.isfinite(rows.location)
+    location, scale = np.nan_to_num(rows.location), np.nan_to_num(rows.scale)
+    weight, levels = user_weights(rows.users), np.array(QUANTILES)
+    y = np.log(rows.run_s)
+    own = y[~known] if (~known).any() else y
+    spread = max(float(own.std()), 0.1)
+    normal = norm.ppf(levels)
+    # middle and ln of the widths of both sides, for known laws and for unknown ones
+    first = np.concatenate(
+        [
+            np.zeros(len(inputs)),
+            [0.0, np.log(normal[2]), np.log(normal[2])],
+            [float(np.median(own)), np.log(normal[2] * spread), np.log(normal[2] * spread)],
+        ]
+    )
+    count = len(inputs)
+
+    def parts(given: Floats) -> tuple[Floats, Floats, Floats]:
+        return given[:count], _ascending(given[count : count + 3]), _ascending(given[count + 3 :])
+
+    def loss(given: Floats) -> tuple[float, Floats]:
+        weights, by_scale, alone = parts(given)
+        law = np.where(
+            known[:, None], location[:, None] + scale[:, None] * by_scale, alone[None, :]
+        )
+        predicted = law + (x @ weights)[:, None]
+        seen = y[:, None]
+        beyond = rows.censored[:, None] & (predicted > seen)
+        rest = np.where(beyond, 0.0, seen - predicted)
+        # the pinball loss, rounded: q r + s ln(1 + exp(-r / s))
+        each = levels * rest + _SMOOTH * np.logaddexp(0.0, -rest / _SMOOTH)
+        slope = np.where(beyond, 0.0, _sigmoid(-rest / _SMOOTH) - levels) * weight[:, None] / 3.0
+        total = float((weight[:, None] * each).sum()) / 3.0 + 0.5 * _RIDGE * float(
+            weights @ weights
+        )
+        by_c = np.where(known[:, None], scale[:, None], 0.0) * slope
+        by_e = np.where(known[:, None], 0.0, slope)
+        return total, np.concatenate(
+            [
+                x.T @ slope.sum(axis=1) + _RIDGE * weights,
+                _ascending_slope(given[count : count + 3], by_c.sum(axis=0)),
+                _ascending_slope(given[count + 3 :], by_e.sum(axis=0)),
+            ]
+        )
+
+    bounds = [(-5.0, 5.0)] * count + [(None, None), (-4.0, 4.0), (-4.0, 4.0)] * 2
+    found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
+    weights, by_scale, alone = parts(np.asarray(found.x, dtype=np.float64))
+    return RunTimeModel(inputs, weights, by_scale, alone)
+
+
+def fit_failures(rows: OutcomeRows) -> FailureModel:
+    """Fit the model of failures.
+
+    Args:
+        rows: The end of each says something of model or board.
+    """
+    from scipy.optimize import minimize
+
+    inputs = varying_inputs(rows, FAILURE_COLUMNS)
+    x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
+    odds, weight = log_odds(rows.failure_rate), user_weights(rows.users)
+    failed = rows.failed.astype(np.float64)
+
+    def loss(given: Floats) -> tuple[float, Floats]:
+        weights, a, b = given[:-2], given[-2], given[-1]
+        z = x @ weights + a * odds + b
+        total = (weight * (np.logaddexp(0.0, z) - failed * z)).sum()
+        total += 0.5 * _RIDGE * (weights @ weights + (a - 1.0) ** 2 + 0.1 * b * b)
+        slope = weight * (_sigmoid(z) - failed)
+        by_a = slope @ odds + _RIDGE * (a - 1.0)
+        by_b = slope.sum() + 0.1 * _RIDGE * b
+        return float(total), np.concatenate([x.T @ slope + _RIDGE * weights, [by_a, by_b]])
+
+    first = np.concatenate([np.zeros(len(inputs)), [1.0, 0.0]])
+    bounds = [(-5.0, 5.0)] * len(inputs) + [(MIN_HISTORY_WEIGHT, 4.0), (-10.0, 10.0)]
+    found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
+    fitted = np.asarray(found.x, dtype=np.float64)
+    return FailureModel(inputs, fitted[:-2], float(fitted[-2]), float(fitted[-1]))
+
+
+def _ascending(given: Floats) -> Floats:
+    """Return low, middle and high of a middle and the logarithms of two widths."""
+    middle, low, high = given
+    return np.array([middle - np.exp(low), middle, middle + np.exp(high)])
+
+
+def _ascending_slope(given: Floats, by_value: Floats) -> Floats:
+    """Return slopes by what `_ascending` takes from those by what it returns."""
+    _, low, high = given
+    return np.array([by_value.sum(), -np.exp(low) * by_value[0], np.exp(high) * by_value[2]])
+
+
+def _sigmoid(z: Floats) -> Floats:
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))

@@ -1,0 +1,250 @@
+"""Train models of outcomes from the store's ended attempts, and register them as candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.engine.registered_models import load_registered, register
+from edgeyard.scheduler.learning.features import features_version
+from edgeyard.scheduler.learning.manifest import parse_manifest
+from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.registered_models import (
+    Gate,
+    ModelKind,
+    ModelState,
+    RegisteredModel,
+)
+from edgeyard.scheduler.ports import Store, UnitOfWork
+from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
+from edgeyard.scheduler.training.outcome_gates import (
+    TARGETS,
+    measure_gates,
+    monotone_gate,
+    predict_loaded,
+)
+from edgeyard.scheduler.training.outcome_models import (
+    FAILURE_COLUMNS,
+    RUN_TIME_COLUMNS,
+    fit_failures,
+    fit_run_times,
+    varying_inputs,
+)
+from edgeyard.scheduler.training.outcome_rows import OutcomeRows
+
+MIN_RUNS = 100
+"""Below this many ended attempts the history is all that can be known."""
+
+MIN_BOARDS = 4
+MIN_FAILURES = 10
+"""And as many results."""
+
+_MAX_DIFFERENCE = 1e-3
+"""Between the fitted model and its file, in ln seconds or as a chance: float32 has 7 digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport:
+    """The result of a training.
+
+    Attributes:
+        registered: The new candidate; None: there is none.
+        refusal: Why there is none; "" where there is one.
+    """
+
+    kind: ModelKind
+    registered: RegisteredModel | None = None
+    refusal: str = ""
+
+
+def learn_outcomes(
+    store: Store,
+    rows: OutcomeRows,
+    now: datetime,
+    *,
+    kinds: Sequence[ModelKind] = tuple(ModelKind),
+    by_user_id: str = "",
+    report: Callable[[str], None] = lambda text: None,
+) -> list[TrainingReport]:
+    """Train one model of each kind and register those that could be trained.
+
+    Each is registered in one transaction at its end: a training that is killed leaves nothing.
+
+    Args:
+        store: Of the server.
+        rows: From `edgeyard.scheduler.training.outcome_rows.read_outcome_rows`.
+        now: By the server's clock.
+        kinds: Of models.
+        by_user_id: Who began it; "": the server's timer.
+        report: Called with the progress in words.
+    """
+    return [_learn(store, kind, rows, now, by_user_id, report) for kind in kinds]
+
+
+def refusal_of(kind: ModelKind, rows: OutcomeRows) -> str:
+    """Return why nothing can be learned from these rows; "" where it can.
+
+    Args:
+        kind: Of the model.
+        rows: All of them, usable or not.
+    """
+    usable = TARGETS[kind].rows(rows)
+    hint = ", ".join(f"{count} {why}" for why, count in rows.left_out.items())
+    tail = f"; left out: {hint}" if hint else ""
+    unusable = len(rows) - len(usable)
+    if unusable:
+        what = "without a usable run time" if kind is ModelKind.RUN_TIME else "ended by the cluster"
+        tail += f"; {unusable} {what}"
+    if not len(usable):
+        return f"there are no ended runs to learn from{tail}"
+    if len(usable) < MIN_RUNS:
+        return f"{len(usable)} runs have ended, and {MIN_RUNS} are needed{tail}"
+    boards = len(np.unique(usable.boards))
+    if boards < MIN_BOARDS:
+        return (
+            f"all runs are of {boards} board{'s' * (boards != 1)}, and {MIN_BOARDS} are needed: "
+            f"nothing could be judged on other boards{tail}"
+        )
+    if kind is ModelKind.FAILURE:
+        failures = int(usable.failed.sum())
+        if min(failures, len(usable) - failures) < MIN_FAILURES:
+            return (
+                f"{failures} of {len(usable)} runs failed, and at least {MIN_FAILURES} failures "
+                f"and as many results are needed{tail}"
+            )
+    columns = RUN_TIME_COLUMNS if kind is ModelKind.RUN_TIME else FAILURE_COLUMNS
+    if not varying_inputs(usable, columns):
+        return (
+            "no feature varies (" + ", ".join(columns) + "): there is nothing to learn beyond "
+            f"the history{tail}"
+        )
+    return ""
+
+
+def _learn(
+    store: Store,
+    kind: ModelKind,
+    rows: OutcomeRows,
+    now: datetime,
+    by_user_id: str,
+    report: Callable[[str], None],
+) -> TrainingReport:
+    refusal = refusal_of(kind, rows)
+    if refusal:
+        return TrainingReport(kind=kind, refusal=refusal)
+    usable = TARGETS[kind].rows(rows)
+    digest = usable.digest
+    with store.read() as uow:
+        known = uow.models.all(kind)
+        same = next((each for each in known if each.data.get("sha256") == digest), None)
+        active, problem = _active_model(uow, known)
+    if same is not None:
+        return TrainingReport(
+            kind=kind, refusal=f"nothing new has ended since {same.reference} was trained"
+        )
+    report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
+    gates, metrics = measure_gates(kind, usable, active)
+    report(f"{kind.value}: training on all {len(usable)} runs")
+    content, manifest, loaded = _train(kind, usable)
+    if kind is ModelKind.FAILURE:
+        gates = (*gates, monotone_gate(loaded))
+    data = {
+        "sha256": digest,
+        "rows": len(usable),
+        "boards": len(np.unique(usable.boards)),
+        "users": len(np.unique(usable.users)),
+        "first_outcome": int(usable.seqs.min()),
+        "last_outcome": int(usable.seqs.max()),
+        "first_decision_s": float(usable.decided_s.min()),
+        "last_decision_s": float(usable.decided_s.max()),
+        "left_out": dict(rows.left_out),
+    }
+    parsed = parse_manifest(manifest)
+    model = RegisteredModel(
+        kind=kind,
+        sha256=parsed.sha256,
+        manifest=manifest,
+        features=features_version(each.column for each in parsed.inputs),
+        data=data,
+        metrics=metrics,
+        gates=gates,
+        card=_card(kind, data, gates, problem),
+        created_at=now,
+        state_at=now,
+        by_user_id=by_user_id,
+        reason="trained",
+    )
+
+    stored = store.transact(lambda uow: register(uow, model, content))
+    return TrainingReport(kind=kind, registered=stored)
+
+
+def _active_model(uow: UnitOfWork, known: Sequence[RegisteredModel]) -> tuple[Model | None, str]:
+    """Return the active model of a kind, loaded; and why it can't be, if so."""
+    for each in known:
+        if each.state is ModelState.ACTIVE:
+            try:
+                return load_registered(uow, each), ""
+            except ConfigError as error:
+                return None, "; ".join(error.problems)
+    return None, ""
+
+
+def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:
+    """Fit, write and load a model; its file must predict what was fitted.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    words = f"{len(rows)} runs on {len(np.unique(rows.boards))} boards"
+    if kind is ModelKind.RUN_TIME:
+        run_times = fit_run_times(rows)
+        content, manifest = run_time_files(run_times, words)
+        fitted = run_times.predict(rows)
+    else:
+        failures = fit_failures(rows)
+        content, manifest = failure_files(failures, words)
+        fitted = failures.predict(rows)
+    loaded = model_of_content(manifest, content, f"the trained model of {kind.value}")
+    difference = float(np.abs(predict_loaded(loaded, rows) - fitted).max())
+    if not difference <= _MAX_DIFFERENCE:
+        raise ConfigError(
+            [f"the file of {kind.value} differs by {difference:.2g} from the model that was fitted"]
+        )
+    return content, manifest, loaded
+
+
+def _card(kind: ModelKind, data: dict[str, object], gates: Sequence[Gate], problem: str) -> str:
+    """Return the model card as Markdown."""
+    form = {
+        ModelKind.RUN_TIME: "quantiles 0.1, 0.5 and 0.9 of ln seconds: the history's law, shifted "
+        "by a linear function of the columns, with widths of its own; quantiles never cross",
+        ModelKind.FAILURE: "chance that the next run fails: log-odds of the history times at least "
+        "0.25, shifted by a linear function of the columns; more faults never mean a lower risk",
+    }[kind]
+    lines = [
+        f"# {kind.value}",
+        "",
+        f"Predicts {form}.",
+        "",
+        f"Trained on {data['rows']} ended runs of {data['users']} users on {data['boards']} boards "
+        f"(outcomes {data['first_outcome']} to {data['last_outcome']}), with the features as they "
+        "were when the runs were placed. A user counts for at most as many runs as the median one.",
+        "",
+        "| gate | holds | figure |",
+        "| --- | --- | --- |",
+        *(
+            f"| {each.name} | {'yes' if each.passed else 'no'} | {each.sentence} |"
+            for each in gates
+        ),
+        "",
+        "Limits: it knows boards only by their columns and their past, and nothing of what no run "
+        "of this lab has shown.",
+    ]
+    if problem:
+        lines += ["", f"The active model could not be compared: {problem}"]
+    return "\n".join([*lines, ""])

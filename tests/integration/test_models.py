@@ -1,0 +1,115 @@
+"""Models of outcomes over HTTP and in the command line: trained, promoted, rolled back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.tables import model_files
+from tests.builders.api import Api, running
+from tests.builders.outcomes import add_past, as_the_history_expects
+from tests.builders.registered import add_candidate
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path) as found:
+        yield found
+
+
+def run(*args: object) -> tuple[int, str, str]:
+    """Run a command in a process of its own, which limits itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "edgeyard", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(name="lab")
+def a_lab_with_a_past(tmp_path: Path) -> Path:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    add_past(store, 60, end=as_the_history_expects)
+    store.close()
+    return tmp_path
+
+
+def states(api: Api) -> dict[str, str]:
+    items = api.as_("operator").get("/v1/models").json()["items"]
+    return {f"{each['kind']}/{each['version']}": each["state"] for each in items}
+
+
+def test_a_candidate_becomes_the_shadow_then_active_and_is_rolled_back(api: Api) -> None:
+    operator = api.as_("operator")
+    for _ in range(2):
+        add_candidate(api.store)
+    for version in (1, 2):
+        for _ in range(2):
+            url = f"/v1/models/failure/{version}/promote?force=true"
+            assert operator.post(url).status_code == 200
+    assert states(api) == {"failure/1": "retired", "failure/2": "active"}
+    answer = operator.post("/v1/models/failure/rollback", params={"reason": "it is wrong"})
+    assert answer.json()["reason"] == "rolled back: it is wrong"
+    assert states(api) == {"failure/1": "active", "failure/2": "retired"}
+    assert operator.post("/v1/models/failure/rollback").status_code == 200
+    assert states(api) == {"failure/1": "retired", "failure/2": "retired"}
+    assert operator.post("/v1/models/failure/rollback").status_code == 409
+    with api.store.read() as uow:
+        events = uow.log.events(after=0, limit=1000)
+    kinds = [each.data["state"] for each in events if each.kind == "model.state"]
+    assert kinds.count("active") == 3
+
+
+def test_a_gate_that_does_not_hold_and_an_unmeasured_shadow_refuse(api: Api) -> None:
+    operator = api.as_("operator")
+    add_candidate(api.store, passed=False)
+    answer = operator.post("/v1/models/failure/1/promote")
+    assert answer.status_code == 409
+    assert "later (not better)" in answer.json()["detail"]
+    add_candidate(api.store)
+    assert operator.post("/v1/models/failure/2/promote").json()["state"] == "shadow"
+    answer = operator.post("/v1/models/failure/2/promote")
+    assert answer.status_code == 409
+    assert "shadow (not measured yet)" in answer.json()["detail"]
+
+
+def test_a_file_that_was_replaced_is_not_promoted(api: Api) -> None:
+    add_candidate(api.store)
+    with api.store.write() as uow:
+        uow.tx.run(model_files.update().values(data=b"another file"))  # type: ignore[attr-defined]
+    answer = api.as_("operator").post("/v1/models/failure/1/promote")
+    assert answer.status_code == 409
+    assert "model failure/1: its file has SHA-256" in answer.json()["detail"]
+    assert states(api) == {"failure/1": "candidate"}
+
+
+def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
+    code, out, err = run("learn", "outcomes", "--data-dir", lab)
+    assert code == 0, err
+    assert "run_time/1" in out
+    assert "candidate" in out
+    code, _, err = run("learn", "outcomes", "--data-dir", lab)
+    assert code == 2
+    assert "no model of run_time: nothing new has ended since run_time/1 was trained" in err
+    store = SqlStore(f"sqlite:///{lab}/edgeyard.db")
+    with store.read() as uow:
+        assert len(uow.models.all(ModelKind.RUN_TIME)) == 1
+    store.close()
+
+
+def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
+    SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()
+    code, out, _ = run("learn", "outcomes", "--data-dir", tmp_path, "--json")
+    assert code == 2
+    found = json.loads(out)
+    assert found["rows"] == 0
+    assert [each["refusal"] for each in found["models"]] == [
+        "there are no ended runs to learn from"
+    ] * 2

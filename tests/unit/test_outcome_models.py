@@ -1,0 +1,317 @@
+"""Models of outcomes: their rows, their forms, their gates, and what is refused."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeyard.errors import InvalidInput
+from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.testing import NOW, batch_of, board, past_run, pending
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Answer
+from edgeyard.scheduler.learning.features import COLUMNS, Encoder, Input, normalise
+from edgeyard.scheduler.learning.manifest import parse_manifest
+from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
+from edgeyard.scheduler.prediction.estimates import PastPairs
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
+from edgeyard.scheduler.training.outcome_gates import (
+    TARGETS,
+    lowest_rise,
+    predict_loaded,
+    split_by_boards,
+    split_by_time,
+    user_gate,
+)
+from edgeyard.scheduler.training.outcome_models import (
+    MIN_HISTORY_WEIGHT,
+    FailureModel,
+    RunTimeModel,
+    fit_failures,
+    fit_run_times,
+    history_quantiles,
+    pinball_losses,
+    user_weights,
+)
+from edgeyard.scheduler.training.outcome_rows import OutcomeRows, read_outcome_rows
+from edgeyard.scheduler.training.outcomes import MIN_RUNS, learn_outcomes, refusal_of
+from tests.builders import records as make
+from tests.builders.outcomes import Run, add_past, as_the_history_expects, slowed_by_load
+
+RUN_TIME, FAILURE = ModelKind.RUN_TIME, ModelKind.FAILURE
+
+
+@pytest.fixture(name="store")
+def an_empty_store(tmp_path: Path) -> Iterator[SqlStore]:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture(name="slowed", scope="module")
+def rows_of_a_lab_that_load_slows(tmp_path_factory: pytest.TempPathFactory) -> OutcomeRows:
+    store = SqlStore(f"sqlite:///{tmp_path_factory.mktemp('lab')}/edgeyard.db")
+    add_past(store, 60)
+    rows = read_outcome_rows(store)
+    store.close()
+    return rows
+
+
+def usable(kind: ModelKind, rows: OutcomeRows) -> OutcomeRows:
+    return TARGETS[kind].rows(rows)
+
+
+def a_failure_model(rows: OutcomeRows) -> Model:
+    content, manifest = failure_files(fit_failures(usable(FAILURE, rows)), "a test")
+    return model_of_content(manifest, content, "a test")
+
+
+def test_rows_have_the_numbers_that_a_model_was_given_in_the_cycle(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same in training and in use: what the encoder gave then, the rows give now."""
+    seen: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = {}
+    inputs = parse_manifest(run_time_files(_plain_model(), "a test")[1]).inputs
+    inner = Fastest.answer
+
+    def answer(self: Fastest, batch: Batch, pairs: Pairs) -> Answer:
+        found = np.concatenate(list(Encoder(batch, pairs.rows, pairs.boards, inputs).chunks(1000)))
+        for x, row, place in zip(found, pairs.rows.tolist(), pairs.boards.tolist(), strict=True):
+            kind = batch.kinds[row]
+            seen[f"{batch.now} {kind.model_sha256} {batch.snapshot.uids[place]}"] = x
+        return inner(self, batch, pairs)
+
+    monkeypatch.setattr(Fastest, "answer", answer)
+    add_past(store, 12)
+    rows = read_outcome_rows(store)
+    assert len(rows) == 12 * 8
+    values = normalise(rows.values, inputs)
+    compared = 0
+    with store.read() as uow:
+        model_of = {each.seq: each.model_sha256 for each in uow.attempts.outcomes()}
+    for row in range(len(rows)):
+        at = NOW + timedelta(seconds=round(rows.decided_s[row] - NOW.timestamp()))
+        key = f"{at} {model_of[int(rows.seqs[row])]} {rows.boards[row]}"
+        assert np.array_equal(values[row], seen[key]), key
+        compared += 1
+    assert compared == len(rows)
+
+
+def _plain_model() -> RunTimeModel:
+    columns = ("log_model_bytes", "host_cpu", "host_memory", "host_busy", "log_board_cores")
+    inputs = tuple(Input(column=each) for each in columns)
+    return RunTimeModel(inputs, np.zeros(5), np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0]))
+
+
+def test_a_row_knows_nothing_of_what_came_later(store: SqlStore) -> None:
+    add_past(store, 3)
+    rows = read_outcome_rows(store)
+    first = rows.decided_s == rows.decided_s.min()
+    assert np.isnan(rows.location[first]).all()
+    assert np.isfinite(rows.location[~first]).all()
+
+
+def test_outcomes_that_cannot_be_rows_are_counted(store: SqlStore) -> None:
+    add_past(store, 2)
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark("lost"))
+        uow.attempts.add_all([make.an_attempt("lost")])
+        uow.attempts.add_outcome(make.an_outcome("lost"))
+        uow.benchmarks.add(make.a_benchmark("jumped"))
+        uow.attempts.add_all(
+            [make.an_attempt("jumped", created_at=NOW + timedelta(days=1), job_id="j")]
+        )
+        uow.attempts.add_outcome(make.an_outcome("jumped", ended_at=NOW))
+        uow.attempts.add_outcome(make.an_outcome("gone", target_uid=None))
+    rows = read_outcome_rows(store)
+    assert rows.left_out == {
+        "decided by no recorded cycle": 1,
+        "ended before it began: a clock jumped": 1,
+        "on no known board": 1,
+    }
+
+
+@pytest.mark.parametrize("run_s", [0.0, -3.0, None])
+def test_run_times_that_are_none_are_not_learned(store: SqlStore, run_s: float | None) -> None:
+    add_past(store, 2, end=lambda run: (run_s if run.number % 2 else 5.0, None))
+    rows = read_outcome_rows(store)
+    assert np.isfinite(usable(RUN_TIME, rows).run_s).all()
+    assert len(usable(RUN_TIME, rows)) == 8
+    assert "8 without a usable run time" in refusal_of(RUN_TIME, rows)
+
+
+def test_models_learn_what_the_history_does_not_know(slowed: OutcomeRows) -> None:
+    for kind in ModelKind:
+        target, rows = TARGETS[kind], usable(kind, slowed)
+        past, later = split_by_time(rows)
+        known = np.isfinite(target.history(later).reshape(len(later), -1)).all(axis=1)
+        predicted = target.losses(target.fit(past)(later), later)[known]
+        history = target.losses(target.history(later), later)[known]
+        assert predicted.mean() < history.mean(), kind
+
+
+def test_the_file_predicts_what_was_fitted(slowed: OutcomeRows) -> None:
+    rows = usable(RUN_TIME, slowed)
+    model = fit_run_times(rows)
+    content, manifest = run_time_files(model, "a test")
+    loaded = model_of_content(manifest, content, "a test")
+    assert np.allclose(predict_loaded(loaded, rows), model.predict(rows), atol=1e-4)
+    rows = usable(FAILURE, slowed)
+    risk = fit_failures(rows)
+    content, manifest = failure_files(risk, "a test")
+    loaded = model_of_content(manifest, content, "a test")
+    assert np.allclose(predict_loaded(loaded, rows), risk.predict(rows), atol=1e-5)
+
+
+def test_quantiles_never_cross(slowed: OutcomeRows) -> None:
+    rows = usable(RUN_TIME, slowed)
+    found = fit_run_times(rows).predict(rows)
+    assert (np.diff(found, axis=1) > 0).all()
+
+
+def test_more_faults_never_mean_a_lower_risk(slowed: OutcomeRows) -> None:
+    """On the file itself: boards that differ in their faults alone."""
+    model = a_failure_model(slowed)
+    boards = [board(f"rpi4b-{number:04}-0001") for number in range(1, 8)]
+    for runs in (1, 5, 20):
+        past = [
+            past_run(each.target_uid, failure="board_fault" if number < faults else None)
+            for faults, each in enumerate(boards)
+            for number in range(runs + len(boards))
+        ]
+        batch = batch_of(boards, [pending(model_bytes=10, user_time_s=60.0)], past)
+        rows = np.zeros(len(boards), dtype=np.intp)
+        risks = model.predict(batch, rows, np.arange(len(boards)))[:, 0]
+        assert (np.diff(risks) > 0).all(), risks
+        assert (np.diff(PastPairs(batch, rows, np.arange(len(boards))).failure_rates()) > 0).all()
+
+
+def test_the_risk_rises_with_the_history_even_where_the_data_says_otherwise(
+    slowed: OutcomeRows,
+) -> None:
+    rows = usable(FAILURE, slowed)
+    turned = replace(rows, failed=rows.failure_rate < np.median(rows.failure_rate))
+    model = fit_failures(turned)
+    assert model.history_weight == MIN_HISTORY_WEIGHT
+    content, manifest = failure_files(model, "a test")
+    assert lowest_rise(model_of_content(manifest, content, "a test")) >= 0
+    falling = FailureModel(model.inputs, model.weights, -1.0, 0.0)
+    content, manifest = failure_files(falling, "a test")
+    assert lowest_rise(model_of_content(manifest, content, "a test")) < 0
+
+
+def test_losses_are_pinball_losses_and_cut_at_limits(slowed: OutcomeRows) -> None:
+    rows = usable(RUN_TIME, slowed).only(np.arange(2))
+    rows = replace(rows, run_s=np.exp([1.0, 1.0]), censored=np.array([False, True]))
+    low = pinball_losses(np.full((2, 3), 0.0), rows)
+    assert low == pytest.approx([0.5, 0.5])  # mean of 0.1, 0.5 and 0.9 of what is missing
+    high = pinball_losses(np.full((2, 3), 2.0), rows)
+    assert high == pytest.approx([0.5, 0.0])
+
+
+def test_what_is_held_out_is_later_or_on_other_boards(slowed: OutcomeRows) -> None:
+    past, later = split_by_time(slowed)
+    assert past.ended_s.max() < later.decided_s.min()
+    for known, unknown in split_by_boards(slowed):
+        assert not set(known.boards) & set(unknown.boards)
+
+
+def test_a_user_counts_for_as_many_runs_as_the_median_one() -> None:
+    users = np.array(["a"] * 10 + ["b"] * 10 + ["c"] * 100)
+    weights = user_weights(users)
+    assert weights.mean() == pytest.approx(1.0)
+    totals = [weights[users == each].sum() for each in "abc"]
+    assert totals == pytest.approx([40.0] * 3)
+
+
+def test_numbers_that_are_none_do_not_get_into_the_store(store: SqlStore) -> None:
+    with pytest.raises(InvalidInput, match="not finite"), store.write() as uow:
+        uow.attempts.add_outcome(make.an_outcome("b-1", run_s=float("nan")))
+
+
+def test_one_user_s_fake_results_are_noticed_and_named(store: SqlStore) -> None:
+    def end(run: Run) -> tuple[float | None, str | None]:
+        return (0.01, None) if run.user == "eve" else slowed_by_load(run)
+
+    add_past(store, 60)
+    rows = usable(RUN_TIME, read_outcome_rows(store))
+    assert user_gate(TARGETS[RUN_TIME], rows).passed
+    later = NOW + timedelta(days=10)
+    add_past(store, 13, end=end, users=("eve",), first=10_000, begin=later, seed=5)
+    gate = user_gate(TARGETS[RUN_TIME], usable(RUN_TIME, read_outcome_rows(store)))
+    assert not gate.passed
+    assert "without the runs of eve" in gate.sentence
+
+
+def test_candidates_are_registered_with_gates_and_data(store: SqlStore) -> None:
+    add_past(store, 60)
+    rows = read_outcome_rows(store)
+    found = {each.kind: each.registered for each in learn_outcomes(store, rows, NOW)}
+    for kind in ModelKind:
+        model = found[kind]
+        assert model is not None
+        assert model.state is ModelState.CANDIDATE
+        gates = {each.name: each for each in model.gates}
+        assert gates["later"].passed
+        assert gates["other_boards"].passed
+        assert model.data["sha256"] == usable(kind, rows).digest
+        assert model.data["last_outcome"] == rows.seqs.max() or kind is RUN_TIME
+        with store.read() as uow:
+            assert uow.models.get(kind, 1) == model
+            events = [
+                each
+                for each in uow.log.events(after=0, limit=100_000)
+                if each.kind == "model.state"
+            ]
+        assert model.reference in [each.data["model"] for each in events]
+    again = learn_outcomes(store, rows, NOW)
+    assert [each.registered for each in again] == [None, None]
+    assert "nothing new has ended" in again[0].refusal
+
+
+def test_where_the_history_knows_all_the_gates_say_no(store: SqlStore) -> None:
+    add_past(store, 60, end=as_the_history_expects)
+    found = learn_outcomes(store, read_outcome_rows(store), NOW, kinds=[RUN_TIME])[0].registered
+    assert found is not None
+    failed = {each.name for each in found.failed_gates}
+    assert {"later", "other_boards"} <= failed
+
+
+@pytest.mark.parametrize(
+    ("cycles", "boards", "words"),
+    [
+        (0, 8, "there are no ended runs to learn from"),
+        (1, 8, f"8 runs have ended, and {MIN_RUNS} are needed"),
+        (150, 1, "all runs are of 1 board, and 4 are needed"),
+    ],
+)
+def test_too_little_is_refused_in_words(
+    store: SqlStore, cycles: int, boards: int, words: str
+) -> None:
+    add_past(store, cycles, boards=boards)
+    rows = read_outcome_rows(store)
+    for each in learn_outcomes(store, rows, NOW):
+        assert each.registered is None
+        if cycles != 1 or each.kind is FAILURE:
+            assert each.refusal.startswith(words)
+
+
+def test_constant_features_and_too_few_failures_are_refused(slowed: OutcomeRows) -> None:
+    constant = replace(
+        slowed, values={name: np.full(len(slowed), 3.0) for name in COLUMNS}, left_out={}
+    )
+    assert refusal_of(RUN_TIME, constant).startswith("no feature varies (log_nb_inference")
+    never = replace(slowed, failed=np.zeros(len(slowed), np.bool_))
+    assert refusal_of(FAILURE, never).startswith("0 of 480 runs failed, and at least 10")
+
+
+def test_history_quantiles_are_those_of_its_law(slowed: OutcomeRows) -> None:
+    rows = slowed.only(np.isfinite(slowed.location))
+    found = history_quantiles(rows)
+    assert np.allclose(found[:, 1], rows.location)
+    assert (np.diff(found, axis=1) > 0).all()
