@@ -31,6 +31,7 @@ from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.queue_policies.tetris import TetrisOrder
 from edgeyard.plugins.queue_policies.unicep import Unicep
 from edgeyard.plugins.queue_policies.wfp3 import Wfp3
+from edgeyard.plugins.scorers.affinity import AffinityScorer
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.cheapest import Cheapest
 from edgeyard.plugins.scorers.fastest import Fastest
@@ -78,6 +79,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
     },
     Kind.SCORER: {
         "assignment": AssignmentScorer,
+        "affinity": AffinityScorer,
         "best_fit": BestFit,
         "cheapest": Cheapest,
         "fastest": Fastest,

@@ -20,6 +20,7 @@ _INPUT = re.compile(
     r"(:(?P<low>-?[0-9.eE+-]+)\.\.(?P<high>-?[0-9.eE+-]+))?(:(?P<kind>int|float))?"
 )
 _ATTRIBUTE = re.compile(r"\s*(\$\{[A-Za-z0-9_.-]+\}|[A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
+_WEIGHT = re.compile(r"[+-]?[0-9]{1,9}")
 _WORDS = sorted(OPERATORS, key=len, reverse=True)
 """Sorted by length, so that ``>=`` is not read as ``>`` and a value that begins with ``=``."""
 
@@ -92,13 +93,23 @@ def constraints(values: Sequence[str]) -> list[Mapping[str, object]]:
     return [_constraint(value) for value in values]
 
 
-def _constraint(value: str) -> Mapping[str, object]:
+def affinities(values: Sequence[str]) -> list[Mapping[str, object]]:
+    """``80 memory.ram >= 8 GiB``: weight (or none), attribute, operator, value."""
+    found: list[Mapping[str, object]] = []
+    for value in values:
+        first, _, rest = value.strip().partition(" ")
+        weight = {"weight": int(first)} if _WEIGHT.fullmatch(first) else {}
+        found.append({**_constraint(rest if weight else value, "--affinity"), **weight})
+    return found
+
+
+def _constraint(value: str, flag: str = "--constraint") -> Mapping[str, object]:
     match = _ATTRIBUTE.fullmatch(value)
     rest = match[2] if match else ""
     operator = next((word for word in _WORDS if rest.startswith(word)), None)
     if match is None or operator is None:
         raise InvalidInput.at(
-            "--constraint",
+            flag,
             f"cannot read {value!r}",
             f"ATTRIBUTE OPERATOR VALUE with one of {', '.join(OPERATORS)}",
         )

@@ -102,6 +102,14 @@ def submit(
         Texts | None,
         _option("Further condition, e.g. 'memory.ram >= 4 GiB'.", "--constraint"),
     ] = None,
+    affinities: Annotated[
+        Texts | None,
+        _option(
+            "Wish about the board, with its weight from -100 to 100 (default 50) before it, e.g. "
+            "'80 memory.ram >= 8 GiB'.",
+            "--affinity",
+        ),
+    ] = None,
     binding: Annotated[
         str | None, _option("Binding to the board: loose, filtered or strict.")
     ] = None,
@@ -194,6 +202,7 @@ def submit(
         "ram": ram,
         "storage": storage,
         "constraints": asking.constraints(constraints or ()),
+        "affinities": asking.affinities(affinities or ()),
         "binding": binding,
         "if_unavailable": if_unavailable,
         "user_priority": user_priority,

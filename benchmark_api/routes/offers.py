@@ -13,7 +13,7 @@ from edgeyard.devices.constraints import compare, constraint_problem, meets
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError
-from edgeyard.scheduler.model.benchmark import Constraint, JobDescription
+from edgeyard.scheduler.model.benchmark import Affinity, Constraint, JobDescription
 from edgeyard.scheduler.twin.joined import JoinedBoard
 
 _UID = "target_uid"
@@ -304,7 +304,11 @@ class Offer:
 
     def _constraint_problems(self, description: JobDescription, who: str) -> list[FieldError]:
         """Constraints that none of the boards meets, nor may meet once its host reports it."""
-        found = []
+        found = [
+            FieldError(f"/affinities/{number}", f"{_condition_text(each)}: {invalid}")
+            for number, each in enumerate(description.affinities)
+            if (invalid := constraint_problem(each.attribute, each.operator, each.value))
+        ]
         for number, each in enumerate(description.all_constraints):
             if invalid := constraint_problem(each.attribute, each.operator, each.value):
                 found.append(
@@ -433,7 +437,7 @@ def _requirement(description: JobDescription, number: int) -> str:
     return f"meets {_condition_text(description.constraints[number])}"
 
 
-def _condition_text(each: Constraint) -> str:
+def _condition_text(each: Constraint | Affinity) -> str:
     value = each.value[:100]
     if each.attribute in SIZES_IN_BYTES and value.isdigit():
         value = size_text(int(value))

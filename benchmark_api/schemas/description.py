@@ -42,6 +42,7 @@ from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     BenchmarkType,
     Binding,
     Constraint,
@@ -117,6 +118,35 @@ class ConstraintIn(BaseModel):
         if self.is_size:
             text = str(parse_size(text))
         return Constraint(attribute=self.attribute, operator=self.operator, value=text)
+
+
+class AffinityIn(ConstraintIn):
+    """A wish about the board: between boards that are equally good as far as is known."""
+
+    weight: int = Field(
+        50,
+        ge=-100,
+        le=100,
+        description="Against the other affinities; below 0: boards that do not meet it are "
+        "preferred.",
+    )
+
+    @field_validator("weight")
+    @classmethod
+    def _is_not_zero(cls, weight: int) -> int:
+        if weight == 0:
+            raise refusal("a weight of 0 has no effect", "-100 to 100, not 0")
+        return weight
+
+    def wish(self) -> Affinity:
+        """Return it as the core knows it."""
+        checked = self.checked()
+        return Affinity(
+            attribute=checked.attribute,
+            operator=checked.operator,
+            value=checked.value,
+            weight=self.weight,
+        )
 
 
 class InputSpec(BaseModel):
@@ -239,6 +269,12 @@ class JobDescriptionIn(BaseModel):
     )
     constraints: list[ConstraintIn] = Field(
         [], max_length=32, description="Further conditions on the board; all must hold."
+    )
+    affinities: list[AffinityIn] = Field(
+        [],
+        max_length=32,
+        description="Wishes about the board: they decide between boards that are equally good as "
+        "far as is known, and are affinities of the Nomad job where Nomad chooses the board.",
     )
     binding: Literal["loose", "filtered", "strict"] | None = Field(
         None,
@@ -388,9 +424,11 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                 "/prohibit_overlap", "has no effect without a cron", "a cron, or no such field"
             )
         )
-    if sum(each.operator == "regexp" for each in description.constraints) > MAX_PATTERNS:
-        reason = "holds too many regular expressions"
-        found.append(FieldError("/constraints", reason, f"at most {MAX_PATTERNS}"))
+    for name in ("constraints", "affinities"):
+        conditions = getattr(description, name)
+        if sum(each.operator == "regexp" for each in conditions) > MAX_PATTERNS:
+            reason = "holds too many regular expressions"
+            found.append(FieldError(f"/{name}", reason, f"at most {MAX_PATTERNS}"))
     for name in ("extra", "parameters", "odt_config"):
         value = getattr(description, name)
         if isinstance(value, dict) and len(json.dumps(value)) > MAX_FREE_BYTES:
@@ -542,6 +580,7 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         prohibit_overlap=description.prohibit_overlap,
         version_tag=description.version_tag,
         constraints=tuple(each.checked() for each in description.constraints),
+        affinities=tuple(each.wish() for each in description.affinities),
         binding=Binding(description.binding) if description.binding else None,
         if_unavailable=IfUnavailable(description.if_unavailable),
         tags=tuple(description.tags),

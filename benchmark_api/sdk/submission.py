@@ -48,6 +48,7 @@ class JobFields(TypedDict, total=False):
     prohibit_overlap: bool
     version_tag: str
     constraints: Sequence[Mapping[str, object]]
+    affinities: Sequence[Mapping[str, object]]
     binding: str
     if_unavailable: str
     tags: Sequence[str]

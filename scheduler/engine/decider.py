@@ -207,9 +207,9 @@ class Decider:
         pending: Sequence[PendingBenchmark],
     ) -> Snapshot:
         """Return the boards with those attributes of their nodes that benchmarks name."""
-        different = {each.constraints for each in pending if each.constraints}
+        conditions = {each.constraints for each in pending} | {each.affinities for each in pending}
         named = frozenset(
-            each.attribute for own in different for each in own if is_of_node(each.attribute)
+            each.attribute for own in conditions for each in own if is_of_node(each.attribute)
         )
         return self._twin.snapshot(now, drained=drained, holders=holders, node_attributes=named)
 

@@ -299,6 +299,7 @@ def pending_of(
         storage_bytes=description.storage,
         target_uid=None if benchmark.unpinned else description.target_uid,
         constraints=description.all_constraints,
+        affinities=description.affinities,
         user_priority=benchmark.user_priority or description.user_priority,
         deadline=description.deadline,
         start_time=start_time,

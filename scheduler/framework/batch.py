@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.constraints import meets
 from edgeyard.devices.model import AttributeValue
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
+from edgeyard.scheduler.model.benchmark import Affinity, BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
@@ -107,6 +107,7 @@ class Batch:
         storage_bytes: int64, asked for.
         target_uids: The board that is asked for; None: any.
         constraints: Of the users' own.
+        affinities: Of the users' own.
         class_of_job: Shape (jobs,): row of each pending benchmark, in the order handed in.
         board_families: Shape (boards,), text.
         deadlines: None: none.
@@ -142,6 +143,7 @@ class Batch:
     storage_bytes: NDArray[np.int64]
     target_uids: tuple[str | None, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
+    affinities: tuple[tuple[Affinity, ...], ...]
     deadlines: tuple[datetime | None, ...]
     user_times_s: NDArray[np.float64]
     budget_times_s: NDArray[np.float64]
@@ -624,7 +626,7 @@ class AttributeColumn:
     values: tuple[AttributeValue | None, ...]
     index: NDArray[np.intp]
 
-    def meets(self, constraint: Constraint) -> NDArray[np.bool_]:
+    def meets(self, constraint: Constraint | Affinity) -> NDArray[np.bool_]:
         """Shape (boards,): boards where it meets the constraint."""
         verdicts = [
             meets(constraint.attribute, value, constraint.operator, constraint.value)

@@ -64,6 +64,7 @@ def build_batch(
         storage_bytes=np.array([each.storage_bytes for each in first], dtype=np.int64),
         target_uids=tuple(each.target_uid for each in first),
         constraints=tuple(each.constraints for each in first),
+        affinities=tuple(each.affinities for each in first),
         deadlines=tuple(each.deadline for each in first),
         user_times_s=np.array(
             [math.nan if each.user_time_s is None else each.user_time_s for each in first],

@@ -17,6 +17,7 @@ from edgeyard.scheduler.hcl.job import (
     Artifact,
     ConfigValue,
     DeviceConstraint,
+    JobAffinity,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -25,9 +26,11 @@ from edgeyard.scheduler.hcl.job import (
 from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN, plain_text_problem
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     Benchmark,
     BenchmarkType,
     Binding,
+    Constraint,
     FileRole,
     JobDescription,
 )
@@ -171,6 +174,8 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
         env=environment(request, settings.public_url),
         constraints=tuple(_constraints(request, settings)),
         node_constraints=tuple(_node_constraints(request.description)),
+        affinities=tuple(_affinities(request, of_nodes=False)),
+        node_affinities=tuple(_affinities(request, of_nodes=True)),
         artifacts=tuple(_artifact(file, settings.public_url) for file in request.files),
         templates=(_secret_template(request),),
         device=settings.device,
@@ -266,6 +271,20 @@ def _node_constraints(wanted: JobDescription) -> Iterator[NodeConstraint]:
             yield NodeConstraint(attribute=own.attribute, operator=own.operator, value=own.value)
 
 
+def _affinities(request: JobRequest, *, of_nodes: bool) -> Iterator[JobAffinity]:
+    """Return the user's affinities, where the cluster chooses the board."""
+    if request.binding is Binding.STRICT:
+        return
+    for own in request.description.affinities:
+        if is_of_node(own.attribute) is of_nodes:
+            yield JobAffinity(
+                attribute=own.attribute if of_nodes else f"${{device.attr.{own.attribute}}}",
+                operator=own.operator,
+                value=own.value,
+                weight=own.weight,
+            )
+
+
 def _constraint(attribute: str, operator: str, value: str) -> DeviceConstraint:
     return DeviceConstraint(
         attribute=f"${{device.attr.{attribute}}}", operator=operator, value=value
@@ -319,14 +338,18 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
     if ENGINE_PATTERN.fullmatch(description.runtime) is None:
         errors.append(FieldError("/runtime", "is no name of an engine"))
     texts = {"/version_tag": description.version_tag, "/target_uid": description.target_uid or ""}
-    for number, own in enumerate(description.constraints):
-        texts[f"/constraints/{number}/value"] = own.value
+    conditions: list[tuple[str, Constraint | Affinity]] = [
+        *((f"/constraints/{n}", each) for n, each in enumerate(description.constraints)),
+        *((f"/affinities/{n}", each) for n, each in enumerate(description.affinities)),
+    ]
+    for pointer, own in conditions:
+        texts[f"{pointer}/value"] = own.value
         names = NODE_ATTRIBUTE_PATTERN if is_of_node(own.attribute) else ATTRIBUTE_PATTERN
         if names.fullmatch(own.attribute) is None:
-            errors.append(FieldError(f"/constraints/{number}/attribute", "is no attribute's name"))
+            errors.append(FieldError(f"{pointer}/attribute", "is no attribute's name"))
         if own.operator not in OPERATORS:
             accepted = ", ".join(OPERATORS)
-            errors.append(FieldError(f"/constraints/{number}/operator", "is not known", accepted))
+            errors.append(FieldError(f"{pointer}/operator", "is not known", accepted))
     for pointer, text in texts.items():
         problem = plain_text_problem(text)
         if problem is not None:

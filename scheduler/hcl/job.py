@@ -37,6 +37,16 @@ class NodeConstraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobAffinity:
+    """A wish about the board or its node: ``attribute`` is the whole text, as in a constraint."""
+
+    attribute: str
+    operator: str
+    value: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A file that is downloaded before the task starts.
 
@@ -87,6 +97,8 @@ class NomadJob:
         env: The eleven variables of the platform; values are strings after parsing.
         constraints: Inside the device block.
         node_constraints: At the level of the job: device blocks know nothing of nodes.
+        affinities: Inside the device block.
+        node_affinities: At the level of the job.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
         lost_after_s: How long Nomad waits for a host that it does not hear from before it gives the
             run up; it never makes a second one. None: it gives up at once.
@@ -117,3 +129,5 @@ class NomadJob:
     meta: Mapping[str, str] = field(default_factory=dict)
     namespace: str | None = None
     node_constraints: tuple[NodeConstraint, ...] = ()
+    affinities: tuple[JobAffinity, ...] = ()
+    node_affinities: tuple[JobAffinity, ...] = ()

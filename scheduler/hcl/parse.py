@@ -22,6 +22,7 @@ from edgeyard.scheduler.hcl.job import (
     Artifact,
     ConfigValue,
     DeviceConstraint,
+    JobAffinity,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -78,6 +79,8 @@ def parse_job(text: str) -> NomadJob:
         device=device.label,
         device_count=device.take("count", _whole, 1),
         constraints=tuple(_constraint(block) for block in device.blocks("constraint")),
+        affinities=tuple(_affinity(block) for block in device.blocks("affinity")),
+        node_affinities=tuple(_affinity(block) for block in job.blocks("affinity")),
     )
     for body in (root, job, group, task, resources, device):
         body.done()
@@ -168,6 +171,12 @@ def _constraint(block: _Body) -> DeviceConstraint:
 def _node_constraint(block: _Body) -> NodeConstraint:
     attribute, operator, value = _condition(block)
     return NodeConstraint(attribute=attribute, operator=operator, value=value)
+
+
+def _affinity(block: _Body) -> JobAffinity:
+    weight = block.take("weight", _whole, 50)
+    attribute, operator, value = _condition(block)
+    return JobAffinity(attribute=attribute, operator=operator, value=value, weight=weight)
 
 
 def _condition(block: _Body) -> tuple[str, str, str]:

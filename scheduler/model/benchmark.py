@@ -172,6 +172,24 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Affinity:
+    """A wish about the board or its node: others run the benchmark, too.
+
+    Attributes:
+        attribute: As in `Constraint`, like the next two.
+        operator: One of `edgeyard.devices.operators.OPERATORS`.
+        value: Compared as Nomad compares.
+        weight: -100 to 100, not 0, against its other affinities; below 0: boards that do not meet
+            it are preferred.
+    """
+
+    attribute: str
+    operator: str
+    value: str
+    weight: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDescription:
     """The job description that a user submitted, after all checks.
 
@@ -232,6 +250,7 @@ class JobDescription:
     prohibit_overlap: bool = False
     version_tag: str = ""
     constraints: tuple[Constraint, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
     binding: Binding | None = None
     if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
     tags: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.model import AttributeValue
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     BenchmarkType,
     Binding,
     Constraint,
@@ -76,6 +77,7 @@ class PendingBenchmark:
     storage_bytes: int = 0
     target_uid: str | None = None
     constraints: tuple[Constraint, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
     user_priority: int = 5
     deadline: datetime | None = None
     start_time: datetime | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     BenchmarkType,
     Binding,
     Constraint,
@@ -34,6 +35,10 @@ def _constraints(value: Sequence[Mapping[str, str]]) -> tuple[Constraint, ...]:
     return tuple(Constraint(**item) for item in value)
 
 
+def _affinities(value: Sequence[Mapping[str, Any]]) -> tuple[Affinity, ...]:
+    return tuple(Affinity(**item) for item in value)
+
+
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "benchmark_type": BenchmarkType,
     "binding": Binding,
@@ -41,6 +46,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "dataset_urls": tuple,
     "tags": tuple,
     "constraints": _constraints,
+    "affinities": _affinities,
     "deadline": time_from_json,
     "start_time": time_from_json,
 }
@@ -79,6 +85,15 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "constraints": [
             {"attribute": c.attribute, "operator": c.operator, "value": c.value}
             for c in d.constraints
+        ],
+        "affinities": [
+            {
+                "attribute": a.attribute,
+                "operator": a.operator,
+                "value": a.value,
+                "weight": a.weight,
+            }
+            for a in d.affinities
         ],
         "binding": None if d.binding is None else d.binding.value,
         "if_unavailable": d.if_unavailable.value,

@@ -12,6 +12,7 @@ from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.job import (
     Artifact,
     DeviceConstraint,
+    JobAffinity,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -35,6 +36,17 @@ NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 COUNTS = st.integers(0, 10**9 - 1)
 
 BASE = build_job(a_request(), PLATFORM_SETTINGS)
+
+AFFINITIES = st.lists(
+    st.builds(
+        JobAffinity,
+        attribute=HOSTILE,
+        operator=st.sampled_from(OPERATORS),
+        value=HOSTILE,
+        weight=st.integers(-100, 100),
+    ),
+    max_size=2,
+).map(tuple)
 
 JOBS = st.builds(
     NomadJob,
@@ -85,6 +97,8 @@ JOBS = st.builds(
     retries_off=st.booleans(),
     lost_after_s=st.none() | COUNTS,
     namespace=st.none() | HOSTILE,
+    affinities=AFFINITIES,
+    node_affinities=AFFINITIES,
     node_constraints=st.lists(
         st.builds(
             NodeConstraint,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model import strict_json, wire
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     BenchmarkType,
     Binding,
     Constraint,
@@ -61,6 +62,9 @@ descriptions = st.builds(
     version_tag=texts,
     constraints=st.lists(
         st.builds(Constraint, attribute=texts, operator=texts, value=texts), max_size=3
+    ).map(tuple),
+    affinities=st.lists(
+        st.builds(Affinity, attribute=texts, operator=texts, value=texts, weight=whole), max_size=3
     ).map(tuple),
     binding=st.none() | st.sampled_from(Binding),
     if_unavailable=st.sampled_from(IfUnavailable),

@@ -567,6 +567,7 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
         "fastest": None,  # nothing ran yet
         "reliable": None,
         "host_load": None,
+        "affinity": None,
         "least_loaded": 1.0,
     }
     assert (verdict.score, verdict.cost_s) == (1.0, None)

@@ -63,6 +63,7 @@ EVERYTHING: dict[str, object] = {
     "start_time": "2030-01-01T00:00:00.250Z",
     "version_tag": "v1",
     "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": 5}],
+    "affinities": [{"attribute": "rack", "operator": "=", "value": "b", "weight": -20}],
     "binding": "filtered",
     "if_unavailable": "notify",
     "tags": ["night", "ci"],

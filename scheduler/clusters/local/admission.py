@@ -21,6 +21,7 @@ from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import (
     Artifact,
     DeviceConstraint,
+    JobAffinity,
     NodeConstraint,
     NomadJob,
     Template,
@@ -61,6 +62,8 @@ class LocalJob:
     """A job as the embedded cluster understands it.
 
     Attributes:
+        wishes: Conditions with their weights: among the boards that can be had, the one that meets
+            most is chosen.
         starts_at: Not before; None: at once.
     """
 
@@ -74,6 +77,7 @@ class LocalJob:
     env: Mapping[str, str]
     meta: Mapping[str, str]
     conditions: tuple[Condition, ...]
+    wishes: tuple[tuple[Condition, int], ...]
     downloads: tuple[Download, ...]
     secret_files: tuple[SecretFile, ...]
     starts_at: datetime | None
@@ -109,6 +113,10 @@ def admit(job: NomadJob) -> LocalJob:
             *(_condition(job, each) for each in job.constraints),
             *(_node_condition(job, each) for each in job.node_constraints),
         ),
+        wishes=(
+            *((_condition(job, each), each.weight) for each in job.affinities),
+            *((_node_condition(job, each), each.weight) for each in job.node_affinities),
+        ),
         downloads=_downloads(job),
         secret_files=tuple(_secret_file(job, each) for each in job.templates),
         starts_at=_starts_at(job),
@@ -132,14 +140,14 @@ def _command(job: NomadJob) -> tuple[str, tuple[str, ...]]:
     return command, args
 
 
-def _condition(job: NomadJob, constraint: DeviceConstraint) -> Condition:
+def _condition(job: NomadJob, constraint: DeviceConstraint | JobAffinity) -> Condition:
     match = _DEVICE_ATTRIBUTE.fullmatch(constraint.attribute)
     if match is None:
         _refuse(job, f"{constraint.attribute!r} is no attribute of a device")
     return Condition(attribute=match.group(1), operator=constraint.operator, value=constraint.value)
 
 
-def _node_condition(job: NomadJob, constraint: NodeConstraint) -> Condition:
+def _node_condition(job: NomadJob, constraint: NodeConstraint | JobAffinity) -> Condition:
     if NODE_ATTRIBUTE_PATTERN.fullmatch(constraint.attribute) is None:
         _refuse(job, f"{constraint.attribute!r} is no attribute of a node")
     return Condition(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.constraints import meets
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.clusters.fitting import choose
 from edgeyard.scheduler.clusters.local.admission import LocalJob
@@ -49,10 +50,21 @@ class BoardPool:
         if not {self._datacenter, "*"} & set(job.datacenters):
             return None, f"no board is in the datacenters {', '.join(job.datacenters)}"
         return choose(
-            self.boards,
+            sorted(self.boards, key=lambda board: -self._met(board, job))
+            if job.wishes
+            else self.boards,
             job.conditions,
             lambda board: self._unavailable(board, running),
             lambda board: self._attributes[board.target_uid],
+        )
+
+    def _met(self, board: Board, job: LocalJob) -> int:
+        """Return the sum of the weights of the job's wishes that a board meets."""
+        attributes = self._attributes[board.target_uid]
+        return sum(
+            weight
+            for each, weight in job.wishes
+            if meets(each.attribute, attributes.get(each.attribute), each.operator, each.value)
         )
 
     def views(self, running: Mapping[str, str], progress: Mapping[str, float]) -> tuple[Board, ...]:

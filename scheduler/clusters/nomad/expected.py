@@ -12,6 +12,7 @@ from edgeyard.scheduler.hcl.job import (
     Artifact,
     ConfigValue,
     DeviceConstraint,
+    JobAffinity,
     NodeConstraint,
     NomadJob,
     Template,
@@ -55,6 +56,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
             },
             "Meta": dict(job.meta) or None,
             "Constraints": [_constraint(each) for each in job.node_constraints] or None,
+            "Affinities": [_affinity(each) for each in job.node_affinities] or None,
             "TaskGroups": [_group(job)],
         }
     )
@@ -97,13 +99,18 @@ def _task(job: NomadJob) -> dict[str, object]:
                     "Name": job.device,
                     "Count": job.device_count,
                     "Constraints": [_constraint(each) for each in job.constraints] or None,
+                    "Affinities": [_affinity(each) for each in job.affinities] or None,
                 }
             ],
         },
     }
 
 
-def _constraint(constraint: DeviceConstraint | NodeConstraint) -> dict[str, object]:
+def _affinity(affinity: JobAffinity) -> dict[str, object]:
+    return {**_constraint(affinity), "Weight": affinity.weight}
+
+
+def _constraint(constraint: DeviceConstraint | NodeConstraint | JobAffinity) -> dict[str, object]:
     return {
         "LTarget": constraint.attribute,
         "Operand": constraint.operator,

@@ -27,7 +27,7 @@ MAX_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ReadNode:
     """What is known of a node.
 
     Attributes:
@@ -57,13 +57,13 @@ class NodeAttributes:
         """Read nodes by id with ``read``, which may raise ClusterUnreachable."""
         self._read = read
         self._now_s = now_s
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ReadNode] = {}
         self.incomplete = False
 
     def added(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Return the hosts with what is known of their nodes."""
         now_s, left = self._now_s(), READ_TOGETHER
-        known: dict[str, _Known] = {}
+        known: dict[str, _ReadNode] = {}
         self.incomplete = False
         for host in hosts:
             before = self._known.get(host.host_id)
@@ -75,7 +75,7 @@ class NodeAttributes:
                 if attributes is None:
                     left, self.incomplete = 0, True
                 else:
-                    before = _Known(attributes, host, now_s, host, _with(host, attributes))
+                    before = _ReadNode(attributes, host, now_s, host, _with(host, attributes))
             if before is None:
                 continue
             if before.listed is not host:
