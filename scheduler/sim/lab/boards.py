@@ -18,6 +18,15 @@ from edgeyard.scheduler.sim.scenario import BoardGroup, Faults, LabScenario
 
 MIB = 1 << 20
 
+UPLOAD_RETRY_S = 30.0
+"""Between two tries of a task to upload its result."""
+
+UPLOAD_PATIENCE_S = 600.0
+"""How long a task tries to upload its result; then it stays on the host."""
+
+LOST_HOST_S = 60.0
+"""From the failure of a host to the cluster's word that its jobs are lost."""
+
 
 @dataclass(slots=True, eq=False)
 class LabBoard:

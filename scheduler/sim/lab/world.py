@@ -22,7 +22,7 @@ import numpy as np
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.engine.retry import RetryBudget, RetryHistory, decide_retry, losses_after
+from edgeyard.scheduler.engine.retry import RetryHistory, decide_retry
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -49,7 +49,14 @@ from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
-from edgeyard.scheduler.sim.lab.boards import Boards, LabBoard, LabHost
+from edgeyard.scheduler.sim.lab.boards import (
+    LOST_HOST_S,
+    UPLOAD_PATIENCE_S,
+    UPLOAD_RETRY_S,
+    Boards,
+    LabBoard,
+    LabHost,
+)
 from edgeyard.scheduler.sim.lab.jobs import LabJob, can_run, draw_history, draw_jobs, model_sha256
 from edgeyard.scheduler.sim.learning import SimulatedLearning
 from edgeyard.scheduler.sim.nomad_rank import TASK_NEED, choose_board
@@ -109,6 +116,7 @@ class _Attempt:
         reserved: Credits, the most that it can cost.
         rate: Credits for a second.
         disturbed: Something else ran on its host at the same time.
+        tries_until_s: Until then its task tries to upload its result; 0: it did not have to wait.
     """
 
     state: _JobState
@@ -125,6 +133,7 @@ class _Attempt:
     reserved: float = 0.0
     rate: float = 1.0
     disturbed: bool = False
+    tries_until_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +147,6 @@ class _JobState:
     attempts: int = 0
     preemptions: int = 0
     counted: int = 0
-    lost_in_a_row: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     start_s: float = math.nan
     end_s: float = math.nan
@@ -268,6 +276,7 @@ class LabWorld:
         self._unavailable_s: dict[int, float] = {}
         self._random: dict[tuple[str, str], np.random.Generator] = {}
         self._deferred: defaultdict[str, list[_Attempt]] = defaultdict(list)
+        self._lost: defaultdict[str, list[_Attempt]] = defaultdict(list)
         self._occupancy: list[tuple[float, int, int, float, int]] = []
         self._series: list[tuple[float, int, int, float]] = []
         self._online, self._running = 0, 0
@@ -781,6 +790,12 @@ class LabWorld:
         """End a run on its board; the service learns of it by a report."""
         if not attempt.is_live:
             return
+        unreachable = self.boards.hosts[attempt.board.host].unreachable
+        if unreachable:  # the task tries to upload its result for a while, and holds its board
+            attempt.tries_until_s = attempt.tries_until_s or self.now_s + UPLOAD_PATIENCE_S
+            if self.now_s + UPLOAD_RETRY_S <= attempt.tries_until_s:
+                self._at(self.now_s + UPLOAD_RETRY_S, _EARLY, self._end, attempt)
+                return
         self._leave(attempt, runs.FAULTED if attempt.failure is not None else runs.ENDED)
         faults = attempt.board.faults
         delay_s = 0.0
@@ -791,7 +806,7 @@ class LabWorld:
             if random.random() < faults.lost_event_rate:
                 every = self._lab.compare_s
                 delay_s = (math.floor(self.now_s / every) + 1) * every - self.now_s
-        if self.boards.hosts[attempt.board.host].unreachable:
+        if unreachable:
             self._deferred[attempt.board.host].append(attempt)
         elif delay_s > 1e-6:
             self._at(self.now_s + delay_s, _EARLY, self._report, attempt)
@@ -808,11 +823,11 @@ class LabWorld:
         row = (attempt.from_s, attempt.board.row, attempt.state.job.row, self.now_s, how)
         self._occupancy.append(row)
 
-    def _lose(self, attempt: _Attempt, how: int, failure: FailureCategory) -> None:
-        """End a run by a fault of its board or host; reported when the twin shows the fault."""
-        attempt.failure = failure
-        self._leave(attempt, how)
-        self._at(self.now_s + attempt.board.faults.stale_twin_s, _EARLY, self._report, attempt)
+    def _lose(self, attempt: _Attempt, noticed_after_s: float) -> None:
+        """End a run by a fault of its board or host, which the service learns later."""
+        attempt.failure = FailureCategory.BOARD_FAULT
+        self._leave(attempt, runs.FAULTED)
+        self._at(self.now_s + noticed_after_s, _EARLY, self._report, attempt)
 
     def _release(self, attempt: _Attempt, *, stopped: bool = False) -> None:
         """Note that the service knows that an attempt has ended.
@@ -870,7 +885,6 @@ class LabWorld:
         self._release(attempt)
         if attempt.started and attempt.failure is None:
             self._undisturbed += not attempt.disturbed
-            state.lost_in_a_row = 0
             self._close(state, runs.COMPLETED)
         else:
             self._retry(attempt)
@@ -899,7 +913,7 @@ class LabWorld:
         state, job = attempt.state, attempt.state.job
         category = attempt.failure or FailureCategory.CLUSTER
         failure = Failure(category=category, sentence="simulated")
-        counts = attempt.started and attempt.how == runs.FAULTED
+        counts = attempt.started and attempt.how == runs.FAULTED  # also where its host was lost
         uid = attempt.board.uid
         ended_at = self._time(self.now_s)
         ended = Attempt(
@@ -924,9 +938,6 @@ class LabWorld:
             state.failures[uid] += 1
         if attempt.how == runs.PREEMPTED:
             state.preemptions += 1
-        lost = attempt.started and attempt.how == runs.LOST
-        budget = RetryBudget.LOSSES if lost else RetryBudget.NONE if not attempt.started else None
-        state.lost_in_a_row = losses_after(state.lost_in_a_row, budget or RetryBudget.RETRIES)
         found = decide_retry(
             failure,
             ended,
@@ -934,7 +945,6 @@ class LabWorld:
             RetryHistory(
                 counted=state.counted,
                 preempted=state.preemptions,
-                lost_in_a_row=state.lost_in_a_row,
                 failures=sum(state.failures.values()),
                 failures_on_board=state.failures[uid],
                 pinned=state.pending.target_uid is not None,
@@ -951,11 +961,7 @@ class LabWorld:
             pending = replace(pending, avoid_until=tuple(avoid_until.items()))
             self._later((found.avoid_until - BEGIN).total_seconds() + 1e-6, self._pass)
         if found.not_before is not None:
-            waiting = (
-                waiting_reasons.lost_too_often(state.lost_in_a_row, found.not_before)
-                if lost
-                else waiting_reasons.pinned_board_failed(pending.target_uid, found.not_before)
-            )
+            waiting = waiting_reasons.pinned_board_failed(pending.target_uid, found.not_before)
             pending = replace(pending, not_ready=waiting)
             ready_s = (found.not_before - BEGIN).total_seconds()
             self._later(ready_s + 1e-6, self._end_backoff, state, state.queued + 1)
@@ -1011,9 +1017,10 @@ class LabWorld:
         for board in hit:
             attempt = self._attempt_on(board)
             if attempt is not None and what == "board":
-                self._lose(attempt, runs.FAULTED, FailureCategory.BOARD_FAULT)
+                self._lose(attempt, attempt.board.faults.stale_twin_s)
             elif attempt is not None and what == "host":
-                self._lose(attempt, runs.LOST, FailureCategory.CLUSTER)
+                self._lose(attempt, max(attempt.board.faults.stale_twin_s, LOST_HOST_S))
+                self._lost[host.name].append(attempt)
         self._show(hit)
 
     def _repair(self, what: str, name: str) -> None:
@@ -1023,12 +1030,17 @@ class LabWorld:
             hit[0].down -= 1
         elif what == "host":
             host.off -= 1
+            if not host.off:  # it comes back without its runs, which the cluster hears of
+                self._report_each(self._lost.pop(host.name, []))
         else:
             host.unreachable -= 1
             if not host.unreachable:
-                for attempt in self._deferred.pop(host.name, []):
-                    self._at(self.now_s, _EARLY, self._report, attempt)
+                self._report_each(self._deferred.pop(host.name, []))
         self._show(hit)
+
+    def _report_each(self, attempts: Iterable[_Attempt]) -> None:
+        for attempt in attempts:
+            self._at(self.now_s, _EARLY, self._report, attempt)
 
     def _parts(self, what: str, name: str) -> tuple[LabHost, list[LabBoard]]:
         if what == "board":
@@ -1086,7 +1098,7 @@ class LabWorld:
                 attempt = self._attempt_on(board)
                 board.present = False
                 if attempt is not None:
-                    self._lose(attempt, runs.LOST, FailureCategory.CLUSTER)
+                    self._lose(attempt, board.faults.stale_twin_s)
             self.boards.change_members()
         else:
             for board in chosen:

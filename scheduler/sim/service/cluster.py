@@ -27,19 +27,11 @@ from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk
+from edgeyard.scheduler.sim.lab.boards import LOST_HOST_S, UPLOAD_PATIENCE_S, UPLOAD_RETRY_S
 from edgeyard.scheduler.sim.service.virtual_time import Agenda
-
-UPLOAD_RETRY_S = 30.0
-"""Between two tries of a task to upload its result."""
-
-UPLOAD_PATIENCE_S = 600.0
-"""How long a task tries to upload its result; then it stays on the host."""
 
 KILL_S = 1.0
 """From the order to stop a task to its end."""
-
-LOST_HOST_S = 60.0
-"""From the failure of a host to the cluster's word that its jobs are lost."""
 
 
 class Upload(StrEnum):
