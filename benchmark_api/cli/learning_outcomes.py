@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import AsJson, Config, DataDir, Since, opened, utc
 
 if TYPE_CHECKING:
+    from edgeyard.scheduler.training.outcome_watch import WatchReport
     from edgeyard.scheduler.training.outcomes import TrainingReport
 
 _COLUMNS = (
@@ -35,18 +37,23 @@ def outcomes(
     max_cpu_s: Annotated[
         int, typer.Option(metavar="S", min=1, max=1_000_000, help="Limit of its processor time.")
     ] = 1_800,
+    shadow_cycles: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="That a shadow needs.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Train models of run times and failures from the server's ended runs.
 
     Each run is seen with the features of its decision, from the recorded cycles. A model is judged
     on later decisions and on other boards, and registered as a candidate with its gates: see
-    edgeyard models. Reads the server's database; the server may keep running. Exits with 2 where
-    nothing could be learned.
+    edgeyard models. Before that, shadows are measured on the runs that have ended since, and active
+    models that are worse than the history are rolled back. Uses the server's database; the server
+    may keep running. Exits with 2 where nothing could be learned.
     """
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.training.limits import limit_own_process
     from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+    from edgeyard.scheduler.training.outcome_watch import watch_models
     from edgeyard.scheduler.training.outcomes import learn_outcomes
 
     with opened(data_dir, config) as (store, _):
@@ -59,10 +66,12 @@ def outcomes(
                     max_cycles=max_cycles,
                     progress=lambda share: advanced("reading cycles", share),
                 )
+            now = SharedClock(SteadyClock()).now()
+            watched = watch_models(store, rows, now, min_cycles=shadow_cycles)
             found = learn_outcomes(
                 store,
                 rows,
-                SharedClock(SteadyClock()).now(),
+                now,
                 report=lambda text: echo(f"edgeyard: {text}", err=True),
             )
         except MemoryError:
@@ -73,8 +82,17 @@ def outcomes(
             )
             raise typer.Exit(2) from None
     if as_json:
-        emit_json({"rows": len(rows), "left_out": dict(rows.left_out), "models": _json(found)})
+        emit_json(
+            {
+                "rows": len(rows),
+                "left_out": dict(rows.left_out),
+                "models": _json(found),
+                "watched": _watched(watched),
+            }
+        )
     else:
+        for each in watched:
+            echo(f"{each.model.reference} is {each.model.state.value}: {each.sentence}")
         _show(found)
     if not any(each.registered for each in found):
         raise typer.Exit(2)
@@ -89,6 +107,17 @@ def _json(found: list[TrainingReport]) -> list[dict[str, object]]:
             "model": each.registered.reference if each.registered else None,
             "refusal": each.refusal,
             "gates": [asdict(gate) for gate in each.registered.gates] if each.registered else [],
+        }
+        for each in found
+    ]
+
+
+def _watched(found: Sequence[WatchReport]) -> list[dict[str, object]]:
+    return [
+        {
+            "model": each.model.reference,
+            "state": each.model.state.value,
+            "sentence": each.sentence,
         }
         for each in found
     ]

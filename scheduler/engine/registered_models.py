@@ -9,7 +9,7 @@ from datetime import datetime
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.learning.model import Model, model_of_content
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
+from edgeyard.scheduler.model.registered_models import Gate, ModelKind, ModelState, RegisteredModel
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -112,6 +112,15 @@ def roll_back(
     again = replace(before, activated_at=now)
     why = f"rolled back from {active.reference}"
     return retired, _save(uow, again, ModelState.ACTIVE, now, by_user_id, why)
+
+
+def record_gate(uow: UnitOfWork, model: RegisteredModel, gate: Gate) -> RegisteredModel:
+    """Store the newest figure of a gate; the model keeps its state, which may have changed."""
+    current = uow.models.get(model.kind, model.version)
+    others = tuple(each for each in current.gates if each.name != gate.name)
+    changed = replace(current, gates=(*others, gate))
+    uow.models.save(changed)
+    return changed
 
 
 def _save(

@@ -22,11 +22,11 @@ def add_candidate(
     Args:
         store: Of the server.
         passed: Whether its only gate holds.
-        by_load: What a fully loaded host adds to the log-odds.
+        by_load: By how much the log-odds of a loaded host are above those of an idle one.
         history_weight: Of the history's log-odds.
     """
     inputs = (Input(column="host_cpu"),)
-    model = FailureModel(inputs, np.array([by_load]), history_weight, 0.0)
+    model = FailureModel(inputs, np.array([by_load]), history_weight, -by_load / 2)
     content, manifest = failure_files(model, "a test")
     sentence = "better" if passed else "not better"
     with store.write() as uow:

@@ -1,0 +1,166 @@
+"""Watch registered models: measure the shadow, and roll back an active one that has become worse.
+
+Both are judged on the runs that were placed since they have their state and have ended, against the
+history on the same runs, with the features of the decisions. Nothing of this is in the way of a
+decision: it reads what was recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from edgeyard.errors import ConfigError, Conflict
+from edgeyard.scheduler.engine.registered_models import (
+    SHADOW_GATE,
+    load_registered,
+    record_gate,
+    roll_back,
+)
+from edgeyard.scheduler.model.history import EPOCH
+from edgeyard.scheduler.model.registered_models import Gate, ModelState, RegisteredModel
+from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.training.outcome_gates import (
+    TARGETS,
+    PredictionFigures,
+    compare,
+    predict_loaded,
+)
+from edgeyard.scheduler.training.outcome_rows import OutcomeRows
+
+logger = logging.getLogger(__name__)
+
+MIN_SHADOW_CYCLES = 50
+"""Cycles whose runs the shadow predicted before it may become active."""
+
+MAX_WATCHED_RUNS = 300
+"""The newest runs by which an active model is judged: its rolling loss."""
+
+MAX_COVERAGE_LOSS = 0.15
+"""By how much more than when it was accepted the share in the interval may be off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport:
+    """What was found of a model in use.
+
+    Attributes:
+        model: As it is afterwards.
+        sentence: For people.
+    """
+
+    model: RegisteredModel
+    sentence: str
+
+
+def watch_models(
+    store: Store,
+    rows: OutcomeRows,
+    now: datetime,
+    *,
+    min_cycles: int = MIN_SHADOW_CYCLES,
+) -> Sequence[WatchReport]:
+    """Measure shadows and active models; roll back what is worse than the history.
+
+    Args:
+        store: Of the server.
+        rows: From `edgeyard.scheduler.training.outcome_rows.read_outcome_rows`.
+        now: By the server's clock.
+        min_cycles: That a shadow needs.
+    """
+    with store.read() as uow:
+        shadows = uow.models.in_state(ModelState.SHADOW)
+        active = uow.models.in_state(ModelState.ACTIVE)
+    return [
+        *(_watch(store, each, rows, now) for each in active),
+        *(_measure_shadow(store, each, rows, min_cycles) for each in shadows),
+    ]
+
+
+def _measure_shadow(
+    store: Store, model: RegisteredModel, rows: OutcomeRows, min_cycles: int
+) -> WatchReport:
+    """Record the gate of the shadow: enough cycles, and not worse than the history in them."""
+    mine = _since(model, rows)
+    try:
+        found = _judge(store, model, mine)
+    except ConfigError as error:
+        found, problem = None, "; ".join(error.problems)
+    else:
+        problem = "too few runs that the history knows have ended" if found is None else ""
+    cycles = len(np.unique(mine.cycles))
+    passed = found is not None and cycles >= min_cycles and found.difference.mean <= 0.0
+    gate = Gate(
+        name=SHADOW_GATE,
+        passed=passed,
+        figure=None if found is None else found.difference.mean,
+        low=None if found is None else found.difference.low,
+        high=None if found is None else found.difference.high,
+        limit=0.0,
+        sentence=f"not worse than the history in {min_cycles} cycles as the shadow: "
+        + (problem or f"{TARGETS[model.kind].unit} {found and found.difference} against it")
+        + f", in {cycles} cycles",
+    )
+    saved = store.transact(lambda uow: record_gate(uow, model, gate))
+    return WatchReport(model=saved, sentence=gate.sentence)
+
+
+def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetime) -> WatchReport:
+    """Roll back an active model whose file is refused, or that is worse than the history."""
+    mine = _since(model, rows)
+    mine = mine.only(np.arange(len(mine))[-MAX_WATCHED_RUNS:])
+    try:
+        found = _judge(store, model, mine)
+    except ConfigError as error:
+        found, why = None, "; ".join(error.problems)
+    else:
+        why = "" if found is None else _worse(found)
+    if not why:
+        sentence = (
+            "too few runs have ended since it is active"
+            if found is None
+            else f"{TARGETS[model.kind].unit} {found.difference} against the history"
+        )
+        return WatchReport(model=model, sentence=sentence)
+    try:
+        retired, _ = store.transact(
+            lambda uow: roll_back(uow, model.kind, now, by_user_id="", reason=why)
+        )
+    except Conflict:  # an operator was first
+        return WatchReport(model=model, sentence="is no longer active")
+    logger.warning(
+        "model rolled back",
+        extra={"event": "model.rolled_back", "model": model.reference, "why": why},
+    )
+    return WatchReport(model=retired, sentence=retired.reason)
+
+
+def _worse(found: PredictionFigures) -> str:
+    """Return why a model is to be rolled back; "" where it is not."""
+    if found.difference.low > 0.0:
+        return f"its loss on {found.rows} runs is higher than the history's by {found.difference}"
+    if abs(found.calibration_error) > MAX_COVERAGE_LOSS:
+        return (
+            f"the share that it predicted for {found.rows} runs is off by "
+            f"{100 * found.calibration_error:+.1f} points"
+        )
+    return ""
+
+
+def _judge(store: Store, model: RegisteredModel, rows: OutcomeRows) -> PredictionFigures | None:
+    target = TARGETS[model.kind]
+    with store.read() as uow:
+        loaded = load_registered(uow, model)
+    if not len(rows):
+        return None
+    return compare(target, rows, predict_loaded(loaded, rows), target.history(rows))
+
+
+def _since(model: RegisteredModel, rows: OutcomeRows) -> OutcomeRows:
+    """Return the usable runs that were placed since a model has its state."""
+    usable = TARGETS[model.kind].rows(rows)
+    return usable.only(usable.decided_s >= (model.state_at - EPOCH).total_seconds())

@@ -1,0 +1,78 @@
+"""Models in use: the shadow is measured, and an active one that got worse is rolled back."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from edgeyard.plugins.testing import NOW
+from edgeyard.scheduler.engine.registered_models import promote
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.tables import model_files
+from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+from edgeyard.scheduler.training.outcome_watch import WatchReport, watch_models
+from tests.builders.outcomes import add_past
+from tests.builders.registered import add_candidate
+
+
+@pytest.fixture(name="store")
+def a_store(tmp_path: Path) -> Iterator[SqlStore]:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    yield store
+    store.close()
+
+
+def step(store: SqlStore, version: int, *, force: bool = False) -> ModelState:
+    with store.write() as uow:
+        kind = ModelKind.FAILURE
+        return promote(uow, kind, version, NOW, by_user_id="", force=force).state
+
+
+def watched(store: SqlStore) -> WatchReport:
+    (report,) = watch_models(store, read_outcome_rows(store), NOW + timedelta(days=9))
+    return report
+
+
+def test_a_shadow_is_promoted_after_its_cycles_and_rolled_back_when_it_gets_worse(
+    store: SqlStore,
+) -> None:
+    add_candidate(store, by_load=2.0)
+    assert step(store, 1) is ModelState.SHADOW
+    count = add_past(store, 10)
+    assert "in 10 cycles" in watched(store).sentence
+    with pytest.raises(Exception, match="can't be promoted: shadow"):
+        step(store, 1)
+    more = {"first": count, "begin": NOW + timedelta(hours=10)}
+    count = add_past(store, 50, seed=1, **more)  # type: ignore[arg-type]
+    assert [each.passed for each in watched(store).model.gates] == [True, True]
+    assert step(store, 1) is ModelState.ACTIVE
+    assert watched(store).model.state is ModelState.ACTIVE
+
+    def reversed_load(run: object) -> tuple[float | None, str | None]:
+        load, uniform = run.load, run.uniform  # type: ignore[attr-defined]
+        return 5.0, "board_fault" if uniform < 0.6 * (1.0 - load) else None
+
+    more = {"first": count, "begin": NOW + timedelta(hours=60)}
+    add_past(store, 50, seed=2, end=reversed_load, **more)  # type: ignore[arg-type]
+    report = watched(store)
+    assert report.model.state is ModelState.RETIRED
+    assert report.sentence.startswith("rolled back: its loss on 300 runs is higher")
+    with store.read() as uow:
+        assert not uow.models.in_state(ModelState.ACTIVE)
+        last = [e for e in uow.log.events(after=0, limit=100_000) if e.kind == "model.state"][-1]
+    assert last.data["state"] == "retired"
+    assert str(last.data["reason"]).startswith("rolled back: its loss")
+
+
+def test_an_active_model_whose_file_was_replaced_is_rolled_back_and_named(store: SqlStore) -> None:
+    add_candidate(store)
+    assert step(store, 1) is ModelState.SHADOW
+    assert step(store, 1, force=True) is ModelState.ACTIVE
+    add_past(store, 2)
+    with store.write() as uow:
+        uow.tx.run(model_files.update().values(data=b"another file"))  # type: ignore[attr-defined]
+    report = watched(store)
+    assert report.model.state is ModelState.RETIRED
+    assert "model failure/1: its file has SHA-256" in report.sentence
