@@ -12,6 +12,9 @@ A policy names one by its URL::
 The request is a POST of a NumPy archive (``application/x-npz``, no pickles): the columns below,
 ``class_*`` a class, ``board_*`` a board, ``pair_*`` a pair of them. The answer is an array of
 floats in one ``.npy`` file: a score in 0 to 1 for each pair, NaN where it abstains.
+
+``class_extra`` is text, for columns of texts are as wide as their longest: the bytes (uint8) of a
+JSON list with the ``extra`` of each class.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -145,7 +149,7 @@ class RemoteScorers:
 
 
 def packed(batch: Batch, pairs: Pairs) -> bytes:
-    """Return the request's body. Nothing in it tells who submitted what."""
+    """Return the request's body. Nothing in it tells who submitted what, unless ``extra`` does."""
     snapshot, knowledge = batch.snapshot, batch.knowledge
     loads = [knowledge.host_loads.get(host, _UNKNOWN) for host in snapshot.hosts]
     columns: dict[str, NDArray[Any]] = {
@@ -157,6 +161,8 @@ def packed(batch: Batch, pairs: Pairs) -> bytes:
         "class_ram_bytes": batch.ram_bytes,
         "class_storage_bytes": batch.storage_bytes,
         "class_user_time_s": batch.user_times_s,
+        "class_budget": batch.budgets,
+        "class_extra": np.frombuffer(msgspec.json.encode(batch.extras), dtype=np.uint8),
         "class_model_sha256": np.array(
             [each.model_sha256 or "" for each in batch.kinds], dtype=np.str_
         ),

@@ -153,6 +153,12 @@ COLUMNS: Mapping[str, Column] = {
         "bound without one, and by the budget",
         lambda view: _log(view.batch.time_limits_s),
     ),
+    "log_budget": Column(
+        ColumnAxis.CLASS,
+        "6fc14848",
+        "ln of the credits that one attempt may cost (`user_budget`); missing without one",
+        lambda view: _log(view.batch.budgets),
+    ),
     "log_asked_ram_bytes": Column(
         ColumnAxis.CLASS,
         "085224fc",

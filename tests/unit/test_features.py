@@ -54,7 +54,8 @@ def test_the_sample_has_missing_values_of_each_column_that_may_miss() -> None:
     values = raw(batch, pairs.rows, pairs.boards, list(COLUMNS))
     missing = {name for name, each in values.items() if np.isnan(each).any()}
     assert missing == {
-        "log_asked_ram_bytes", "log_model_bytes", "log_board_cores", "host_cpu", "host_memory",
+        "log_budget", "log_asked_ram_bytes", "log_model_bytes", "log_board_cores", "host_cpu",
+        "host_memory",
     }  # fmt: skip
     assert all(np.isfinite(each).any() for each in values.values())
 

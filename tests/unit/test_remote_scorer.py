@@ -1,6 +1,7 @@
 """Scorers that are services: columns out, numbers back, within address rules and time."""
 
 import io
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 from edgeyard.benchmark_api.fetch import AddressRules
-from edgeyard.benchmark_api.remote_scorer import RemoteScorer, RemoteScorers
+from edgeyard.benchmark_api.remote_scorer import RemoteScorer, RemoteScorers, packed
 from edgeyard.errors import UrlRefused
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.testing import all_pairs, sample_batch
+from edgeyard.plugins.testing import NOW, all_pairs, pending, sample_batch
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import WeightedScorer
@@ -75,6 +77,20 @@ def test_a_service_gets_columns_and_its_numbers_come_back() -> None:
     assert (found.objective, found.kind) == ("size", ScorerKind.HEURISTIC)
     ram = BATCH.snapshot.ram_bytes / BATCH.snapshot.ram_bytes.max()
     assert np.allclose(found.scores, ram[PAIRS.boards])
+
+
+def test_a_service_gets_the_budget_and_what_descriptions_state_besides() -> None:
+    asked = [
+        pending("b-1", budget=2.5, extra='{"room": "cold", "watts": [1, 2]}'),
+        pending("b-2"),
+    ]
+    batch = build_batch(BATCH.snapshot, asked, NOW, 0)
+    columns = np.load(io.BytesIO(packed(batch, all_pairs(batch))), allow_pickle=False)
+    extras = json.loads(columns["class_extra"].tobytes())
+    first, second = batch.class_of_job.tolist()
+    assert (extras[first], extras[second]) == ({"room": "cold", "watts": [1, 2]}, {})
+    assert columns["class_budget"][first] == 2.5
+    assert np.isnan(columns["class_budget"][second])
 
 
 @pytest.mark.parametrize(
