@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +15,6 @@ from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import benchmark, campaign, problem, row, user_file, workload
 from tests.fakes.api_server import Answer, FakeServer
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    with FakeServer() as running:
-        monkeypatch.setenv("EDGEYARD_URL", running.url)
-        yield running
 
 
 def run(*words: str) -> Result:

@@ -10,8 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,16 +51,10 @@ ONE = f"/v1/benchmarks/{ID}"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    """A server that the environment names; nobody sleeps."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def server(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     monkeypatch.setenv("EDGEYARD_TOKEN", "ey_token")
     monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    with FakeServer() as running:
-        monkeypatch.setenv("EDGEYARD_URL", running.url)
-        yield running
+    return server
 
 
 def run(*words: str) -> Result:

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -37,16 +35,6 @@ from tests.builders.runner import model_of
 from tests.fakes.api_server import Answer, FakeServer, ReceivedRequest
 
 BOARD = "rpi4b-0001-0001"
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    with FakeServer() as running:
-        monkeypatch.setenv("EDGEYARD_URL", running.url)
-        yield running
 
 
 def run(*words: str) -> Result:

@@ -9,8 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +68,11 @@ def inferred(server: FakeServer, *sets: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def server(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     monkeypatch.setenv("EDGEYARD_COLUMNS", "160")
-    monkeypatch.setattr(time, "sleep", lambda _: None)
     Path("net.onnx").write_bytes(a_model_file())
     np.savez("in.npz", x=np.zeros((20, 4), np.float32))
-    with FakeServer() as running:
-        monkeypatch.setenv("EDGEYARD_URL", running.url)
-        yield running
+    return server
 
 
 def run(*words: str) -> Result:

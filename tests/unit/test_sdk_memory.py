@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,10 @@ from tests.fakes.api_server import Answer, FakeServer
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    with FakeServer() as running:
-        monkeypatch.setenv("EDGEYARD_URL", running.url)
-        running.on("POST", "/v1/files", Answer(user_file(), 201))
-        running.on("POST", "/v1/benchmarks", Answer(accepted(), 202))
-        yield running
+def server(server: FakeServer) -> FakeServer:
+    server.on("POST", "/v1/files", Answer(user_file(), 201))
+    server.on("POST", "/v1/benchmarks", Answer(accepted(), 202))
+    return server
 
 
 NETWORK = a_model_file()
