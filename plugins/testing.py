@@ -352,7 +352,7 @@ def queue_of(
 
 
 class QueuePolicyContract:
-    """What every queue policy must do."""
+    """Contract tests of queue policies; subclasses return theirs from `plugin`."""
 
     def plugin(self) -> QueuePolicy:
         """Return the policy to test."""
@@ -396,7 +396,7 @@ class QueuePolicyContract:
 
 
 class FilterContract:
-    """What every filter must do."""
+    """Contract tests of filters; subclasses return theirs from `plugin`."""
 
     def plugin(self) -> Filter:
         """Return the filter to test."""
@@ -475,7 +475,7 @@ class UserFilterContract(FilterContract):
 
 
 class ScorerContract:
-    """What every scorer must do."""
+    """Contract tests of scorers; subclasses return theirs from `plugin`."""
 
     def plugin(self) -> Scorer:
         """Return the scorer to test."""
@@ -522,7 +522,7 @@ class ScorerContract:
 
 
 class EvaluatorContract:
-    """What every evaluator must do."""
+    """Contract tests of evaluators; subclasses return theirs from `plugin`."""
 
     def plugin(self) -> Evaluator:
         """Return the evaluator to test."""
@@ -547,7 +547,7 @@ class EvaluatorContract:
 
 
 class AggregatorContract:
-    """What every aggregator must do."""
+    """Contract tests of aggregators; subclasses return theirs from `plugin`."""
 
     def plugin(self) -> Aggregator:
         """Return the aggregator to test."""

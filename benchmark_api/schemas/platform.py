@@ -69,7 +69,7 @@ class BenchmarkList(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """Where a benchmark is."""
+    """Status of a benchmark, in the client's words."""
 
     id: str
     status: str

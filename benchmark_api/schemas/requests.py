@@ -188,7 +188,7 @@ class PasswordIn(BaseModel):
 
 
 class UserChange(QuotasIn):
-    """What changes of an account."""
+    """Changes of an account; fields that are left out stay as they are."""
 
     model_config = _STRICT
 
@@ -222,7 +222,7 @@ class TokenIn(BaseModel):
 
 
 class DrainIn(BaseModel):
-    """Why a board is taken out."""
+    """Reason for draining a board."""
 
     model_config = _STRICT
 
@@ -245,7 +245,7 @@ class PolicyIn(BaseModel):
 
 
 class QuarantineIn(BaseModel):
-    """Why a board is set aside."""
+    """Reason for putting a board into quarantine."""
 
     model_config = _STRICT
 
@@ -253,7 +253,7 @@ class QuarantineIn(BaseModel):
 
 
 class LeaseIn(BaseModel):
-    """A board kept for somebody, or from everybody."""
+    """A lease of a board for a user, or for maintenance."""
 
     model_config = _STRICT
 
@@ -285,7 +285,7 @@ class PriorityIn(BaseModel):
 
 
 class CreditsIn(BaseModel):
-    """What an account gets: one of the two."""
+    """A new balance of an account, or an amount to add to it: one of the two."""
 
     model_config = _STRICT
 
@@ -304,7 +304,7 @@ class RateIn(BaseModel):
 
 
 class ProgressIn(BaseModel):
-    """How far a task is."""
+    """Progress of a task, in per cent, with its phase and a message."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -148,10 +148,10 @@ class NoView(AbstractContextManager["NoView"]):
     """Shows nothing."""
 
     def update(self, benchmarks: Sequence[Benchmark]) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def note(self, sentence: str) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def __exit__(
         self,

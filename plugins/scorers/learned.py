@@ -29,17 +29,17 @@ class LearnedScorer:
 
     @property
     def name(self) -> str:
-        """Of the manifest."""
+        """See `Scorer`; the manifest's value."""
         return self._model.manifest.name
 
     @property
     def objective(self) -> str:
-        """Of the manifest."""
+        """See `Scorer`; the manifest's value."""
         return self._model.manifest.objective
 
     @property
     def unit(self) -> ScoreUnit:
-        """Of the manifest's output."""
+        """See `Scorer`; that of the manifest's output."""
         return _UNITS[self._model.manifest.output]
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:

@@ -137,7 +137,7 @@ class UserFilter(Filter, Protocol):
 
 
 class ScorerKind(StrEnum):
-    """What stands behind a scorer's answer; it decides who is whose reference."""
+    """How a scorer finds its answer; evaluators choose the references of others by it."""
 
     HEURISTIC = "heuristic"  # a rule; always has an answer
     ILP = "ilp"  # an optimum of a stated objective, or the best found in its time
@@ -169,12 +169,12 @@ class Scorer(Protocol):
 
     @property
     def objective(self) -> str:
-        """What it is good for, in a word: ``load``, ``latency``, ``energy``..."""
+        """The objective that it improves, in a word: ``load``, ``latency``, ``energy``..."""
         ...
 
     @property
     def kind(self) -> ScorerKind:
-        """See there."""
+        """Whether it is a rule, an optimisation or a learned model."""
         ...
 
     @property

@@ -53,17 +53,17 @@ class Schedule:
 
     @property
     def wait_s(self) -> Floats:
-        """From submission to start."""
+        """Seconds from submission to start of each job."""
         return self.start - self.submit
 
     @property
     def run_s(self) -> Floats:
-        """From start to end."""
+        """Seconds from start to end of each job."""
         return self.end - self.start
 
     @property
     def turnaround_s(self) -> Floats:
-        """From submission to end; also called completion time."""
+        """Seconds from submission to end of each job; also called completion time."""
         return self.end - self.submit
 
     @property

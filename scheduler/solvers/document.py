@@ -25,7 +25,7 @@ _INDEX: Mapping[str, object] = {"type": "integer", "minimum": 0}
 
 
 class PlanStatus(StrEnum):
-    """How a plan was found."""
+    """How a plan was found, or that there is none."""
 
     OPTIMAL = "optimal"  # proven, within the gap that was allowed
     FEASIBLE = "feasible"  # the best that the solver found within its limits

@@ -52,7 +52,7 @@ _FORMAT = 1
 
 
 class Method(StrEnum):
-    """How weights are found."""
+    """Method that finds the weights of a queue policy."""
 
     EVOLUTION = "evolution"  # CMA-ES; Hansen, "The CMA evolution strategy: a tutorial", 2016
     GRADIENT = "gradient"  # REINFORCE with a baseline by window, Adam

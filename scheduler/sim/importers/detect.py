@@ -12,7 +12,7 @@ from edgeyard.scheduler.sim.traces.text import opened_lines
 
 
 class TraceFormat(StrEnum):
-    """What an imported file holds."""
+    """Format of an imported trace."""
 
     SCENARIO = "scenario"
     SWF = "swf"
