@@ -96,6 +96,10 @@ def submit(
         Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
     ] = None,
     target_uid: Annotated[str | None, _option("Id of one board.")] = None,
+    count: Annotated[
+        int | None,
+        _option("Boards to run on at the same time, all or none.", metavar="N"),
+    ] = None,
     ram: Annotated[str | None, _option("Minimum memory of the board, e.g. '4 GiB'.")] = None,
     storage: Annotated[str | None, _option("Minimum storage of the board, e.g. '500 MB'.")] = None,
     constraints: Annotated[
@@ -180,7 +184,7 @@ def submit(
 
     Its description comes from a job file, from flags, or from both; flags take precedence. Local
     files are uploaded first. Several models, runtimes or targets make one benchmark for each
-    combination. The ids are printed on stdout.
+    combination, and --count one for each board. The ids are printed on stdout.
     """
     flags: dict[str, object] = {
         "benchmark_id": benchmark_id,
@@ -189,6 +193,7 @@ def submit(
         "benchmark_type": benchmark_type,
         "target": asking.one_or_list(target or ()),
         "target_uid": target_uid,
+        "count": count,
         "nb_inference": nb_inference,
         "precision": precision,
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
@@ -293,6 +298,8 @@ def _answer(
         _answer_schedule(session, submitted[0])
         return
     campaign = submitted[0].campaign_id if submitted else None
+    if campaign is not None and len(submitted) == 1:  # a retry or a clone answers the first one
+        submitted = session.client.campaign(campaign)
     if wait:
         if campaign is not None:
             session.report(f"campaign {campaign}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -41,7 +40,6 @@ from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.quotas import quotas_of
-from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/v1/campaigns", tags=["campaigns"])
@@ -51,7 +49,7 @@ MAX_CAMPAIGN_BYTES = 16 * 2**20
 """Of all its members' descriptions: a body of 200 KB could ask for 1,000 of 200 KB each."""
 MAX_PROBLEMS = 50
 """Mistakes of one matrix that are listed."""
-_NOT_SHARED = ("benchmark_id", "cron")
+_NOT_SHARED = ("benchmark_id", "cron", "count")
 
 
 @router.post(
@@ -89,19 +87,14 @@ def submit(
         ]
         return Answer(shapes.CampaignDryRun(items=items))
     own_name = request.description.get("name")
-    campaign = Campaign(
-        campaign_id=f"campaign-{secrets.token_hex(8)}",
-        user_id=caller.user_id,
-        name=request.name or (own_name if isinstance(own_name, str) else ""),
-        created_at=now,
-    )
+    name = request.name or (own_name if isinstance(own_name, str) else "")
 
     def submit(
         uow: UnitOfWork,
     ) -> Answer[shapes.AcceptedCampaign] | tuple[shapes.AcceptedCampaign, Sequence[Benchmark]]:
         if (earlier := idempotency.earlier_in(uow)) is not None:
             return earlier
-        uow.campaigns.add(campaign)
+        campaign = lifecycle.add_campaign(uow, caller.user_id, name, now)
         checks = StoreChecks(uow, services)
         made = []
         warnings: dict[str, None] = {}

@@ -176,6 +176,12 @@ class AccountLimits:
             raise InvalidInput.at(
                 "", "your account may have no benchmarks on boards", "ask an operator"
             )
+        if self._user.max_running is not None and description.count > self._user.max_running:
+            raise InvalidInput.at(
+                "/count",
+                f"your account may have {self._user.max_running} benchmarks on boards at once",
+                f"at most {self._user.max_running}",
+            )
         if self._credits is None and description.user_budget is None:
             return
         rate = self._rates.get(description.family, 1.0) * self._factor
@@ -194,12 +200,14 @@ class AccountLimits:
         bound_s = run_bound_s(
             description.user_time_s, description.user_budget, rate, self._max_run_s
         )
-        if round(rate * bound_s, 6) > self._credits:
+        count = description.count
+        if round(count * rate * bound_s, 6) > self._credits:
+            runs = "a run" if count == 1 else f"{count} runs"
             raise InvalidInput.at(
                 "/user_time",
-                f"a run of {bound_s:g} s may cost {rate * bound_s:g} credits, and your account "
-                f"has {self._credits:g}",
-                f"at most {self._credits / rate:g} s, or more credits",
+                f"{runs} of {bound_s:g} s may cost {count * rate * bound_s:g} credits, and your "
+                f"account has {self._credits:g}",
+                f"at most {self._credits / rate / count:g} s, or more credits",
             )
 
 

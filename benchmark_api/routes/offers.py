@@ -93,18 +93,28 @@ class Offer:
         kinds = self._of_family[description.family]
         if description.all_constraints or description.target_uid is not None:
             of_uid = self._kinds[description.family]
-            uids = set(self._uids(description))
-            for each in description.all_constraints:
-                uids &= self._meeting(description.family, each)
-            kinds = tuple({of_uid[uid] for uid in uids})
-        sizes = [
-            kind.ram_bytes
-            for kind in kinds
-            if _supports(kind, description)
-            and kind.ram_bytes >= description.ram
-            and kind.storage_bytes >= description.storage
-        ]
+            kinds = tuple({of_uid[uid] for uid in self._uids_that_meet(description)})
+        sizes = [kind.ram_bytes for kind in kinds if _fits(kind, description)]
         return (min(sizes), max(sizes)) if sizes else None
+
+    def _uids_that_meet(self, description: JobDescription) -> set[str]:
+        """Return the boards of the family that meet all constraints, or may once they report."""
+        uids = set(self._uids(description))
+        for each in description.all_constraints:
+            uids &= self._meeting(description.family, each)
+        return uids
+
+    def _count_problems(self, description: JobDescription) -> list[FieldError]:
+        """Return the problem of a benchmark that asks for more boards than match."""
+        if description.count == 1:
+            return []
+        of_uid = self._kinds[description.family]
+        matching = self._uids_that_meet(description)
+        boards = sum(_fits(of_uid[uid], description) for uid in matching)
+        if description.count <= boards:
+            return []
+        reason = f"is {description.count}, and {boards} of {description.family} match"
+        return [FieldError("/count", reason, f"at most {boards}")]
 
     def problems(self, description: JobDescription) -> list[FieldError]:
         """Return the requirements that none of the boards can ever satisfy."""
@@ -136,6 +146,7 @@ class Offer:
                 *self._constraint_problems(description, who),
             ]
             or self._joint_problems(description, kinds, who)
+            or self._count_problems(description)
         )
 
     def warnings(self, description: JobDescription) -> list[str]:
@@ -422,6 +433,14 @@ def _supports(kind: _Kind, description: JobDescription) -> bool:
         engine.name == description.runtime
         and description.benchmark_type.value in engine.supported_types
         for engine in kind.engines
+    )
+
+
+def _fits(kind: _Kind, description: JobDescription) -> bool:
+    return (
+        _supports(kind, description)
+        and kind.ram_bytes >= description.ram
+        and kind.storage_bytes >= description.storage
     )
 
 

@@ -234,17 +234,27 @@ class IdempotencyGuard(Generic[T]):
 
 def accepted(
     services: Services,
-    made: Benchmark,
+    made: Sequence[Benchmark],
     warnings: tuple[str, ...],
     forecast: shapes.Forecast | None,
 ) -> shapes.SubmissionAnswer:
-    """Return what a submission answers."""
+    """Return what a submission answers.
+
+    Args:
+        services: Of the server.
+        made: The benchmark, or all of its gang.
+        warnings: About the submission.
+        forecast: Of the benchmark.
+    """
+    first = made[0]
     return shapes.SubmissionAnswer(
-        benchmark_id=made.benchmark_id,
-        status=made.status.value,
+        benchmark_id=first.benchmark_id,
+        status=first.status.value,
         forecast=forecast,
-        links=views.links(services, made.benchmark_id),
+        links=views.links(services, first.benchmark_id),
         warnings=list(warnings),
+        campaign_id=first.gang_id,
+        benchmark_ids=[] if first.gang_id is None else [each.benchmark_id for each in made],
     )
 
 
@@ -259,7 +269,7 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
     "dataset": ("dataset_urls",),
     "dataset_urls": ("dataset",),
     "target": ("target_uid", "if_unavailable"),
-    "target_uid": ("target",),
+    "target_uid": ("target", "count"),
     "preemptible": ("preemptible_measuring",),
     "precision": ("nb_inference",),
     "nb_inference": ("precision",),
@@ -434,15 +444,22 @@ def enqueue(
                 warnings=list(warnings),
             )
         else:
-            made = lifecycle.submit(
-                uow,
-                description,
-                caller.user_id,
-                files,
-                now,
-                benchmark_id=request.benchmark_id,
-                retry_of=retry_of,
-            )
+            campaign = None
+            if description.count > 1:
+                campaign = lifecycle.add_campaign(uow, caller.user_id, description.name, now)
+            made = [
+                lifecycle.submit(
+                    uow,
+                    description,
+                    caller.user_id,
+                    files,
+                    now,
+                    benchmark_id=request.benchmark_id,
+                    campaign_id=None if campaign is None else campaign.campaign_id,
+                    retry_of=retry_of,
+                )
+                for _ in range(description.count)
+            ]
             if received:
                 quotas.check_stored(uow, caller.user_id, allowed)
             quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
@@ -458,7 +475,8 @@ def enqueue(
         unread = False  # what was changed meanwhile is read after all
         done = context.group.run(find, change, caller.user_id)
     if not isinstance(done, Answer):
-        context.metrics.submitted.labels(request.description.benchmark_type.value).inc()
+        submitted = context.metrics.submitted.labels(request.description.benchmark_type.value)
+        submitted.inc(request.description.count)
         services.engine.wake()
     return done
 
@@ -543,7 +561,7 @@ def would_happen(
         services: Of the server.
         kept: Files of roles that need not be looked up.
         local: Files that are not uploaded, by their names.
-        members: Benchmarks that would be submitted together.
+        members: Members of the matrix of which it is one.
 
     Raises:
         InvalidInput: As `StoreChecks.files_of`.
@@ -553,8 +571,9 @@ def would_happen(
     allowed = quotas_of(caller.user, services.settings.quotas)
     with services.store.read() as uow:
         if request.description.cron is None:
-            quotas.check_room_of_all(uow, services.max_pending_for(caller.user), members)
-            quotas.check_room(uow, caller.user_id, allowed, members)
+            count = members * request.description.count
+            quotas.check_room_of_all(uow, services.max_pending_for(caller.user), count)
+            quotas.check_room(uow, caller.user_id, allowed, count)
         description, files = StoreChecks(uow, services, local).files_of(request, caller, kept)
         unseen = [file for file in files if file.sha256 is None and file.url is None]
         if unseen:

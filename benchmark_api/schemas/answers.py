@@ -324,6 +324,9 @@ class SubmissionAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``forecast`` is that of the time of the submission. It is null if none can be made at once:
     files have to be downloaded first, the lab is busy, or many users submit. The benchmark itself
     shows its forecast soon afterwards.
+
+    With a count above 1, ``benchmark_ids`` are the benchmarks of the campaign ``campaign_id``, one
+    for each board; ``benchmark_id`` is the first of them.
     """
 
     benchmark_id: str | None
@@ -333,6 +336,8 @@ class SubmissionAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: list[str]
     schedule_id: str | None = None
     next_fire: datetime | None = None
+    campaign_id: str | None = None
+    benchmark_ids: list[str] = []
 
 
 class BoardVerdict(Struct, frozen=True, kw_only=True):

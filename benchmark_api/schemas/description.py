@@ -42,6 +42,7 @@ from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (
+    MAX_COUNT,
     Affinity,
     BenchmarkType,
     Binding,
@@ -311,6 +312,13 @@ class JobDescriptionIn(BaseModel):
         {}, max_length=64, description="By input name: shape, value range, integers."
     )
     queue_timeout: Duration | None = Field(None, description="Maximum wait until its task starts.")
+    count: int = Field(
+        1,
+        ge=1,
+        le=MAX_COUNT,
+        description="Boards on which it runs at the same time: as many benchmarks of one campaign, "
+        "each on a board of its own, which start together or not at all.",
+    )
     extra: dict[str, object] = Field({}, description="Stored, not interpreted.")
 
     @model_validator(mode="after")
@@ -398,6 +406,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
             )
         )
     found += _about_outputs(description, has_data)
+    found += _about_count(description)
     if description.profile_layers and description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
     if description.profile_layers and description.runtime in WITHOUT_PROFILER:
@@ -469,6 +478,31 @@ def _unused(description: JobDescriptionIn) -> list[FieldError]:
     if description.if_unavailable == "notify" and description.target_uid is None:
         reason = "is about the board of target_uid, which is missing"
         found.append(FieldError("/if_unavailable", reason, "reschedule, or a target_uid"))
+    return found
+
+
+def _about_count(description: JobDescriptionIn) -> list[FieldError]:
+    """What can't be combined with several boards."""
+    if description.count == 1:
+        return []
+    one_board = "names one board, and count asks for several"
+    refused = {
+        "target_uid": (one_board, "no target_uid, or count 1"),
+        "benchmark_id": ("each of the benchmarks gets an id of its own", "no id, or count 1"),
+        "cron": ("can't be combined with count", "one of the two"),
+        "job_completion_threshold": (
+            "can't be combined with count: several boards are not preempted together",
+            "one of the two",
+        ),
+    }
+    found = [
+        FieldError(f"/{name}", *words)
+        for name, words in refused.items()
+        if getattr(description, name) is not None
+    ]
+    if description.binding not in (None, "strict"):
+        reason = "leaves the board to the cluster, and with count each board is chosen"
+        found.append(FieldError("/binding", reason, "strict, or count 1"))
     return found
 
 
@@ -592,6 +626,7 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
             name: spec.model_dump(exclude_none=True) for name, spec in description.input.items()
         },
         queue_timeout_s=description.queue_timeout,
+        count=description.count,
         extra=description.extra,
     )
 

@@ -176,10 +176,25 @@ def benchmark_of(
     return Benchmark(
         benchmark_id=answer.benchmark_id or "",
         status=answer.status,
-        campaign_id=campaign_id,
+        campaign_id=accepted.campaign_id if accepted else campaign_id,
         forecast=accepted.forecast if accepted else None,
         schedule_id=accepted.schedule_id if accepted else None,
         warnings=tuple(accepted.warnings if accepted else warnings),
         answer=answer,
         client=client,
     )
+
+
+def gang_of(answer: shapes.SubmissionAnswer, client: Calls) -> Benchmarks:
+    """Return the benchmarks of a submission: one, or with a count one for each board."""
+    first = benchmark_of(answer, client)
+    others = [
+        benchmark_of(
+            shapes.CampaignMember(benchmark_id=each, status=answer.status),
+            client,
+            answer.campaign_id,
+        )
+        for each in answer.benchmark_ids
+        if each != answer.benchmark_id
+    ]
+    return [first, *others]

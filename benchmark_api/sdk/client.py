@@ -44,7 +44,7 @@ from edgeyard.benchmark_api.schemas.answers import (
 from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
 from edgeyard.benchmark_api.schemas.answers import Results as ResultsAnswer
 from edgeyard.benchmark_api.sdk.answers import read_answer
-from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of, gang_of
 from edgeyard.benchmark_api.sdk.comparison import NUMBERS, compare, frame_row
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
@@ -237,6 +237,7 @@ class Client:
         runtime: str,
         benchmark_type: str,
         target: str | None = None,
+        count: None = None,
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
@@ -251,6 +252,7 @@ class Client:
         runtime: str | Sequence[str],
         benchmark_type: str,
         target: str | Sequence[str] | None = None,
+        count: int | None = None,
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
@@ -265,12 +267,15 @@ class Client:
         runtime: str | Sequence[str],
         benchmark_type: str,
         target: str | Sequence[str] | None = None,
+        count: int | None = None,
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
         **fields: Unpack[JobFields],
     ) -> Benchmark | Benchmarks:
         """Submit a benchmark; with a list for model, target or runtime, one a combination.
+
+        With a list, or with a count, the answer is a list.
 
         Args:
             model: A local file, a folder of an ONNX model and its data files, the bytes of a file,
@@ -280,6 +285,7 @@ class Client:
             runtime: Engine, e.g. ``ort``.
             benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
+            count: Boards on which it runs at the same time, one benchmark on each, all or none.
             wait: Wait for the end, as `wait` does.
             timeout: Of the wait, seconds; with ``wait`` only.
             progress: Of the wait.
@@ -301,11 +307,12 @@ class Client:
             **fields,
             **{name: _listed(value) for name, value in given.items()},
             "benchmark_type": benchmark_type,
+            "count": count,
         }
         submitted = self.submit_description(description)
         if wait:
             submitted = self.wait(submitted, timeout, progress=progress)
-        return submitted if is_matrix(description) else submitted[0]
+        return submitted[0] if count is None and not is_matrix(description) else submitted
 
     def submit_description(
         self,
@@ -327,7 +334,7 @@ class Client:
         key = uuid.uuid4().hex
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
-            return [benchmark_of(read_answer(answer, SubmissionAnswer), self)]
+            return gang_of(read_answer(answer, SubmissionAnswer), self)
         answer = self.api.post("/v1/campaigns", campaign_of(ready), key=key)
         campaign = read_answer(answer, AcceptedCampaign)
         return [
@@ -454,6 +461,7 @@ class Client:
 
         refuse_fields(fields, OWN_INPUT_FIELDS, "its inputs are stated by `inputs`")
         refuse_fields(fields, ("cron",), "creates a schedule, and this is one run")
+        refuse_fields(fields, ("count",), "needs several boards, and this is one run")
         inference.check_single({"model": model, "target": target, "runtime": runtime})
         parameters = dict(fields.pop("parameters", {}))
         if batch_size is not None:

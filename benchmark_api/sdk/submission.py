@@ -23,7 +23,7 @@ JobDescription = dict[str, object]
 
 
 class JobFields(TypedDict, total=False):
-    """Fields of a job description next to model, runtime, benchmark type and target."""
+    """Fields of a job description next to model, runtime, benchmark type, target and count."""
 
     benchmark_id: str
     model_url: str
@@ -68,6 +68,7 @@ class JobChanges(JobFields, total=False):
     runtime: str
     benchmark_type: str
     target: str
+    count: int
 
 
 class Filters(TypedDict, total=False):
@@ -97,7 +98,7 @@ OWN_INPUT_FIELDS = ("dataset", "dataset_urls", "input", "keep_outputs", "odt_con
 SCHEDULE_FIELDS = ("cron", "prohibit_overlap")
 """Fields of schedules, which a single run cannot have."""
 
-CHECK_FIELDS = ("benchmark_id", "cron", "start_time")
+CHECK_FIELDS = ("benchmark_id", "count", "cron", "start_time")
 """Fields that the many runs of a check cannot have."""
 
 

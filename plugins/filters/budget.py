@@ -75,9 +75,15 @@ class _Credits(Ledger):
         return waiting_reasons.budget(cost)
 
     def place(self, job: int) -> None:
+        self._take(job, float(self._max_cost[job]))
+
+    def withdraw(self, job: int) -> None:
+        self._take(job, -float(self._max_cost[job]))
+
+    def _take(self, job: int, credits: float) -> None:
         user = self._users[job]
         if user in self._left:
-            self._left[user] = round(self._left[user] - float(self._max_cost[job]), 6)
+            self._left[user] = round(self._left[user] - credits, 6)
 
 
 def _cost(batch: Batch, row: int, seconds: float) -> float:

@@ -59,3 +59,6 @@ class _RunningLedger(Ledger):
 
     def place(self, job: int) -> None:
         self._running[self._users[job]] += 1
+
+    def withdraw(self, job: int) -> None:
+        self._running[self._users[job]] -= 1

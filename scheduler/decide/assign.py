@@ -16,18 +16,21 @@ A benchmark for which no board is free is passed over: it never holds up the nex
 queue is through, no board is left idle that a waiting benchmark could have used, but one that has
 just failed it. Only a policy with a planner may hold a benchmark back although a board is free: by
 expected cost (`edgeyard.scheduler.decide.planning`), or by a mapping heuristic
-(`edgeyard.scheduler.decide.mapping`).
+(`edgeyard.scheduler.decide.mapping`). The benchmarks of a gang get boards all at once or none at
+all (`edgeyard.scheduler.decide.gangs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.explore import Explorer
+from edgeyard.scheduler.decide.gangs import Gang, GangPlacer
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.decide.mapping import Hold, Mapper, hold_reason
 from edgeyard.scheduler.decide.planning import BoardPlan, CostPlanner, plan_hold_reason
@@ -52,7 +55,8 @@ class Assignment:
 
     Attributes:
         board_of_job: Shape (jobs,): row of the board, `NO_ROW` for none.
-        job_of_board: Shape (boards,): row of the benchmark that got it, `NO_ROW` for none.
+        job_of_board: Shape (boards,): row of the benchmark that got it, or of the first one of the
+            gang for which it is held; `NO_ROW` for none.
         blocked_by: Shape (boards,): row of the first board given out that it must not run next to,
             `NO_ROW` for none.
         withheld: By row of the benchmark, why it got none although a board was free: its user may
@@ -92,6 +96,8 @@ def assign(
     mapper: Mapper | None = None,
     guarded: NDArray[np.bool_] | None = None,
     explorer: Explorer | None = None,
+    gangs: Mapping[int, Gang] = MappingProxyType({}),
+    gang_placer: GangPlacer | None = None,
 ) -> Assignment:
     """Give boards out.
 
@@ -111,6 +117,8 @@ def assign(
             have a reservation that is due; None: the policy has no mapping.
         guarded: Shape (jobs,): have waited for so long; None: no benchmark.
         explorer: Draws benchmarks that get a board at random; None: all get the best one.
+        gangs: The gang of each benchmark that has one, by row.
+        gang_placer: Finds boards for them; needed where there are gangs.
     """
     boards = batch.shape[1]
     board_of_job = [NO_ROW] * len(pending)
@@ -122,8 +130,9 @@ def assign(
         due = np.isin(queue, list(timeline.due_boards))
         queue = np.concatenate((queue[due], queue[~due]))
     mapped_queue = queue[:0]
+    in_gang = np.isin(queue, list(gangs)) if gangs else np.zeros(len(queue), dtype=np.bool_)
     if mapper is not None and guarded is not None:
-        first = guarded[queue] | np.isin(queue, list(timeline.due_boards))
+        first = guarded[queue] | np.isin(queue, list(timeline.due_boards)) | in_gang
         queue, mapped_queue = queue[first], queue[~first]
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
     open_pairs, open_scores = timeline.in_time(pairs, scores)
@@ -139,12 +148,16 @@ def assign(
     withheld: dict[int, WaitReason] = {}
     planned: dict[int, int] = {}
     explored: dict[int, tuple[int, bool]] = {}
-    if conflicts is None and 1 < len(queue) <= max_joint_jobs:
+    held_for: dict[int, int] = {}
+    if conflicts is None and 1 < len(queue) <= max_joint_jobs and not in_gang.any():
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
 
     def give(job: int, board: int) -> None:
         board_of_job[job] = board
         planner.place(job, board)
+        take(board)
+
+    def take(board: int) -> None:
         choices.take(board)
         if conflicts is not None:
             others = np.flatnonzero(conflicts[board] | conflicts[:, board])
@@ -164,7 +177,34 @@ def assign(
             elif reserved != NO_ROW:
                 withheld[job] = reserved_board_reason(timeline, reserved)
 
+    def place_gang(gang: Gang, placer: GangPlacer) -> None:
+        """Give boards to all benchmarks of a gang, or state why they wait."""
+        if gang.waiting is None and (stopped := ledgers.refusal_together(gang.jobs)) is not None:
+            withheld.update(dict.fromkeys(gang.jobs, stopped))
+            return
+        refused = gang.waiting
+        if refused is None:
+            found = placer.boards(gang, pairs, open_pairs, open_scores, reserved_for, choices.free)
+            if len(found) == gang.size:
+                for each, board in zip(gang.jobs, found, strict=True):
+                    ledgers.place(each)
+                    give(each, board)
+                return
+            is_guarded = guarded is not None and bool(guarded[list(gang.jobs)].any())
+            holds = is_guarded and placer.may_hold(gang)
+            for board in found if holds else ():
+                take(board)
+                held_for[board] = gang.jobs[0]
+            refused = waiting_reasons.gang_boards(gang.size, len(found), held=holds)
+        for each in gang.jobs:
+            planner.pass_over(each)
+            withheld[each] = refused
+
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
+        if job in gangs:
+            if gang_placer is not None and job not in withheld and board_of_job[job] == NO_ROW:
+                place_gang(gangs[job], gang_placer)
+            continue
         own = reserved_for.get(job, NO_ROW)
         avoided = avoided_of_job.get(job, ())
         may_own = own != NO_ROW and choices.free[own] and own not in avoided
@@ -223,6 +263,8 @@ def assign(
     job_of_board = np.full(boards, NO_ROW, dtype=np.intp)
     placed = np.flatnonzero(given != NO_ROW)
     job_of_board[given[placed]] = placed
+    for board, first_job in held_for.items():
+        job_of_board[board] = first_job
     return Assignment(
         board_of_job=given,
         job_of_board=job_of_board,
@@ -272,14 +314,19 @@ def _avoided_boards(
     found = {
         job: batch.rows_of_uids(each.avoided_uids(batch.now))
         for job, each in enumerate(pending)
-        if each.avoid_until
+        if each.avoids_boards
     }
     return {job: rows for job, rows in found.items() if rows}
 
 
 def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
-    """Return why a benchmark waits although a board is free: that one has just failed it."""
+    """Return why a benchmark waits although a board is free.
+
+    The board has just failed it, or another benchmark of its gang has or had it.
+    """
     uid = batch.snapshot.uids[board]
+    if uid in each.gang_uids:
+        return waiting_reasons.only_board_of_gang(uid)
     return waiting_reasons.only_free_board_failed(uid, dict(each.avoid_until)[uid])
 
 

@@ -42,12 +42,16 @@ def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: floa
     """Return each benchmark's own binding, or the policy's, or strict with a fresh twin.
 
     A loose job states neither a board nor constraints of the user's: one that asks for a board is
-    strict instead, and one with constraints or a completion threshold is filtered.
+    strict instead, and one with constraints or a completion threshold is filtered. All of a gang
+    are strict: each has its board from the start.
     """
     otherwise = policy.binding
     if otherwise is None:
         otherwise = Binding.STRICT if age_s <= policy.fresh_age_s else Binding.FILTERED
-    found = [each.binding or otherwise for each in pending]
+    found = [
+        Binding.STRICT if each.gang_id is not None else each.binding or otherwise
+        for each in pending
+    ]
     if Binding.LOOSE in found:
         for job, each in enumerate(pending):
             if found[job] is Binding.LOOSE and each.target_uid is not None:

@@ -18,6 +18,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
 from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.decide.gangs import Gang, GangPlacer, find_gangs
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.mapping import Mapper
 from edgeyard.scheduler.decide.pins import PinVerdict
@@ -190,7 +191,14 @@ def decide(
         """Return who could start now and is past the guard; also who another policy decides."""
         rows = np.flatnonzero(queue.guarded).tolist()
         could = [job for job in rows if ready[job] or pending[job].has_own_policy]
+        could = [job for job in could if job not in gangs or may_hold(gangs[job])]
         return [job for job in could if ledgers.refusal(job) is None]
+
+    gangs = find_gangs(pending, order, ready)
+    gang_placer = GangPlacer(batch, given.holders, policy, fits)
+
+    def may_hold(gang: Gang) -> bool:
+        return gang.waiting is None and gang_placer.may_hold(gang)
 
     timeline = Timeline(
         batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)
@@ -213,9 +221,12 @@ def decide(
         else None,
         guarded=queue.guarded,
         explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
+        gangs=gangs,
+        gang_placer=gang_placer,
     )
     unplaced = ready & (assignment.board_of_job == NO_ROW)
     unplaced[assignment.held] = False  # a board is free, and it waits for a better one
+    unplaced[list(gangs)] = False  # one board is of no use to a gang
     preempted = preempt(
         batch,
         pending,

@@ -117,6 +117,8 @@ class Decisions:
         """Return the board and the start that are planned for a benchmark; None: there is none."""
         if not self.ready[job] and job not in self.timeline.reservations:
             return None
+        if self.pending[job].gang_id is not None and not self.placed(job):
+            return None  # what a board of its own is planned for says nothing of the others
         hold = self.assignment.holds.get(job)
         return planned_start(self.batch, self.timeline, job, self._plan.get(job), hold)
 

@@ -34,6 +34,21 @@ class Ledgers:
         for ledger in self._ledgers:
             ledger.place(job)
 
+    def refusal_together(self, jobs: Sequence[int]) -> WaitReason | None:
+        """Return why these benchmarks may not all get boards now; None: they may."""
+        placed: list[int] = []
+        refused = None
+        for job in jobs:
+            refused = self.refusal(job)
+            if refused is not None:
+                break
+            self.place(job)
+            placed.append(job)
+        for job in placed:
+            for ledger in self._ledgers:
+                ledger.withdraw(job)
+        return refused
+
 
 def open_ledgers(batch: Batch, filters: Sequence[Filter], runner: PluginRunner) -> Ledgers:
     """Return new ledgers of all filters that bound users."""

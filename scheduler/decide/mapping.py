@@ -227,7 +227,7 @@ class Mapper:
         found: dict[tuple[int, frozenset[str], frozenset[str]], list[int]] = {}
         apart = np.array(
             [
-                bool(each.tried_uids or (each.avoid_until and each.avoided_uids(now)))
+                bool(each.tried_uids or (each.avoids_boards and each.avoided_uids(now)))
                 for each in self._pending
             ],
             dtype=np.bool_,

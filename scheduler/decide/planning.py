@@ -377,7 +377,7 @@ class CostPlanner:
     def _shunned(self, job: int) -> list[int]:
         """Return the boards that failed a benchmark."""
         each = self._pending[job]
-        if not each.tried_uids and not each.avoid_until:
+        if not each.tried_uids and not each.avoids_boards:
             return []
         return self._batch.rows_of_uids(each.tried_uids | each.avoided_uids(self._batch.now))
 

@@ -86,7 +86,7 @@ def preempt(
         each = pending[job]
         row = int(batch.class_of_job[job])
         boards = np.flatnonzero(open_boards[row] & ~late(row)).tolist()
-        if each.avoid_until:
+        if each.avoids_boards:
             avoided = each.avoided_uids(batch.now)
             boards = [board for board in boards if batch.snapshot.uids[board] not in avoided]
         if not boards:

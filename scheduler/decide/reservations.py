@@ -114,7 +114,8 @@ def reserve(
     Returns:
         By row of the benchmark; those for which no board can be reserved are missing.
     """
-    claims: list[tuple[datetime, datetime, str, int]] = []
+    claims: list[tuple[datetime, datetime, str, str, int]] = []
+    first_ids = _first_ids(pending)
     ahead = timedelta(seconds=policy.reservation_lead_s)
     for job, each in enumerate(pending):
         if (
@@ -122,7 +123,7 @@ def reserve(
             and _until_s(batch, each.start_time) > -policy.twin_max_age_s
         ):
             claimed = max(each.submit_time, each.start_time - ahead)
-            claims.append((claimed, each.submit_time, each.benchmark_id, job))
+            claims.append((claimed, each.submit_time, first_ids[job], each.benchmark_id, job))
     if not claims and batch.snapshot.conflicts is None and not leases_of(batch):
         return {}  # the benchmark that has waited longest gets the next board
     stated = {job for *_, job in claims}
@@ -131,7 +132,7 @@ def reserve(
         each = pending[job]
         if job not in stated:
             since = max(each.submit_time, each.start_time or each.submit_time)
-            claims.append((since + guard, each.submit_time, each.benchmark_id, job))
+            claims.append((since + guard, each.submit_time, first_ids[job], each.benchmark_id, job))
     if not claims:
         return {}
     planner = _ReservationPlanner(batch, pending, policy, holders, fits)
@@ -144,6 +145,21 @@ def reserve(
         job: Reservation(board=board, start=planner.start_of(job), stated=job in stated)
         for job, board in planner.boards.items()
     }
+
+
+def _first_ids(pending: Sequence[PendingBenchmark]) -> list[str]:
+    """Return each benchmark's id, or the first one of its gang.
+
+    So of two gangs that claim at the same time one has all its reservations before the other.
+    """
+    of_gang: dict[str, str] = {}
+    for each in pending:
+        if each.gang_id is not None:
+            first = of_gang.get(each.gang_id, each.benchmark_id)
+            of_gang[each.gang_id] = min(first, each.benchmark_id)
+    return [
+        each.benchmark_id if each.gang_id is None else of_gang[each.gang_id] for each in pending
+    ]
 
 
 class _ReservationPlanner:

@@ -16,7 +16,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle_outcome import PolicyCommit
 from edgeyard.scheduler.engine.decider import CyclePolicies, Decision
 from edgeyard.scheduler.engine.pins import PinTimers
-from edgeyard.scheduler.engine.queue_cache import QueueCache
+from edgeyard.scheduler.engine.queue_cache import Expiry, QueueCache
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitReason
@@ -199,7 +199,7 @@ class Committer:
 
         def finish(uow: UnitOfWork) -> _CommittedPlacements:
             """Commit the last placements, and what happens to those that are not placed."""
-            rest, preemptions = placements[last:], decision.result.preemptions
+            preemptions = decision.result.preemptions
             uow.benchmarks.lock(  # balances are locked after benchmarks, by all
                 {
                     *decision.expired,
@@ -225,9 +225,8 @@ class Committer:
             )
 
         # All but the last of many: those of the last are committed with all else.
-        last = max(0, len(placements) - 1) // MAX_PLACEMENTS_PER_COMMIT * MAX_PLACEMENTS_PER_COMMIT
-        for start in range(0, last, MAX_PLACEMENTS_PER_COMMIT):
-            some = placements[start : start + MAX_PLACEMENTS_PER_COMMIT]
+        *parts, rest = _placement_parts(placements, self._gang_of)
+        for some in parts:
             seq, more = self._store.transact(partial(place, some))
             prepared += more
         done = self._store.transact(finish)
@@ -245,6 +244,11 @@ class Committer:
             expired=tuple(done.expired),
         )
         return commit, done.waiting_now
+
+    def _gang_of(self, benchmark_id: str) -> str | None:
+        """Return the gang with which a benchmark starts; None: it starts by itself."""
+        benchmark = self._cache.live[benchmark_id].benchmark
+        return benchmark.gang_id if benchmark.waits_for_gang else None
 
     def _explain(
         self,
@@ -312,11 +316,16 @@ class Committer:
     def _expire(self, uow: UnitOfWork, decision: Decision) -> Sequence[str]:
         """End the benchmarks whose time is up; return those that had not ended by themselves."""
         now = self._clock.now()
-        ended = [
-            _unless_changed(
-                partial(lifecycle.expire, uow, each, now, expiry.sentence, deadline=expiry.deadline)
+
+        def end(benchmark_id: str, expiry: Expiry) -> Benchmark:
+            if expiry.with_gang:
+                return lifecycle.cancel_with_gang(uow, benchmark_id, now, expiry.sentence)
+            return lifecycle.expire(
+                uow, benchmark_id, now, expiry.sentence, deadline=expiry.deadline
             )
-            for each, expiry in decision.expired.items()
+
+        ended = [
+            _unless_changed(partial(end, each, expiry)) for each, expiry in decision.expired.items()
         ]
         return [benchmark.benchmark_id for benchmark in ended if benchmark is not None]
 
@@ -360,6 +369,24 @@ def _parts(reasons: Mapping[str, _T], size: int) -> Sequence[Mapping[str, _T]]:
     """Split a mapping into parts of at most ``size``; there is always a first one."""
     items = list(reasons.items())
     return [dict(items[start : start + size]) for start in range(0, max(len(items), 1), size)]
+
+
+def _placement_parts(
+    placements: Sequence[Placement], gang_of: Callable[[str], str | None]
+) -> Sequence[Sequence[Placement]]:
+    """Split placements into parts of `MAX_PLACEMENTS_PER_COMMIT`; there is always a first one.
+
+    The placements of a gang stay together, so that a part may be larger by those of one gang.
+    """
+    by_gang: dict[str, list[Placement]] = {}
+    for each in placements:  # a benchmark without a gang is one by itself
+        by_gang.setdefault(gang_of(each.benchmark_id) or each.benchmark_id, []).append(each)
+    parts: list[list[Placement]] = [[]]
+    for together in by_gang.values():
+        if len(parts[-1]) >= MAX_PLACEMENTS_PER_COMMIT:
+            parts.append([])
+        parts[-1] += together
+    return parts
 
 
 def _shape(given: CycleInput) -> tuple[object, ...]:

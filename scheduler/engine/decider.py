@@ -175,7 +175,7 @@ class Decider:
         """Decide as if ``candidate`` were in the queue now. Any thread.
 
         Args:
-            candidate: The benchmark.
+            candidate: The benchmark; one of a gang counts for all of it.
             policies: The active one decides it.
             max_wait_s: Maximum wait for a plugin that another thread uses.
 
@@ -186,7 +186,7 @@ class Decider:
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
             knowledge = recalled(uow, self._knowledge(uow, now), policy.policy, now)
-            pending = [*self._pending(uow, policy, policies), candidate]
+            pending = [*self._pending(uow, policy, policies), *_whole_gang(candidate)]
             running = self._cache.holders(uow, policy.policy.max_preemptions)
         given = CycleInput(
             snapshot=self._snapshot(now, drained, holders, pending),
@@ -234,3 +234,12 @@ class Decider:
         if self._twin.reporting():  # boards that report progress mostly have live attempts
             held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
         self._twin.note_held(held)
+
+
+def _whole_gang(candidate: PendingBenchmark) -> list[PendingBenchmark]:
+    """Return a candidate with the others of its gang."""
+    others = [
+        replace(candidate, benchmark_id=f"{candidate.benchmark_id}-{number}")
+        for number in range(1, candidate.gang_size)
+    ]
+    return [candidate, *others]

@@ -8,11 +8,12 @@ while an attempt of it is live.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import ConcurrentUpdate, Conflict
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.retry import (
     budget_of,
@@ -50,6 +51,7 @@ from edgeyard.scheduler.model.preemption import (
     is_preemption,
 )
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
+from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
@@ -139,6 +141,28 @@ def cancel(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchm
     """
     benchmark = _live(uow, benchmark_id, "cancelled")
     return _move(uow, benchmark, Status.CANCELLED, now, {"by": by})
+
+
+def cancel_with_gang(uow: UnitOfWork, benchmark_id: str, now: datetime, why: str) -> Benchmark:
+    """End a benchmark because another one of its gang ended without a result.
+
+    Raises:
+        Conflict: It is at its end.
+    """
+    benchmark = _live(uow, benchmark_id, "cancelled")
+    return _move(uow, benchmark, Status.CANCELLED, now, {"sentence": why})
+
+
+def add_campaign(uow: UnitOfWork, user_id: str, name: str, now: datetime) -> Campaign:
+    """Store a new campaign, to which benchmarks are then submitted."""
+    campaign = Campaign(
+        campaign_id=f"campaign-{secrets.token_hex(8)}",
+        user_id=user_id,
+        name=name,
+        created_at=now,
+    )
+    uow.campaigns.add(campaign)
+    return campaign
 
 
 def expire(
@@ -296,7 +320,8 @@ def prepare(
     """Prepare attempts: each benchmark is scheduled, and its credits are reserved.
 
     Left out is who changed meanwhile (cancelled, say), whom its user's account can't bear, and
-    whose attempt can't be stored; the others are prepared all the same.
+    whose attempt can't be stored; the others are prepared all the same. Of a gang that has not
+    started all are left out if one is.
 
     Args:
         wanted: Pending benchmarks, each with its next attempt; the first come first.
@@ -305,17 +330,27 @@ def prepare(
 
     Returns:
         As they are now.
+
+    Raises:
+        ConcurrentUpdate: A board of a gang was taken meanwhile.
     """
     unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _ in wanted])
     wanted = [each for each in wanted if each[0].benchmark_id in unchanged]
+    if any(benchmark.waits_for_gang for benchmark, _ in wanted):
+        taken = uow.attempts.holders()
+        wanted = _whole_gangs([each for each in wanted if _may_start(each, taken)])
     charges, balances = charging.affordable(uow, wanted, now, max_run_s, tariff or Tariff())
     charge_by_id = {charge.benchmark_id: charge for charge in charges}
+    wanted = _whole_gangs([each for each in wanted if each[0].benchmark_id in charge_by_id])
     attempts = [
         replace(attempt, time_limit_s=charge_by_id[attempt.benchmark_id].time_limit_s)
         for _, attempt in wanted
-        if attempt.benchmark_id in charge_by_id
     ]
     added = uow.attempts.add_all(attempts)
+    added_ids = {attempt.benchmark_id for attempt in added}
+    stored = [each for each in wanted if each[0].benchmark_id in added_ids]
+    if len(_whole_gangs(stored)) != len(stored):
+        raise ConcurrentUpdate("a board of a gang was taken meanwhile")
     charging.reserve(uow, [charge_by_id[attempt.benchmark_id] for attempt in added], balances)
     benchmark_by_id = {benchmark.benchmark_id: benchmark for benchmark, _ in wanted}
     scheduled = [_scheduled(benchmark_by_id[attempt.benchmark_id], attempt) for attempt in added]
@@ -324,6 +359,24 @@ def prepare(
     for benchmark, attempt in prepared:
         _log_prepared(uow, benchmark, attempt, now)
     return prepared
+
+
+def _may_start(wanted: tuple[Benchmark, Attempt], taken: Mapping[str, str]) -> bool:
+    """Return whether the board of one of a gang is still free."""
+    benchmark, attempt = wanted
+    return not benchmark.waits_for_gang or attempt.target_uid not in taken
+
+
+def _whole_gangs(
+    wanted: Sequence[tuple[Benchmark, Attempt]],
+) -> Sequence[tuple[Benchmark, Attempt]]:
+    """Return all but those of gangs that wait for their start and of which one is missing."""
+    counts = Counter(benchmark.gang_id for benchmark, _ in wanted if benchmark.waits_for_gang)
+    return [
+        (benchmark, attempt)
+        for benchmark, attempt in wanted
+        if not benchmark.waits_for_gang or counts[benchmark.gang_id] == benchmark.description.count
+    ]
 
 
 def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:

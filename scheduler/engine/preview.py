@@ -239,6 +239,7 @@ def _decided(
         description=description,
         submit_time=now,
         files=tuple(files),
+        campaign_id=CANDIDATE_ID if description.count > 1 else None,
     )
     return candidate, cycle.preview(replace(pending_of(candidate), not_ready=None), max_wait_s)
 

@@ -16,6 +16,7 @@ from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
+    MAX_COUNT,
     Benchmark,
     Binding,
     FileRole,
@@ -24,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.preemption import is_preemptible, is_preemption
-from edgeyard.scheduler.ports import Clock, UnitOfWork
+from edgeyard.scheduler.ports import BenchmarkFilter, Clock, UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 
 
@@ -49,10 +50,12 @@ class Expiry:
 
     Attributes:
         deadline: Its deadline passed; otherwise its queue time-out.
+        with_gang: Neither passed: another benchmark of its gang ended without a result.
     """
 
     sentence: str
     deadline: bool
+    with_gang: bool = False
 
 
 class QueueCache:
@@ -75,6 +78,7 @@ class QueueCache:
         self._start_lead = timedelta(seconds=start_lead_s)
         self._attempts: Mapping[str, Attempt] = {}
         self._waits: Stopwatches[str] = Stopwatches(clock)
+        self._gang_counts: Mapping[str, Mapping[Status, int]] = {}
         self.live: Mapping[str, LiveBenchmark] = {}
 
     def reload(self, uow: UnitOfWork) -> None:
@@ -94,6 +98,8 @@ class QueueCache:
                 pin = self._pins.grace_of(known.benchmark)
                 if pin != known.pending.pin:
                     live[benchmark_id] = replace(known, pending=replace(known.pending, pin=pin))
+        gangs = {each.benchmark.gang_id for each in live.values()} - {None}
+        self._gang_counts = uow.campaigns.counts(sorted(filter(None, gangs))) if gangs else {}
         self.live = live  # one assignment: previews read it on other threads
         self._pins.retain(live)
         self._waits.retain(live.__contains__)
@@ -133,6 +139,7 @@ class QueueCache:
                 else replace(each, not_ready=each.not_ready or waiting_reasons.own_policy())
                 for each in found
             ]
+        found = [self._with_gang(uow, each) for each in found]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
         if not campaigns:
             return found
@@ -141,6 +148,16 @@ class QueueCache:
             replace(each, campaign_started=True) if each.campaign_id in started else each
             for each in found
         ]
+
+    def _with_gang(self, uow: UnitOfWork, pending: PendingBenchmark) -> PendingBenchmark:
+        """Add the boards of the others of its gang to a benchmark that starts again."""
+        live = self.live.get(pending.benchmark_id)
+        if live is None or live.benchmark.gang_id is None or live.benchmark.waits_for_gang:
+            return pending
+        gang = BenchmarkFilter(campaign_id=live.benchmark.gang_id)
+        members, _ = uow.benchmarks.page(gang, limit=MAX_COUNT, cursor=None)
+        others = {each.target_uid for each in members if each.benchmark_id != pending.benchmark_id}
+        return replace(pending, gang_uids=frozenset(filter(None, others)))
 
     def holders(self, uow: UnitOfWork, max_preemptions: int) -> tuple[BoardHolder, ...]:
         """Return the live attempts that have boards, oldest first.
@@ -177,7 +194,7 @@ class QueueCache:
         return any(each.benchmark.status is Status.PENDING for each in self.live.values())
 
     def expired(self) -> Mapping[str, Expiry]:
-        """Return the benchmarks whose deadline or queue time-out has passed, by id."""
+        """Return the benchmarks whose time is up, or that end with their gang, by id."""
         found = {each: self._expiry(live) for each, live in self.live.items()}
         return {each: expiry for each, expiry in found.items() if expiry is not None}
 
@@ -212,6 +229,8 @@ class QueueCache:
 
     def _expiry(self, live: LiveBenchmark) -> Expiry | None:
         benchmark, description = live.benchmark, live.benchmark.description
+        if ended := self._end_of_gang(benchmark):
+            return Expiry(ended, False, with_gang=True)
         if description.deadline is not None and self._clock.certain() >= description.deadline:
             when = description.deadline.isoformat()
             return Expiry(f"its deadline {when} passed while it was {benchmark.status}", True)
@@ -223,6 +242,19 @@ class QueueCache:
             return None
         timeout = f"it waited longer than its queue time-out of {description.queue_timeout_s:g} s"
         return Expiry(timeout, False)
+
+    def _end_of_gang(self, benchmark: Benchmark) -> str:
+        """Return why a benchmark ends with its gang; "": it does not.
+
+        One that was cancelled ends all. Otherwise each runs to its own end once all have started.
+        """
+        counts = self._gang_counts.get(benchmark.gang_id or "", {})
+        if counts.get(Status.CANCELLED):
+            return "another benchmark of its gang was cancelled"
+        if not benchmark.waits_for_gang:
+            return ""
+        ended = [each.value for each in (Status.FAILED, Status.EXPIRED) if counts.get(each)]
+        return f"another benchmark of its gang has {ended[0]} before the start" if ended else ""
 
     def _holder(
         self, uow: UnitOfWork, attempt: Attempt, target_uid: str, max_preemptions: int
@@ -316,6 +348,8 @@ def pending_of(
         variant=variant_of(benchmark),
         budget=description.user_budget,
         extra=json.dumps(description.extra, sort_keys=True) if description.extra else "",
+        gang_id=benchmark.gang_id if benchmark.waits_for_gang else None,
+        gang_size=description.count if benchmark.waits_for_gang else 1,
         ends_in_time=description.precision is not None,
         probe=benchmark.user_id == PROBER,
         model_bytes=next(

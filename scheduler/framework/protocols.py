@@ -126,6 +126,10 @@ class Ledger(Protocol):
         """Record that a benchmark got a board, which counts against its user from now on."""
         ...
 
+    def withdraw(self, job: int) -> None:
+        """It gets no board after all: what `place` counted no longer counts."""
+        ...
+
 
 @runtime_checkable
 class UserFilter(Filter, Protocol):

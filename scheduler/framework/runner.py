@@ -107,6 +107,9 @@ class DenyAllLedger:
     def place(self, job: int) -> None:
         """Do nothing: no job is placed."""
 
+    def withdraw(self, job: int) -> None:
+        """Do nothing: no job is placed."""
+
 
 class _NonsenseError(Exception):
     """What is wrong with an answer."""

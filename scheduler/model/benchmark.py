@@ -171,6 +171,10 @@ class Constraint:
     value: str
 
 
+MAX_COUNT = 64
+"""Boards on which one job description runs at the same time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affinity:
     """A wish about the board or its node: others run the benchmark, too.
@@ -218,6 +222,8 @@ class JobDescription:
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
+        count: Boards on which it runs at the same time, 1 to `MAX_COUNT`: as many benchmarks of
+            one campaign, each on a board of its own, which start together or not at all.
         keep_outputs: TYPE1 runs on the dataset's arrays instead of random data, and the model's
             outputs are part of the result.
         profile_layers: The time of each layer is part of the result (TYPE1).
@@ -260,6 +266,7 @@ class JobDescription:
     profile_layers: bool = False
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     queue_timeout_s: float | None = None
+    count: int = 1
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -370,3 +377,13 @@ class Benchmark:
     unavailable_since: datetime | None = None
     lost_in_a_row: int = 0
     schedule_id: str | None = None
+
+    @property
+    def gang_id(self) -> str | None:
+        """The campaign whose benchmarks run at the same time with it; None: it runs by itself."""
+        return self.campaign_id if self.description.count > 1 else None
+
+    @property
+    def waits_for_gang(self) -> bool:
+        """Whether it may start only together with all others of its gang: none has started."""
+        return self.gang_id is not None and self.target_uid is None

@@ -65,6 +65,11 @@ class PendingBenchmark:
         pin: Of a benchmark that runs on ``target_uid`` alone; None: it is not pinned, or nobody
             waits for it yet.
         extra: Its description's ``extra`` as JSON with sorted keys; "": it has none.
+        gang_id: Benchmarks of the same gang start in one cycle or not at all; None: it starts by
+            itself.
+        gang_size: How many benchmarks its gang has; 1 without a gang.
+        gang_uids: Boards that the others of its gang have or had, once it has started; it gets none
+            of them.
     """
 
     benchmark_id: str
@@ -98,15 +103,23 @@ class PendingBenchmark:
     model_bytes: int | None = None
     pin: PinGrace | None = None
     extra: str = ""
+    gang_id: str | None = None
+    gang_size: int = 1
+    gang_uids: frozenset[str] = frozenset()
 
     @property
     def has_own_policy(self) -> bool:
         """Whether another policy than the present one decides it."""
         return self.not_ready is not None and self.not_ready.reason is WaitingReason.OWN_POLICY
 
+    @property
+    def avoids_boards(self) -> bool:
+        """Whether there may be `avoided_uids`."""
+        return bool(self.avoid_until or self.gang_uids)
+
     def avoided_uids(self, now: datetime) -> frozenset[str]:
-        """Return the boards that may not try it again yet."""
-        return frozenset(uid for uid, until in self.avoid_until if now < until)
+        """Return the boards that may not try it again yet, and those of its gang."""
+        return self.gang_uids.union(uid for uid, until in self.avoid_until if now < until)
 
 
 PER_BENCHMARK = frozenset(
@@ -125,6 +138,9 @@ PER_BENCHMARK = frozenset(
         "job_completion_threshold",
         "model_bytes",
         "pin",
+        "gang_id",
+        "gang_size",
+        "gang_uids",
     }
 )
 """Fields of `PendingBenchmark` that do not separate classes: filters and scorers do not depend on

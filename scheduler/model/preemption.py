@@ -11,11 +11,12 @@ _MEASURING = frozenset({"measuring", "training"})  # phases, as the runner repor
 def is_preemptible(description: JobDescription, attempt: Attempt) -> bool:
     """Return whether an attempt may be stopped for a more urgent benchmark at all.
 
-    Its description allows it, its task runs on a board that is known, and there is still something
-    to stop.
+    Its description allows it, it runs on one board alone, its task runs on a board that is known,
+    and there is still something to stop.
     """
     return (
         description.preemptible
+        and description.count == 1
         and attempt.state is AttemptState.RUNNING
         and attempt.board_is_known
         and attempt.stopping is None

@@ -89,6 +89,53 @@ def only_free_board_failed(target_uid: str, at: datetime) -> WaitReason:
     )
 
 
+def gang_incomplete(size: int, found: int) -> WaitReason:
+    """Return the reason of a benchmark whose gang is not whole in the queue."""
+    return WaitReason(
+        reason=WaitingReason.HELD,
+        sentence=f"it starts together with {size - 1} others, of which {size - found} "
+        f"{'is' if size - found == 1 else 'are'} not in the queue",
+    )
+
+
+def gang_not_ready(size: int, benchmark_id: str, why: WaitReason | None) -> WaitReason:
+    """Return the reason of a benchmark that starts together with one that may not start yet.
+
+    Args:
+        size: How many benchmarks its gang has.
+        benchmark_id: The one that may not start.
+        why: Why that one waits; None: its start time has not come.
+    """
+    return WaitReason(
+        reason=WaitingReason.START_TIME if why is None else why.reason,
+        sentence=f"it starts together with {size - 1} others, and {benchmark_id} waits"
+        + (" for its start_time" if why is None else f": {why.sentence}"),
+    )
+
+
+def gang_boards(size: int, found: int, *, held: bool) -> WaitReason:
+    """Return the reason of a benchmark whose gang lacks boards.
+
+    Args:
+        size: Boards that the gang needs.
+        found: Boards that are free for it.
+        held: Whether these are held for it, because it has waited for ``guard_s``.
+    """
+    free = f"{found} {'is' if found == 1 else 'are'} {'held for it' if held else 'free'}"
+    return WaitReason(
+        reason=WaitingReason.BOARD_BUSY,
+        sentence=f"it needs {size} boards at the same time, of which {free}",
+    )
+
+
+def only_board_of_gang(target_uid: str) -> WaitReason:
+    """Return the reason of a benchmark for which only a board is free that its gang has used."""
+    return WaitReason(
+        reason=WaitingReason.BOARD_BUSY,
+        sentence=f"only {target_uid} is free, on which another benchmark of its gang runs or ran",
+    )
+
+
 # --- of its user's account -----------------------------------------------------------------------
 
 

@@ -104,6 +104,7 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "profile_layers": d.profile_layers,
         "input": {name: dict(values) for name, values in d.input.items()},
         "queue_timeout": d.queue_timeout_s,
+        "count": d.count,
         "extra": dict(d.extra),
     }
 

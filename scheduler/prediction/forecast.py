@@ -11,6 +11,9 @@ board who are certainly through by then (`edgeyard.scheduler.prediction.timeline
 Each *sample* is one possible future (`edgeyard.scheduler.prediction.simulated_lab`). A run never
 takes longer than its bound, which is enforced.
 
+The benchmarks of a gang are simulated as if each started by itself, so that none of them gets a
+forecast before all have boards.
+
 Not predicted: benchmarks that will be submitted later and overtake, preemption, failures and
 retries, boards that go or come back; and runs of a queue resemble each other more than past runs
 show. How wrong earlier predictions were determines how far waits are widened for all of that
@@ -25,6 +28,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 from edgeyard.scheduler.prediction.calibration import IntervalScale, rescaled
 from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, RunSampler, SimulatedLab
@@ -76,7 +80,11 @@ def forecasts(
     for number, job in enumerate(futures.jobs.tolist()):
         each = given.pending[job]
         # while its files are fetched its start is unknown, but its place counts
-        if each.not_ready is None and np.isfinite(futures.finishes[number]).all():
+        if (
+            each.not_ready is None
+            and not _waits_for_gang(given, job)
+            and np.isfinite(futures.finishes[number]).all()
+        ):
             found[each.benchmark_id] = _forecast(given, futures, number, interval_scale)
     for holder, ends in zip(given.holders, futures.ends, strict=True):
         if holder.started_at is not None and not holder.ending:
@@ -121,9 +129,14 @@ def forecast_of(
     jobs = futures.jobs
     if not len(jobs) or jobs[-1] != given.row_of_id[benchmark_id]:
         return None
-    if not np.isfinite(futures.finishes[-1]).all():
+    if _waits_for_gang(given, int(jobs[-1])) or not np.isfinite(futures.finishes[-1]).all():
         return None
     return _forecast(given, futures, len(jobs) - 1, interval_scale)
+
+
+def _waits_for_gang(given: ForecastInput, job: int) -> bool:
+    """Return whether it waits until all of its gang can start, which is not simulated."""
+    return given.pending[job].gang_id is not None and given.board_of_job[job] == NO_ROW
 
 
 def sample_futures(

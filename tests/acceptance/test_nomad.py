@@ -389,6 +389,46 @@ def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothi
     assert [each["JobID"] for each in allocations(nomad_cluster)].count(job_id) == 1
 
 
+def test_a_benchmark_of_two_boards_waits_for_both_and_runs_on_both_at_the_same_time(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    single = submit(server, model, target_uid=BOARD, nb_inference=1_000_000, max_retries=0)
+    server.wait(single, ("running",), timeout_s=60)
+    body = {"model": model, "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
+    made = server.call("POST", "/v1/benchmarks", {**body, "nb_inference": 200_000, "count": 2})
+    assert isinstance(made, dict)
+    ids = [str(each) for each in made["benchmark_ids"]]
+
+    def waits_for_both() -> bool:
+        reasons = [server.show(each)["waiting_reason"] for each in ids]
+        return all(
+            isinstance(each, dict)
+            and each["sentence"] == "it needs 2 boards at the same time, of which 1 is free"
+            for each in reasons
+        )
+
+    eventually(waits_for_both, "no benchmark of the gang takes the free board")
+    assert all(server.show(each)["attempts"] == [] for each in ids)
+    server.call("POST", f"/v1/benchmarks/{single}/cancel")
+
+    ended = [server.wait(each, timeout_s=120) for each in ids]
+    assert [each["status"] for each in ended] == ["completed", "completed"], ended
+    attempts = [attempt_of(each) for each in ended]
+    assert {each["target_uid"] for each in attempts} == {"rpi4b-0001-0001", BOARD}
+    runs = {each["JobID"]: each for each in allocations(nomad_cluster)}
+    assert all(board_of(runs[each["job_id"]]) == each["target_uid"] for each in attempts)
+    starts = [datetime.fromisoformat(str(each["started_at"])) for each in attempts]
+    ends = [datetime.fromisoformat(str(each["task_ended_at"])) for each in attempts]
+    assert max(starts) < min(ends)
+    for each in ended:
+        results = server.call("GET", f"/v1/benchmarks/{each['benchmark_id']}/results")
+        assert isinstance(results, dict)
+        assert results["reports"][0]["report"]["target_id"] == each["target_uid"]
+    campaign = server.call("GET", f"/v1/campaigns/{made['campaign_id']}")
+    assert isinstance(campaign, dict)
+    assert {each["status"] for each in campaign["benchmarks"]} == {"completed"}
+
+
 def test_a_cancelled_benchmark_frees_its_board(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:

@@ -168,7 +168,13 @@ class Lab:
             twin.is_forbidden,
         )
 
-    def submit(self, user_id: str = "ann", content: bytes = b"net", **changes: object) -> str:
+    def submit(
+        self,
+        user_id: str = "ann",
+        content: bytes = b"net",
+        campaign_id: str | None = None,
+        **changes: object,
+    ) -> str:
         description = JobDescription(
             model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
         )
@@ -180,8 +186,17 @@ class Lab:
                 user_id,
                 [file],
                 self.time.now(),
+                campaign_id=campaign_id,
             )
         return made.benchmark_id
+
+    def submit_gang(self, count: int, user_id: str = "ann", **changes: object) -> list[str]:
+        """Submit a benchmark that runs on several boards at the same time."""
+        with self.store.write() as uow:
+            campaign = lifecycle.add_campaign(uow, user_id, "", self.time.now())
+        with_count: dict[str, object] = {**changes, "count": count}
+        campaign_id = campaign.campaign_id
+        return [self.submit(user_id, campaign_id=campaign_id, **with_count) for _ in range(count)]
 
     def decide(self) -> list[str]:
         """Job ids of what was placed: nobody dispatches them."""

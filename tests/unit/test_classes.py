@@ -58,6 +58,9 @@ OF_THE_BENCHMARK: dict[str, object] = {
     "avoid_until": (("rpi4b-0001-0001", NOW + timedelta(hours=1)),),
     "job_completion_threshold": 50,
     "model_bytes": 12345,
+    "gang_id": "campaign-3",
+    "gang_size": 2,
+    "gang_uids": frozenset({"rpi4b-0001-0001"}),
     "pin": PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0),
 }
 

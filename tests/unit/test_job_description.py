@@ -108,12 +108,18 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.binding is Binding.FILTERED
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
-    others = {"precision", "cron", "prohibit_overlap", "keep_outputs", "profile_layers"}
+    others = {"precision", "cron", "prohibit_overlap", "keep_outputs", "profile_layers", "count"}
     assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(FIELD_NAMES)
 
 
 def test_what_is_shown_can_be_submitted_again() -> None:
-    for asked in (read(**EVERYTHING), read(**TRAINING), read(), read(precision="2 %")):
+    for asked in (
+        read(**EVERYTHING),
+        read(**TRAINING),
+        read(),
+        read(precision="2 %"),
+        read(count=2),
+    ):
         assert to_description(parse_description(description_to_json(asked))) == asked
 
 
