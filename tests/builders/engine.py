@@ -194,7 +194,7 @@ class Lab:
         """Submit a benchmark that runs on several boards at the same time."""
         with self.store.write() as uow:
             campaign = lifecycle.add_campaign(uow, user_id, "", self.time.now())
-        with_count: dict[str, object] = {**changes, "count": count}
+        with_count: dict[str, Any] = {**changes, "count": count}
         campaign_id = campaign.campaign_id
         return [self.submit(user_id, campaign_id=campaign_id, **with_count) for _ in range(count)]
 

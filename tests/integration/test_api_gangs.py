@@ -85,9 +85,7 @@ def test_counts_out_of_range_are_refused(api: Api, count: object) -> None:
         ("binding", "filtered"),
     ],
 )
-def test_what_cannot_be_combined_with_a_count_is_refused(
-    api: Api, field: str, value: object
-) -> None:
+def test_what_cannot_be_combined_with_a_count_is_refused(api: Api, field: str, value: Any) -> None:
     assert list(errors(submit(api, **{field: value}))) == [f"/{field}"]
     assert submit(api, count=1, **{field: value}).status_code == 202
 

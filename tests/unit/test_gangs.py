@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_others_use_the_boards_that_are_too_few_for_a_gang() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"max_joint_jobs": 20}, {"explore_share": 0.5}])
-def test_gangs_start_together_however_boards_are_given_out(changes: dict[str, object]) -> None:
+def test_gangs_start_together_however_boards_are_given_out(changes: dict[str, Any]) -> None:
     jobs = [*gang(2), pending("single")]
     for seed in range(5):
         result = cycle(lab(A, B, C), jobs, seed=seed, **changes)
@@ -152,7 +153,7 @@ def test_of_two_gangs_past_the_guard_the_first_gets_all_its_boards() -> None:
 
 
 def test_gangs_preempt_nobody() -> None:
-    more: dict[str, object] = {"user_priority": 10, "job_completion_threshold": 90}
+    more: dict[str, Any] = {"user_priority": 10, "job_completion_threshold": 90}
     began = NOW - timedelta(minutes=1)
     victim = running(A, started_at=began, time_limit_s=None, progress=5.0, preemptible=True)
     urgent = pending("single", **more)
