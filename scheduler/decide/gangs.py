@@ -145,7 +145,7 @@ class GangPlacer:
         if len(found) == gang.size or self._batch.snapshot.conflicts is None:
             return found
         # Boards that share cores with few others leave more of the others free.
-        return max(found, self._apart([self._least_shared(each) for each in options]), key=len)
+        return max(found, self._apart([self._by_conflicts(each) for each in options]), key=len)
 
     def may_hold(self, gang: Gang) -> bool:
         """Return whether enough boards come free for a gang as the runs on them end.
@@ -155,7 +155,7 @@ class GangPlacer:
         """
         if gang not in self._may_hold:
             rows = [int(self._batch.class_of_job[job]) for job in gang.jobs]
-            options = {row: self._least_shared(self._usable_boards(row)) for row in set(rows)}
+            options = {row: self._by_conflicts(self._usable_boards(row)) for row in set(rows)}
             self._may_hold[gang] = len(self._apart([options[row] for row in rows])) == gang.size
         return self._may_hold[gang]
 
@@ -187,7 +187,7 @@ class GangPlacer:
             left[conflict_group(self._batch, board)] = False
         return found
 
-    def _least_shared(self, boards: Sequence[int]) -> list[int]:
+    def _by_conflicts(self, boards: Sequence[int]) -> list[int]:
         """Return boards with those first that share cores with the fewest of the others."""
         among = set(boards)
         return sorted(boards, key=lambda each: len(among & set(conflict_group(self._batch, each))))
