@@ -22,6 +22,7 @@ import numpy as np
 from edgeyard.benchmark_api.cli.a2c_plots import curve_image
 from edgeyard.scheduler.sim.mixes import JobMix
 from edgeyard.scheduler.training.a2c.judgement import (
+    RULES,
     Played,
     baseline,
     figures,
@@ -119,7 +120,7 @@ def run_variant(
         sequences = unseen_sequences(settings.mix, SEQUENCES, settings.arrival_steps)
         agent = play(settings, sequences, trainer.chooser(progress.result))
         played["a2c"].append(agent)
-        for rule in ("sjf", "tetris", "random"):
+        for rule in RULES:
             played.setdefault(rule, []).append(play(settings, sequences, baseline(rule, seed)))
         last = progress.curve[-1]
         found = figures("a2c", agent, played["sjf"][-1])

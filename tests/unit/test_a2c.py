@@ -280,6 +280,10 @@ def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences(
     assert row.slowdown_to_sjf.low > 0.0
     assert row.wait.mean < row.turnaround.mean
     assert row.unfinished == 0
+    # placing within the horizon whatever fits is better than starting the shortest that fits now
+    place = figures("place", play(settings, sequences, baseline("place", 0)), sjf)
+    assert place.slowdown_to_sjf.high < 0.0
+    assert place.unfinished == 0
 
 
 @pytest.mark.slow
@@ -405,7 +409,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert f"going on from episode {done}" in again.stderr
     found = json.loads(again.stdout)
     assert found["episodes"] == done + 10
-    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random"]
+    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random", "place"]
     assert json.loads((out / "judged.json").read_text()) == found
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     through = run(*QUICK, *more, "--out", str(tmp_path / "through"))

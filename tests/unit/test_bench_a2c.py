@@ -63,7 +63,7 @@ def test_a_variant_is_trained_judged_and_resumed(
     found, curves = run_variant("x", options, [1, 2])
     assert [each["episodes"] for each in found["runs"]] == [8, 8]
     assert [len(each) for each in curves] == [1, 1]
-    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random"]
+    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random", "place"]
     again, _ = run_variant("x", options, [1, 2])
     assert again == found  # from the checkpoints, with their processor times
     assert "| quick | sjf |" in markdown({"variants": [found]})

@@ -18,6 +18,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 DEEPRM_SEED = 314159
+RULES = (*BASELINES, "place")
+"""``place`` places any visible job that fits within the horizon, drawn at random: an agent that is
+not better has learned nothing but not to wait."""
 _RESAMPLES = 2000
 
 Choose = Callable[[ClusterVectorEnv, NDArray[np.float32]], Integers]
@@ -70,7 +73,7 @@ class PolicyFigures:
     """A row of the table.
 
     Attributes:
-        policy: ``a2c``, ``sjf``, ``tetris`` or ``random``.
+        policy: ``a2c`` or one of `RULES`.
         slowdown: (end - arrival) / run time.
         turnaround: End - arrival, steps.
         wait: Start - arrival, steps.
@@ -131,14 +134,19 @@ def play(
 
 
 def baseline(name: str, seed: int) -> Choose:
-    """Return how ``sjf``, ``tetris`` or ``random`` chooses."""
+    """Return how one of `RULES` chooses."""
     random = stream(seed, "a2c", name)
+
+    def place(env: ClusterVectorEnv, images: NDArray[np.float32]) -> Integers:
+        jobs = env.action_masks()[:, 1:]
+        drawn = np.where(jobs > 0, random.random(jobs.shape), 0.0)
+        return np.where(jobs.any(axis=1), drawn.argmax(axis=1) + 1, 0)
 
     def choose(env: ClusterVectorEnv, images: NDArray[np.float32]) -> Integers:
         found = [env.clusters.choice(place, name, random) for place in range(env.num_envs)]
         return np.array(found, dtype=np.int64)
 
-    return choose
+    return place if name == "place" else choose
 
 
 def mean_slowdown(played: Played) -> float:
@@ -148,9 +156,9 @@ def mean_slowdown(played: Played) -> float:
 
 
 def judge(settings: A2cTraining, choose: Choose, sequences: Sequences) -> list[PolicyFigures]:
-    """Judge an agent, shortest job first, Tetris and random choices on the same sequences."""
+    """Judge an agent and all `RULES` on the same sequences."""
     played = {"a2c": play(settings, sequences, choose)}
-    played |= {name: play(settings, sequences, baseline(name, settings.seed)) for name in BASELINES}
+    played |= {name: play(settings, sequences, baseline(name, settings.seed)) for name in RULES}
     return [figures(name, each, played["sjf"]) for name, each in played.items()]
 
 
