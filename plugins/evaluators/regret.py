@@ -82,16 +82,16 @@ class _Judge:
         """Return the reward of scores of the boards; None where all are NaN.
 
         Args:
-            scores: Shape (boards,), more is better; NaN: not rated, taken by nobody.
+            scores: Shape (boards,), more is better; NaN: not rated, never taken.
             count: Boards to take.
         """
         known = scores[~np.isnan(scores)]
         if not len(known):
             return None
         count = min(count, len(known))
-        least = np.partition(known, len(known) - count)[len(known) - count]
+        threshold = np.partition(known, len(known) - count)[len(known) - count]
         with np.errstate(invalid="ignore"):
-            taken, tied = scores > least, scores == least
+            taken, tied = scores > threshold, scores == threshold
         share = taken + tied * ((count - taken.sum()) / tied.sum())
         cost, best = float(share @ self.cost) / count, float(self._cheapest[count - 1]) / count
         over = max(cost - best - TIE_SHARE * best, 0.0)
