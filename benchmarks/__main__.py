@@ -8,6 +8,7 @@ from benchmarks.tables import publish
 NAMES = (
     *("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast"),
     "sim",
+    "quality",
     "learn",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")

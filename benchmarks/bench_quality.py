@@ -1,0 +1,214 @@
+"""How good decisions are: policies in simulated labs on the same arrivals, run times and faults.
+
+Each row is a ratio of means over seeds, ours over the peer's; lower is better. Seeds are drawn with
+replacement, the same ones for both, for its 95 % interval (paired percentile bootstrap: Efron and
+Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The peer "least loaded" is the
+policy ``default`` with the scorer `least_loaded` alone, "random" with `random` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from benchmarks.tables import Row
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.policy import Policy, ScorerChoice, load_policy
+from edgeyard.scheduler.sim.comparison import MeasuredRun, measured
+from edgeyard.scheduler.sim.lab.world import simulate_lab
+from edgeyard.scheduler.sim.policies import policy_named
+from edgeyard.scheduler.sim.scenario import (
+    Arrivals,
+    BoardGroup,
+    Faults,
+    JobKind,
+    LabScenario,
+    Scenario,
+)
+
+MAX_COMPLETION = 0.85
+"""The mean completion in a lab of different boards, over that of the least loaded one."""
+
+LOAD = 0.6
+"""Share of the boards in use, if each ran as fast as a board of speed 1."""
+
+SPEEDS = (0.5, 0.8, 1.25, 2.0)
+RUNS_S = (150.0, 300.0, 600.0)
+MEAN_S = float(np.mean(RUNS_S))
+DRAWS = 10_000
+
+SIZES = {20: (12, 2 * 3600.0), 200: (6, 3600.0), 2000: (5, 900.0)}
+"""By the number of boards: seeds, and seconds in which benchmarks arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A kind of lab.
+
+    Attributes:
+        boards: How many.
+        equal: All are equally fast; otherwise a quarter has each of `SPEEDS`.
+        faulty: A quarter of each kind of boards fails one run in four, the others one in a hundred.
+        deadline_s: Of half of the benchmarks, after their submission; None: nobody has one.
+        load: See `LOAD`.
+    """
+
+    boards: int
+    equal: bool = False
+    faulty: bool = False
+    deadline_s: float | None = None
+    load: float = LOAD
+
+
+def scenario(lab: Lab) -> Scenario:
+    """Return a lab with five earlier runs a board in its history."""
+    count = lab.boards // len(SPEEDS)
+    groups: list[BoardGroup] = []
+    for speed in SPEEDS:
+        group = BoardGroup(family="rpi4b", count=count, speed=1.0 if lab.equal else speed)
+        if lab.faulty:
+            bad = max(count // 4, 1)
+            groups.append(_part_of(group, count - bad, 0.01))
+            groups.append(_part_of(group, bad, 0.25))
+        else:
+            groups.append(group)
+    mix = tuple(
+        JobKind(
+            model=f"model{row}",
+            run_s=run_s,
+            run_spread=0.1,
+            deadline_s=lab.deadline_s,
+            deadline_share=0.5,
+        )
+        for row, run_s in enumerate(RUNS_S)
+    )
+    _, duration_s = SIZES[lab.boards]
+    return Scenario(
+        name="quality",
+        world="boards",
+        duration_s=duration_s,
+        lab=LabScenario(
+            boards=tuple(groups),
+            arrivals=Arrivals(rate_per_hour=lab.load * lab.boards * 3600.0 / MEAN_S, mix=mix),
+            history_jobs=5 * lab.boards,
+        ),
+    )
+
+
+def _part_of(group: BoardGroup, count: int, task_rate: float) -> BoardGroup:
+    """Return so many boards of a group, with a share of runs that fail."""
+    return BoardGroup(
+        family=group.family, count=count, speed=group.speed, faults=Faults(task_rate=task_rate)
+    )
+
+
+@cache
+def policy_of(name: str) -> Policy:
+    """Return a policy by the name that rows use."""
+    if name in ("least_loaded", "random"):
+        alone = (ScorerChoice(name=name, weight=1.0),)
+        return replace(load_policy("default"), name=name, scorers=alone, explore_share=0.0)
+    if name == "mct":
+        return policy_named("mct", registry(entry_points=False))
+    return load_policy(name)
+
+
+@cache
+def runs(lab: Lab, policy: str) -> tuple[MeasuredRun, ...]:
+    """Return one run for each seed."""
+    chosen = policy_of(policy)
+    found = []
+    for seed in range(1, SIZES[lab.boards][0] + 1):
+        plugins = registry(entry_points=False).resolve(chosen)
+        found.append(measured(simulate_lab(scenario(lab), chosen, plugins, seed=seed)))
+    return tuple(found)
+
+
+def ratio_interval(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:
+    """Return the ratio of the sums and its 95 % interval, pairs drawn with replacement.
+
+    Args:
+        ours: A figure of each seed.
+        peer: The same figure of the same seeds; not all 0.
+    """
+    first, second = np.asarray(ours, dtype=np.float64), np.asarray(peer, dtype=np.float64)
+    drawn = np.random.default_rng(0).integers(0, len(first), (DRAWS, len(first)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = first[drawn].sum(axis=1) / second[drawn].sum(axis=1)
+    low, high = np.nanquantile(ratios, [0.025, 0.975])
+    return float(first.sum() / second.sum()), float(low), float(high)
+
+
+def row(
+    name: str, lab: Lab, ours: str, peer: str, figure: str = "turnaround_s", at_most: float = 1.0
+) -> Row:
+    """Return one comparison; the note states its interval and whether the bound holds.
+
+    Args:
+        name: Of the row.
+        lab: Where.
+        ours: The policy.
+        peer: The other one.
+        figure: ``turnaround_s``, or a count of `RunMetrics`.
+        at_most: Bound of the ratio. One of 1 holds unless the ratio is significantly above it.
+    """
+    first, second = (_figures(runs(lab, each), figure) for each in (ours, peer))
+    ratio, low, high = ratio_interval(first, second)
+    holds = low <= 1.0 if at_most == 1.0 else ratio <= at_most
+    benchmarks = sum(each.metrics.jobs for each in runs(lab, ours))
+    bound = "not significantly above 1" if at_most == 1.0 else f"at most {at_most:g}"
+    note = (
+        f"{low:.3f} to {high:.3f}; {ours} over {peer}; {len(first)} seeds, "
+        f"{benchmarks:,} benchmarks; {bound}: {'holds' if holds else 'MISSED'}"
+    )
+    unit = "s" if figure == "turnaround_s" else "runs"
+    return Row(name, float(np.mean(first)), unit, float(np.mean(second)), ratio, note)
+
+
+def _figures(found: Sequence[MeasuredRun], figure: str) -> list[float]:
+    if figure == "turnaround_s":
+        return [each.metrics.figures[figure].interval.mean for each in found]
+    return [float(getattr(each.metrics, figure)) for each in found]
+
+
+def small_rows() -> list[Row]:
+    """Return the rows of 20 boards, without those of `completion_rows`."""
+    lab = Lab(20)
+    deadlines = Lab(20, deadline_s=900.0, load=0.8)
+    return [
+        row("vs random 20", lab, "default", "random"),
+        row("vs native 20", lab, "default", "native"),
+        row("vs MCT 20", lab, "default", "mct"),
+        row(
+            "failures default 20",
+            Lab(20, faulty=True),
+            "default",
+            "least_loaded",
+            "failed_attempts",
+        ),
+        row("deadline misses default 20", deadlines, "default", "least_loaded", "deadline_misses"),
+        row("equal boards 20", Lab(20, equal=True), "default", "least_loaded"),
+    ]
+
+
+def completion_rows(boards: int) -> list[Row]:
+    """Return the mean completion of both policies that Edgeyard brings against the least loaded."""
+    return [
+        row(
+            f"completion {policy} {boards}",
+            Lab(boards),
+            policy,
+            "least_loaded",
+            at_most=MAX_COMPLETION,
+        )
+        for policy in ("default", "learned")
+    ]
+
+
+def run() -> list[Row]:
+    """All rows."""
+    found = [each for boards in SIZES for each in completion_rows(boards)]
+    return sorted(found, key=lambda each: "learned" in each.name) + small_rows()
