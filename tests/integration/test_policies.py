@@ -222,7 +222,9 @@ def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) 
             )
         )
     after = scorers()["least_loaded"]
-    assert after["weight"] == pytest.approx(0.25 / (3 * 1.0 + 0.25))  # the three others keep theirs
+    assert after["weight"] == pytest.approx(
+        0.25 / (3 * 1.0 + 20.0 + 0.25)
+    )  # the others keep theirs
     assert (after["mean_reward"], after["faults"]) == (0.5, 3)
     assert after["suspended_until"] == "2100-01-01T00:00:00Z"
     assert "3 faults in a row" in str(after["suspension_reason"])

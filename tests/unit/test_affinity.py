@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
+from edgeyard.devices.model import Host
 from edgeyard.errors import InvalidInput
-from edgeyard.plugins.testing import board, pending
+from edgeyard.plugins.testing import NOW, board, pending
 from edgeyard.scheduler.clusters.local.admission import admit
 from edgeyard.scheduler.clusters.local.boards import BoardPool
 from edgeyard.scheduler.clusters.nomad.expected import api_job
@@ -17,9 +20,10 @@ from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.benchmark import Affinity, Binding
+from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders.cluster import a_board
-from tests.builders.decision import NOW, cycle, places
+from tests.builders.decision import cycle, places
 from tests.builders.hcl import PLATFORM_DESCRIPTION, PLATFORM_SETTINGS, a_request
 from tests.builders.hcl import RAW_EXEC as EMBEDDED
 
@@ -27,11 +31,9 @@ A, B, C = (f"rpi4b-0001-000{number}" for number in range(1, 4))
 RACK_B = Affinity(attribute="rack", operator="=", value="b")
 
 
-def lab(twin_of: dict[str, str]):  # type: ignore[no-untyped-def]
-    """A snapshot of boards in racks."""
-    from edgeyard.devices.model import Host
-
-    boards = [board(uid, attributes={"rack": rack}) for uid, rack in twin_of.items()]
+def lab(racks: Mapping[str, str]) -> Snapshot:
+    """Boards in racks."""
+    boards = [board(uid, attributes={"rack": rack}) for uid, rack in racks.items()]
     twin = Twin(boards)
     twin.refresh([Host("h", "h", True, tuple(boards))], NOW)
     return twin.snapshot(NOW, drained={}, holders={})
@@ -66,8 +68,8 @@ def test_the_job_has_them_where_the_cluster_chooses(binding: Binding) -> None:
     request = a_request(description=wanted, binding=binding, target_uid=A)
     job = build_job(request, PLATFORM_SETTINGS)
     check_round_trip(job, render(job))
-    (group,) = api_job(job)["TaskGroups"]  # type: ignore[misc, attr-defined]
-    (device,) = group["Tasks"][0]["Resources"]["Devices"]
+    groups: Any = api_job(job)["TaskGroups"]
+    (device,) = groups[0]["Tasks"][0]["Resources"]["Devices"]
     if binding is Binding.STRICT:
         assert "Affinities" not in api_job(job)
         assert "Affinities" not in device
@@ -91,7 +93,7 @@ def test_the_embedded_cluster_chooses_by_them_among_free_boards() -> None:
         assert found.target_uid == chosen
 
 
-def described(**affinity: object) -> object:
+def described(**affinity: object) -> dict[str, object]:
     return {
         "model": "net.onnx",
         "runtime": "ort",
