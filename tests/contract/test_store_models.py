@@ -85,13 +85,13 @@ def test_other_moves_than_those_of_the_table_are_refused(store: SqlStore, goal: 
 def test_a_file_that_was_replaced_is_refused_and_named(store: SqlStore) -> None:
     with store.write() as uow:
         model = uow.models.add(a_model(), CONTENT)
-        uow.tx.run(model_files.update().values(data=b"another file"))  # type: ignore[attr-defined]
+        uow.tx.run(model_files.update().values(data=b"another file"))
     with (
         store.read() as uow,
         pytest.raises(ConfigError, match=r"run_time/1: its file has SHA-256 .* was replaced"),
     ):
         uow.models.content(model)
     with store.write() as uow:
-        uow.tx.run(model_files.delete())  # type: ignore[attr-defined]
+        uow.tx.run(model_files.delete())
     with store.read() as uow, pytest.raises(ConfigError, match="is missing"):
         uow.models.content(model)

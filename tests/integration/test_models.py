@@ -83,7 +83,7 @@ def test_a_gate_that_does_not_hold_and_an_unmeasured_shadow_refuse(api: Api) -> 
 def test_a_file_that_was_replaced_is_not_promoted(api: Api) -> None:
     add_candidate(api.store)
     with api.store.write() as uow:
-        uow.tx.run(model_files.update().values(data=b"another file"))  # type: ignore[attr-defined]
+        uow.tx.run(model_files.update().values(data=b"another file"))
     answer = api.as_("operator").post("/v1/models/failure/1/promote")
     assert answer.status_code == 409
     assert "model failure/1: its file has SHA-256" in answer.json()["detail"]

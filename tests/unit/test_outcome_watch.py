@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,8 +51,8 @@ def test_a_shadow_is_promoted_after_its_cycles_and_rolled_back_when_it_gets_wors
     assert step(store, 1) is ModelState.ACTIVE
     assert watched(store).model.state is ModelState.ACTIVE
 
-    def reversed_load(run: object) -> tuple[float | None, str | None]:
-        load, uniform = run.load, run.uniform  # type: ignore[attr-defined]
+    def reversed_load(run: Any) -> tuple[float | None, str | None]:
+        load, uniform = run.load, run.uniform
         return 5.0, "board_fault" if uniform < 0.6 * (1.0 - load) else None
 
     more = {"first": count, "begin": NOW + timedelta(hours=60)}
@@ -72,7 +73,7 @@ def test_an_active_model_whose_file_was_replaced_is_rolled_back_and_named(store:
     assert step(store, 1, force=True) is ModelState.ACTIVE
     add_past(store, 2)
     with store.write() as uow:
-        uow.tx.run(model_files.update().values(data=b"another file"))  # type: ignore[attr-defined]
+        uow.tx.run(model_files.update().values(data=b"another file"))
     report = watched(store)
     assert report.model.state is ModelState.RETIRED
     assert "model failure/1: its file has SHA-256" in report.sentence
