@@ -36,7 +36,7 @@ def run(*args: object) -> tuple[int, str, str]:
 @pytest.fixture(name="lab")
 def a_lab_with_a_past(tmp_path: Path) -> Path:
     store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
-    add_past(store, 60, end=as_the_history_expects)
+    add_past(store, 20, end=as_the_history_expects)
     store.close()
     return tmp_path
 
@@ -95,9 +95,6 @@ def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
     assert code == 0, err
     assert "run_time/1" in out
     assert "candidate" in out
-    code, _, err = run("learn", "outcomes", "--data-dir", lab)
-    assert code == 2
-    assert "no model of run_time: nothing new has ended since run_time/1 was trained" in err
     store = SqlStore(f"sqlite:///{lab}/edgeyard.db")
     with store.read() as uow:
         assert len(uow.models.all(ModelKind.RUN_TIME)) == 1
