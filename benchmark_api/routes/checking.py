@@ -179,7 +179,7 @@ class AccountLimits:
         if self._user.max_running is not None and description.count > self._user.max_running:
             raise InvalidInput.at(
                 "/count",
-                f"your account may have {self._user.max_running} benchmarks on boards at once",
+                f"is {description.count}, more than your account may have on boards at once",
                 f"at most {self._user.max_running}",
             )
         if self._credits is None and description.user_budget is None:

@@ -101,7 +101,7 @@ def test_an_account_that_may_never_run_all_is_refused(api: Api) -> None:
     answer = api.as_("operator").patch("/v1/users/alice", json={"max_running": 1})
     assert answer.status_code == 200, answer.text
     assert errors(submit(api)) == {
-        "/count": ("your account may have 1 benchmarks on boards at once", "at most 1")
+        "/count": ("is 2, more than your account may have on boards at once", "at most 1")
     }
 
 
