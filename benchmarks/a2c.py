@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.cli.a2c_plots import curve_image
 from edgeyard.scheduler.sim.mixes import JobMix
 from edgeyard.scheduler.training.a2c.judgement import (
     RULES,
-    Played,
+    Totals,
     baseline,
     figures,
     play,
@@ -98,9 +98,9 @@ def smoothed(curve: Sequence[Point]) -> list[tuple[float, float]]:
     ]
 
 
-def joined(parts: Sequence[Played]) -> Played:
+def joined(parts: Sequence[Totals]) -> Totals:
     """Return the sums over seeds of what was played on the same sequences."""
-    return Played(
+    return Totals(
         np.sum([each.sums for each in parts], axis=0),
         np.sum([each.jobs for each in parts], axis=0),
         np.sum([each.arrived for each in parts], axis=0),
@@ -111,7 +111,7 @@ def run_variant(
     name: str, options: Mapping[str, Any], seeds: Sequence[int]
 ) -> tuple[dict[str, Any], list[list[tuple[float, float]]]]:
     """Train and judge a variant with each seed; return its rows and curves."""
-    played: dict[str, list[Played]] = {"a2c": []}
+    played: dict[str, list[Totals]] = {"a2c": []}
     runs, curves = [], []
     for seed in seeds:
         settings = settings_of(options, seed)

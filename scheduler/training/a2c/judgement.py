@@ -39,7 +39,7 @@ class Sequences(NamedTuple):
     sizes: Integers
 
 
-class Played(NamedTuple):
+class Totals(NamedTuple):
     """What a policy reached on each sequence; shapes (sequences, ...).
 
     Attributes:
@@ -115,7 +115,7 @@ def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEE
 
 def play(
     settings: A2cTraining, sequences: Sequences, choose: Choose, max_steps: int = 1000
-) -> Played:
+) -> Totals:
     """Run each sequence until all of its jobs have ended, or for ``max_steps`` steps of time."""
     count = len(sequences.lengths)
     env = ClusterVectorEnv(count, **settings.cluster(), max_steps=max_steps)
@@ -130,7 +130,7 @@ def play(
             jobs[place] = len(found.end)
             sums[place] = found.slowdown.sum(), found.turnaround_s.sum(), found.wait_s.sum()
         running &= ~ended
-    return Played(sums, jobs, (sequences.lengths > 0).sum(axis=1))
+    return Totals(sums, jobs, (sequences.lengths > 0).sum(axis=1))
 
 
 def baseline(name: str, seed: int) -> Choose:
@@ -149,7 +149,7 @@ def baseline(name: str, seed: int) -> Choose:
     return place if name == "place" else choose
 
 
-def mean_slowdown(played: Played) -> float:
+def mean_slowdown(played: Totals) -> float:
     """Return the mean over all jobs that ended; 1 where none did."""
     jobs = played.jobs.sum()
     return float(played.sums[:, 0].sum() / jobs) if jobs else 1.0
@@ -162,7 +162,7 @@ def judge(settings: A2cTraining, choose: Choose, sequences: Sequences) -> list[P
     return [figures(name, each, played["sjf"]) for name, each in played.items()]
 
 
-def figures(name: str, played: Played, sjf: Played) -> PolicyFigures:
+def figures(name: str, played: Totals, sjf: Totals) -> PolicyFigures:
     """Return the row of a policy; both were played on the same sequences."""
     count = len(played.jobs)
     draws = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
@@ -179,7 +179,7 @@ def figures(name: str, played: Played, sjf: Played) -> PolicyFigures:
     )
 
 
-def _means(played: Played, draws: Integers) -> tuple[Sequence[float], Floats]:
+def _means(played: Totals, draws: Integers) -> tuple[Sequence[float], Floats]:
     """Return the means over all jobs, and those of each draw of sequences: (draws, 3)."""
     jobs = played.jobs[draws].sum(axis=1, keepdims=True)
     drawn = played.sums[draws].sum(axis=1) / np.maximum(jobs, 1)
