@@ -73,9 +73,12 @@ def test_a_server_that_restarts_loses_nothing(
         eventually(lambda: answers(lab), "it answers again")
         assert lab.state().run is JobRun.RUNNING
         eventually(lambda: hints.count("") >= 2, "everything is looked at after the gap")
+        before = len(hints)
         flag.touch()
         assert lab.until("benchmark-1", JobRun.ENDED).failure is None
-        eventually(lambda: "benchmark-1" in hints, "events are heard again")
+        # A young server may close the stream once more: then everything is looked at instead.
+        heard = {"benchmark-1", ""}
+        eventually(lambda: bool(heard & set(hints[before:])), "events are heard again")
 
 
 def test_a_host_that_is_drained_or_ineligible_is_out_and_says_so(
