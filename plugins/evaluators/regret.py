@@ -1,8 +1,9 @@
 """Regret: what a scorer's favourite boards are expected to cost more than the best ones.
 
-The cost is what the lab pays, in seconds (`edgeyard.plugins.aggregators.expected_cost`), with run
-times and failures as past runs let them be expected, little history shrunk to the family and to
-all (`edgeyard.scheduler.prediction.estimates`). A class c with k benchmarks that wait would take
+The cost is of expected run time and failures, in seconds; credits and joules, which the aggregator
+`expected_cost` counts, play no part. Run times and failures are those that past runs let be
+expected, little history shrunk to the family and to all
+(`edgeyard.scheduler.prediction.estimates`). A class c with k benchmarks that wait would take
 the k boards that a scorer likes best; boards that it finds alike are taken by lot::
 
     cost(s, c)    mean expected cost of the boards that s would take for c
