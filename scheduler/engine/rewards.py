@@ -26,6 +26,7 @@ changes the weights:
    at twice the time. So who liked a board that did well, or disliked one that did badly, gets more
    than a half; who said nothing of it is not rewarded. Ends that say nothing of the board (the
    model failed, it was cancelled) and runs of which nothing was expected are passed over.
+   Plans of solvers, whose seconds include waiting, are judged by the evaluator alone.
 
 Weights follow from how a scorer did against the weighted mean of those in its own unit: a reward
 for seconds and one for failures have no scale in common, and answers are averaged within a unit.
@@ -48,7 +49,7 @@ import numpy as np
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.protocols import ScoreUnit
+from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.relative import normalized_scores
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -76,6 +77,9 @@ _SAMPLE = 32
 
 _PREDICTIONS = (ScoreUnit.SECONDS, ScoreUnit.FAILURE)
 """Units of what an outcome shows to be right or wrong."""
+
+_OF_NOBODY = OF_NOBODY | {FailureCategory.REJECTED}
+"""Ends that say nothing of model or board; a job that was rejected never ran."""
 
 _BOARD_FAILED = frozenset(
     {
@@ -218,7 +222,7 @@ def _accuracy_of_seconds(rating: PlacementRating, outcome: Outcome) -> Mapping[s
 
 
 def _brier_scores(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
-    if outcome.failure_category in OF_NOBODY:
+    if outcome.failure_category in _OF_NOBODY:
         return {}
     failed = float(outcome.failure_category is not None)
     return {
@@ -343,13 +347,18 @@ def _answers(scores: Scores, unit: ScoreUnit, pair: int) -> Mapping[str, float]:
     """Return the answers in a unit about a pair, of those that stated one; see the rating."""
     found = {}
     for each in scores.proposals:
-        if each.unit is unit and not each.fallback:
+        if each.unit is unit and not each.fallback and not _is_plan(each):
             answer = (
                 each.scores if unit in _PREDICTIONS else normalized_scores(scores.pairs, each)
             )[pair]
             if not math.isnan(answer):
                 found[each.scorer] = float(answer)
     return found
+
+
+def _is_plan(proposal: Proposal) -> bool:
+    """Return whether seconds include the wait for other runs of a plan."""
+    return proposal.unit is ScoreUnit.SECONDS and proposal.kind is ScorerKind.ILP
 
 
 def _expected_s(result: CycleResult, row: int) -> float | None:

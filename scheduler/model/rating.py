@@ -62,10 +62,11 @@ class PlacementRating:
     """The scores of a placement, stored until its outcome is known.
 
     Attributes:
-        normalized_scores: By scorer that predicts neither seconds nor failures, of the board that
+        normalized_scores: By scorer that answers in neither seconds nor failures, of the board that
             was chosen: above a half if it liked it more than others that the benchmark could have
             had.
-        predicted_s: By scorer that predicts them, the seconds of the run on that board.
+        predicted_s: By scorer that predicts them, the seconds of the run on that board; plans of
+            solvers include waiting and are left out.
         failure_chances: By scorer that predicts it, the probability that the run fails there.
         expected_s: Median over those boards of the predicted run time; None: none was predicted.
     """

@@ -165,7 +165,21 @@ def test_predictions_are_rewarded_by_their_error_and_agreement_by_nothing() -> N
     assert rewards(10.0) == {**ended, "sure": 0.0, "even": 0.75, "never": 1.0}
     failed = {"sure": 1.0, "even": 0.75, "never": 0.0}
     assert rewards(3.0, "board_fault") == rewards(3.0, "user_model") == failed
-    assert rewards(3.0, "preempted") == {}
+    assert rewards(3.0, "preempted") == rewards(None, "rejected") == {}
+
+
+def test_plans_of_solvers_whose_seconds_include_waiting_predict_no_run(
+    lab: Lab, scorers: tuple[Fixed, Fixed, Fixed]
+) -> None:
+    for each in scorers:
+        each.unit = ScoreUnit.SECONDS
+    job_id = lab.running(lab.submit(max_retries=0))
+    lab.cluster.end(job_id, Failure(category=FailureCategory.THERMAL, sentence="too hot"))
+    lab.reconciler.run()
+    with lab.store.read() as uow:
+        ((rating, _),) = uow.scoring.ended_ratings(limit=9)
+    assert rating.predicted_s.keys() == {"good", "bad"}  # not of "ilp"
+    assert rating.normalized_scores == {}
 
 
 def test_weights_follow_rewards_within_each_unit_and_outcomes_more_than_expectations(
