@@ -35,4 +35,5 @@ def test_policies_meet_the_same_benchmarks(monkeypatch: pytest.MonkeyPatch) -> N
     same = row("same", Lab(20), "default", "default")
     assert same.ratio == 1.0
     assert same.note.endswith("holds")
+    assert row("same", Lab(20), "default", "default", at_most=None).note.endswith("benchmarks")
     bench_quality.runs.cache_clear()
