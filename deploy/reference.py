@@ -63,7 +63,8 @@ spells it: `${node.class}`, `${node.pool}`, `${node.datacenter}`, `${node.unique
 `--constraint '${meta.rack} = b'` or `--constraint '${attr.cpu.arch} set_contains_any amd64,arm64'`.
 They are texts; an order is that of numbers where both sides are numbers. The job has such a
 constraint at its own level, those of the board in its device block. A change of a node's attributes
-is seen within a minute. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
+is usually seen within 70 s; until a node has been read, no constraint on its `attr` or `meta`
+holds. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
 `${attr.cpu.numcores}` of its machine.
 """
 

@@ -11,7 +11,7 @@ import re2
 
 from edgeyard.devices import versions
 from edgeyard.devices.attributes import members
-from edgeyard.devices.model import AttributeValue
+from edgeyard.devices.model import NOT_READ, AttributeValue
 from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN, OPERATORS, is_of_node
 
 MAX_PATTERN_CHARS = 500
@@ -61,10 +61,13 @@ def compare_of_node(value: AttributeValue | None, operator: str, text: str) -> b
     ``checkConstraint`` and ``checkOrder`` in ``scheduler/feasible`` of Nomad.
 
     Args:
-        value: Of the attribute; None when the node has none.
+        value: Of the attribute; None when the node has none, and `NOT_READ`, for which no
+            condition holds, while that is not known.
         operator: One of `OPERATORS`; any other holds for nothing.
         text: The value in the constraint.
     """
+    if value == NOT_READ:
+        return False
     if operator == "is_set":
         return value is not None
     if operator == "is_not_set":

@@ -9,6 +9,9 @@ from typing import FrozenSet, Mapping, Optional, Tuple, Union
 
 AttributeValue = Union[str, int, float, bool]
 
+NOT_READ = "not read yet"
+"""Stands for an attribute of a node that is not known yet: no condition holds for it."""
+
 FAMILY_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}$")
 """Families hold no dash: job names split on it, so that none is a prefix of another."""
 
@@ -169,6 +172,8 @@ class Host:
         rejected: Why what it reports under a board's name is none of its boards, by that name.
         attributes: Of the Nomad node, as constraints spell them: ``${node.class}``,
             ``${attr.cpu.arch}``, ``${meta.rack}``.
+        attributes_read: Whether these are all; otherwise ``${attr.…}`` and ``${meta.…}`` are not
+            known yet.
     """
 
     host_id: str
@@ -178,3 +183,9 @@ class Host:
     ready_reason: str = ""
     rejected: Tuple[Tuple[str, str], ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes_read: bool = True
+
+    def attribute(self, name: str) -> Optional[str]:
+        """Return an attribute of the node: `NOT_READ` if it is not known yet, None if none."""
+        unknown = not self.attributes_read and not name.startswith("${node.")
+        return self.attributes.get(name, NOT_READ if unknown else None)

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from edgeyard.devices.attributes import SIZES_IN_BYTES, attributes_of, members
 from edgeyard.devices.constraints import compare, constraint_problem, meets
-from edgeyard.devices.model import AttributeValue, Board, BoardEngine
+from edgeyard.devices.model import NOT_READ, AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError
 from edgeyard.scheduler.model.benchmark import Affinity, Constraint, JobDescription
@@ -282,7 +282,7 @@ class Offer:
             return compare(self._attributes[kind][each.attribute], each.operator, each.value)
         board = joined.get(uid)
         value = None if board is None else board.attribute(each.attribute)
-        if value is None and (board is None or not board.view.online):
+        if value == NOT_READ or (value is None and (board is None or not board.view.online)):
             return True  # what it will publish is not known
         return meets(each.attribute, value, each.operator, each.value)
 
@@ -296,7 +296,7 @@ class Offer:
             return [self._attributes[kind][attribute] for kind in kinds]
         joined = self._joined()
         values = (joined[uid].attribute(attribute) for uid in uids if uid in joined)
-        return [value for value in values if value is not None]
+        return [value for value in values if value is not None and value != NOT_READ]
 
     def _engine_problems(
         self, description: JobDescription, kinds: Sequence[_Kind], who: str

@@ -91,7 +91,7 @@ class JoinedBoard:
         """Return an attribute of the board, or of its node (``${node.class}``); None if unknown."""
         if not is_of_node(name):
             return self.attributes.get(name)
-        return None if self.host is None else self.host.attributes.get(name)
+        return None if self.host is None else self.host.attribute(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,7 +149,7 @@ class JoinedBoards:
         known, found = self._with_nodes
         if known != of_nodes:
             found = tuple(
-                {**each.attributes, **_named(each.host.attributes, of_nodes)}
+                {**each.attributes, **_named(each.host, of_nodes)}
                 if each.host is not None
                 else each.attributes
                 for each in self.boards
@@ -192,8 +192,9 @@ class JoinedBoards:
         return JoinedBoards(boards, unknown, self.others)
 
 
-def _named(attributes: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
-    return {name: attributes[name] for name in names if name in attributes}
+def _named(host: Host, names: frozenset[str]) -> dict[str, str]:
+    found = ((name, host.attribute(name)) for name in names)
+    return {name: value for name, value in found if value is not None}
 
 
 def _one(
@@ -224,6 +225,7 @@ def _same(one: Host | None, other: Host | None) -> bool:
         one is not None
         and other is not None
         and (one.name, one.ready, one.ready_reason) == (other.name, other.ready, other.ready_reason)
+        and one.attributes_read == other.attributes_read
         and (one.attributes is other.attributes or one.attributes == other.attributes)
     )
 

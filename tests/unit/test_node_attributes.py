@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,8 +11,10 @@ from edgeyard.devices.model import Host
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.plugins.testing import board, pending
 from edgeyard.scheduler.clusters.nomad.node_attributes import (
+    FAILED_AGAIN_S,
     MAX_CHARACTERS,
     READ_AGAIN_S,
+    READ_S,
     READ_TOGETHER,
     NodeAttributes,
     attributes_of_node,
@@ -37,12 +40,14 @@ class Nodes:
     def __init__(self) -> None:
         self.rack = "one"
         self.asked: list[str] = []
-        self.broken = False
+        self.broken = ""
         self.now_s = 0.0
+        self.takes_s = 0.0
 
     def __call__(self, node_id: str) -> dict[str, object]:
         self.asked.append(node_id)
-        if self.broken:
+        self.now_s += self.takes_s
+        if self.broken and node_id.startswith(self.broken):
             raise ClusterUnreachable("no answer")
         return {"Attributes": {"cpu.arch": "arm64"}, "Meta": {"rack": self.rack}}
 
@@ -81,32 +86,77 @@ def test_a_node_is_read_again_only_when_it_changed_and_seldom() -> None:
     assert nodes.asked == ["a", "a"]
 
 
-def test_a_large_lab_is_read_in_parts() -> None:
+def test_a_large_lab_is_read_at_once_and_again_in_parts() -> None:
     nodes = Nodes()
-    known = NodeAttributes(nodes)
-    hosts = [listed(f"n{number}") for number in range(READ_TOGETHER + 3)]
-    assert len(known.added(hosts)) == len(hosts)
-    assert (len(nodes.asked), known.incomplete) == (READ_TOGETHER, True)
+    known = NodeAttributes(nodes, lambda: nodes.now_s)
+    names = [f"n{number}" for number in range(READ_TOGETHER + 3)]
+    assert all(ARCH in each.attributes for each in known.added([listed(name) for name in names]))
+    assert (nodes.asked, known.incomplete) == (names, False)
+    nodes.now_s = READ_AGAIN_S
+    hosts = [listed(name) for name in names]
     known.added(hosts)
-    assert (len(nodes.asked), known.incomplete) == (len(hosts), False)
+    assert (len(nodes.asked), known.incomplete) == (len(names) + READ_TOGETHER, True)
+    known.added(hosts)
+    assert (len(nodes.asked), known.incomplete) == (2 * len(names), False)
     known.added(hosts[:1])  # the others are forgotten
     known.added(hosts[1:2])
     assert nodes.asked[-1] == "n1"
 
 
-def test_a_node_that_can_t_be_read_is_listed_without_and_read_later(
+def test_slow_nodes_are_read_in_parts() -> None:
+    nodes = Nodes()
+    nodes.takes_s = READ_S / 2
+    known = NodeAttributes(nodes, lambda: nodes.now_s)
+    hosts = [listed(name) for name in "abc"]
+    assert [each.attributes_read for each in known.added(hosts)] == [True, True, False]
+    assert known.incomplete
+    assert all(each.attributes_read for each in known.added(hosts))
+    assert (nodes.asked, known.incomplete) == (["a", "b", "c"], False)
+
+
+def test_a_node_that_can_t_be_read_hides_no_other_and_is_tried_again_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     nodes = Nodes()
-    nodes.broken = True
-    known = NodeAttributes(nodes)
-    host = listed("a")
-    assert ARCH not in known.added([host, listed("b")])[0].attributes
-    assert nodes.asked == ["a"]  # nor are the others asked for now
-    assert known.incomplete
+    nodes.broken = "a"
+    known = NodeAttributes(nodes, lambda: nodes.now_s)
+    hosts = [listed("a"), listed("b"), listed("c")]
+    for _ in range(3):
+        assert [ARCH in each.attributes for each in known.added(hosts)] == [False, True, True]
+        assert not known.incomplete
+    assert nodes.asked == ["a", "b", "c"]
     assert "no answer" in str([vars(each) for each in caplog.records])
-    nodes.broken = False
-    assert known.added([host])[0].attributes[ARCH] == "arm64"
+    nodes.now_s = FAILED_AGAIN_S
+    known.added(hosts)
+    assert nodes.asked == ["a", "b", "c", "a"]
+    known.added(hosts[1:])  # which forgets when it failed
+    nodes.broken = ""
+    assert known.added(hosts)[0].attributes[ARCH] == "arm64"
+
+
+def test_a_node_that_can_t_be_read_again_keeps_what_is_known() -> None:
+    nodes = Nodes()
+    known = NodeAttributes(nodes, lambda: nodes.now_s)
+    known.added([listed("a")])
+    nodes.broken, nodes.now_s = "a", READ_AGAIN_S
+    (host,) = known.added([listed("a")])
+    assert (host.attributes[ARCH], host.attributes_read) == ("arm64", True)
+
+
+@pytest.mark.parametrize("operator", ["=", "!=", "is_not_set", "is_set"])
+def test_no_constraint_holds_for_a_node_that_is_not_read_yet(operator: str) -> None:
+    twin = Twin([board(A)])
+    twin.refresh([replace(listed("h1"), ready=True, boards=(board(A),))], NOW)
+    snapshot = twin.snapshot(NOW, drained={}, holders={}, node_attributes=frozenset({ARCH}))
+    own = (Constraint(attribute=ARCH, operator=operator, value="x"),)
+    result = cycle(snapshot, [pending("b-1", constraints=own)])
+    assert places(result) == {}
+    assert not result.never
+    assert "not read yet" in result.waiting["b-1"].sentence
+    of_list = frozenset({"${node.class}"})  # known from the list
+    snapshot = twin.snapshot(NOW, drained={}, holders={}, node_attributes=of_list)
+    own = (Constraint(attribute="${node.class}", operator="=", value="edge"),)
+    assert places(cycle(snapshot, [pending("b-2", constraints=own)])) == {"b-2": A}
 
 
 def test_the_snapshot_has_the_attributes_of_nodes_that_are_named_and_no_others() -> None:

@@ -251,3 +251,19 @@ def test_a_version_that_a_missing_board_may_have_is_taken_with_a_warning() -> No
     assert offer.problems(wanted) == []
     [warning] = offer.warnings(wanted)
     assert "no board that is online has version 1.31 of ort" in warning
+
+
+def test_an_attribute_of_a_node_that_is_not_read_yet_refuses_nothing() -> None:
+    only = MANY[0]
+    twin = Twin([only])
+    rack = ("${meta.rack}", "=", "b")
+
+    def problems(read: bool, rack_of_node: str) -> list[str]:
+        attributes = {"${meta.rack}": rack_of_node} if read else {}
+        host = Host("n1", "n1", True, (only,), attributes=attributes, attributes_read=read)
+        twin.refresh([host], datetime(2026, 11, 21, 12, tzinfo=UTC))
+        return pointers(Offer([only], twin.joined), asked(rack))
+
+    assert problems(False, "") == []
+    assert problems(True, "a") == ["/constraints/0"]
+    assert problems(True, "b") == []

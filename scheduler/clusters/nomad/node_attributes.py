@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeyard.devices.model import Host
+from edgeyard.devices.model import NOT_READ, Host
 from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.errors import ClusterUnreachable
 
@@ -20,7 +20,14 @@ READ_AGAIN_S = 60.0
 own attributes only with its machine, its agent or ``nomad node meta apply``."""
 
 READ_TOGETHER = 32
-"""Nodes that are read for one answer, one after another: the cycle waits for them."""
+"""Nodes that are read again for one answer, one after another: the cycle waits for them. Nodes of
+which nothing is known yet do not count."""
+
+READ_S = 5.0
+"""Once they have taken so long, no other node is read for this answer."""
+
+FAILED_AGAIN_S = 10.0
+"""Time after which a node that could not be read is tried again."""
 
 MAX_CHARACTERS = 1000
 """Of a value; longer ones are left out."""
@@ -48,7 +55,8 @@ class NodeAttributes:
     """Adds attributes and metadata to listed hosts; one thread at a time.
 
     Attributes:
-        incomplete: Some nodes have not been read yet; the next call reads more.
+        incomplete: Nodes were left out of the last call, which had read enough; the next call reads
+            more of them. One that could not be read is tried again after `FAILED_AGAIN_S`.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class NodeAttributes:
         self._read = read
         self._now_s = now_s
         self._known: dict[str, _ReadNode] = {}
+        self._failed_s: dict[str, float] = {}
         self.incomplete = False
 
     def added(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -67,37 +76,49 @@ class NodeAttributes:
         self.incomplete = False
         for host in hosts:
             before = self._known.get(host.host_id)
-            if before is None or (
-                before.read_with is not host and now_s >= before.read_s + READ_AGAIN_S
-            ):
-                left -= 1
-                attributes = self._attributes(host) if left >= 0 else None
-                if attributes is None:
-                    left, self.incomplete = 0, True
+            if self._is_due(host, before, now_s):
+                if (before is not None and left == 0) or self._now_s() - now_s >= READ_S:
+                    self.incomplete = True
                 else:
-                    before = _ReadNode(attributes, host, now_s, host, _with(host, attributes))
+                    left -= before is not None
+                    attributes = self._attributes(host)
+                    if attributes is not None:
+                        before = _ReadNode(attributes, host, now_s, host, _with(host, attributes))
             if before is None:
                 continue
             if before.listed is not host:
                 before = replace(before, listed=host, host=_with(host, before.attributes))
             known[host.host_id] = before
         self._known = known
+        listed = {host.host_id for host in hosts}
+        self._failed_s = {key: at_s for key, at_s in self._failed_s.items() if key in listed}
         return tuple(known[host.host_id].host if host.host_id in known else host for host in hosts)
 
+    def _is_due(self, host: Host, before: _ReadNode | None, now_s: float) -> bool:
+        failed_s = self._failed_s.get(host.host_id)
+        if failed_s is not None and now_s < failed_s + FAILED_AGAIN_S:
+            return False
+        return before is None or (
+            before.read_with is not host and now_s >= before.read_s + READ_AGAIN_S
+        )
+
     def _attributes(self, host: Host) -> Mapping[str, str] | None:
-        """Return a node's attributes; None if they can't be read now, which holds up no cycle."""
+        """Return a node's attributes; None if they can't be read, which `added` then leaves out."""
         try:
-            return attributes_of_node(self._read(host.host_id))
+            found = attributes_of_node(self._read(host.host_id))
         except ClusterUnreachable as error:
+            self._failed_s[host.host_id] = self._now_s()
             logger.warning(
                 "a node's attributes can't be read",
                 extra={"event": "nomad.no_attributes", "host": host.name, "reason": str(error)},
             )
             return None
+        self._failed_s.pop(host.host_id, None)
+        return found
 
 
 def _with(host: Host, attributes: Mapping[str, str]) -> Host:
-    return replace(host, attributes={**host.attributes, **attributes})
+    return replace(host, attributes={**host.attributes, **attributes}, attributes_read=True)
 
 
 def attributes_of_node(node: Json) -> dict[str, str]:
@@ -112,6 +133,7 @@ def attributes_of_node(node: Json) -> dict[str, str]:
             if (
                 isinstance(value, str)
                 and len(value) <= MAX_CHARACTERS
+                and value != NOT_READ
                 and NODE_ATTRIBUTE_PATTERN.fullmatch(spelled)
             ):
                 found[spelled] = value

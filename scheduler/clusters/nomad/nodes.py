@@ -172,6 +172,7 @@ def _host(node: _Node, vendor: str, kind: str) -> Host:
             "${node.pool}": node.NodePool,
             "${node.datacenter}": node.Datacenter,
         },
+        attributes_read=False,  # the list leaves the others out
     )
 
 
