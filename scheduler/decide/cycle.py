@@ -7,7 +7,7 @@ whatever order benchmarks and boards are handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,8 +197,11 @@ def decide(
     gangs = find_gangs(pending, order, ready)
     gang_placer = GangPlacer(batch, given.holders, policy, fits)
 
+    @cache
     def may_hold(gang: Gang) -> bool:
-        return gang.waiting is None and gang_placer.may_hold(gang)
+        if gang.waiting is not None or ledgers.refusal_together(gang.jobs) is not None:
+            return False
+        return gang_placer.may_hold(gang)
 
     timeline = Timeline(
         batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)

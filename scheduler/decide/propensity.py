@@ -28,7 +28,8 @@ def propensity(decided: Decisions, job: int) -> float | None:
         return share / count + (1.0 - share if best else 0.0)
     pending = decided.pending[job]
     mapped = decided.policy.planner in MAPPINGS or decided.policy.max_joint_jobs
-    if mapped or pending.tried_uids or pending.avoids_boards:
+    drawn = pending.gang_id is None and not pending.tried_uids and not pending.avoids_boards
+    if mapped or not drawn:
         return 1.0
     boards = scores.pairs.boards[scores.pairs.of(row)]
     boards = boards[~decided.timeline.late(np.full(len(boards), row), boards)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.propensity import propensity
 from edgeyard.scheduler.decide.record import Recorder, result_of
 from edgeyard.scheduler.framework.policy import Planner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason, WaitReason
@@ -22,6 +23,7 @@ from edgeyard.scheduler.model.decision import (
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts
 from tests.builders.decision import cycle, places, plugins
+from tests.unit.test_explore import KNOWN as EXPLORABLE
 
 A, B, C, D = (f"rpi4b-0001-000{number}" for number in range(1, 5))
 DAY = timedelta(days=1)
@@ -71,6 +73,14 @@ def test_gangs_start_together_however_boards_are_given_out(changes: dict[str, An
         assert set(places(late)) == {"single"}
 
 
+def test_a_gang_which_no_draw_touches_has_its_boards_for_certain() -> None:
+    result = cycle(lab(A, B, C), gang(2), explore_share=0.5, knowledge=EXPLORABLE)
+    assert len(places(result)) == 2
+    assert [propensity(result.decided, job) for job in range(2)] == [1.0, 1.0]
+    single = cycle(lab(A, B, C), [pending("single")], explore_share=0.5, knowledge=EXPLORABLE)
+    assert propensity(single.decided, 0) != 1.0
+
+
 @pytest.mark.parametrize("planner", ["min_min", "sufferage", "expected_cost"])
 def test_gangs_start_together_under_every_planner(planner: str) -> None:
     result = cycle(lab(A, B, C), [*gang(2), pending("single")], planner=Planner(planner))
@@ -103,6 +113,21 @@ def test_a_limit_of_the_account_counts_for_all_of_a_gang_and_holds_up_nothing_el
     result = cycle(lab(A, B, C), jobs, knowledge=knowledge)
     assert set(places(result)) == {"single"}
     assert result.waiting["gang-2"].reason is WaitingReason.QUOTA
+
+
+def test_a_gang_that_its_account_keeps_waiting_gets_no_reservations() -> None:
+    conflicts = np.zeros((4, 4), dtype=np.bool_)
+    conflicts[2, 3] = conflicts[3, 2] = True  # so that boards are reserved at all
+    old = gang(2, submit_time=NOW - 2 * DAY)
+    snapshot = replace(lab(A, B, C, D), conflicts=conflicts)
+    assert cycle(snapshot, [*old, pending("other")]).decided.timeline.reservations
+    knowledge = Knowledge(
+        entitlements={"user-1": Entitlement(max_running=3, running=2, usage_board_s=0.0)}
+    )
+    others = [pending(f"single-{number}", user_id="bob") for number in range(4)]
+    result = cycle(snapshot, [*old, *others], knowledge=knowledge)
+    assert not result.decided.timeline.reservations
+    assert len(places(result)) == 3
 
 
 def test_boards_that_share_cores_are_not_used_together() -> None:
