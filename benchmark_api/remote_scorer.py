@@ -14,7 +14,8 @@ The request is a POST of a NumPy archive (``application/x-npz``, no pickles): th
 floats in one ``.npy`` file: a score in 0 to 1 for each pair, NaN where it abstains.
 
 ``class_extra`` is text, for columns of texts are as wide as their longest: the bytes (uint8) of a
-JSON list with the ``extra`` of each class.
+JSON list with the ``extra`` of each class. An ``extra`` of more than 4 KiB is ``{}`` there, as are
+those that come after 1 MiB of others: the decision waits until the request is written.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ Options = Mapping[str, str | int | float | bool]
 
 _MAX_BUDGET_S = 60.0
 _HEADER_BYTES = 1024
+MAX_EXTRA_BYTES = 4096
+MAX_EXTRAS_BYTES = 2**20
 _UNKNOWN = HostLoad(cpu=float("nan"), memory=float("nan"))
 
 
@@ -162,7 +165,7 @@ def packed(batch: Batch, pairs: Pairs) -> bytes:
         "class_storage_bytes": batch.storage_bytes,
         "class_user_time_s": batch.user_times_s,
         "class_budget": batch.budgets,
-        "class_extra": np.frombuffer(msgspec.json.encode(batch.extras), dtype=np.uint8),
+        "class_extra": np.frombuffer(_extras(batch), dtype=np.uint8),
         "class_model_sha256": np.array(
             [each.model_sha256 or "" for each in batch.kinds], dtype=np.str_
         ),
@@ -184,6 +187,19 @@ def packed(batch: Batch, pairs: Pairs) -> bytes:
     file = io.BytesIO()
     np.savez(file, **columns)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
     return file.getvalue()
+
+
+def _extras(batch: Batch) -> bytes:
+    """Return the JSON list of all ``extra``, with ``{}`` for what is over the limits."""
+    texts, left = [], MAX_EXTRAS_BYTES
+    for extra in batch.extras:
+        text = msgspec.json.encode(extra) if extra and left > 0 else b"{}"
+        if len(text) > MAX_EXTRA_BYTES or (extra and len(text) > left):
+            text = b"{}"
+        elif extra:
+            left -= len(text)
+        texts.append(text)
+    return b"[" + b",".join(texts) + b"]"
 
 
 if TYPE_CHECKING:

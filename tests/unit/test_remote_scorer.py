@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from edgeyard.benchmark_api.fetch import AddressRules
-from edgeyard.benchmark_api.remote_scorer import RemoteScorer, RemoteScorers, packed
+from edgeyard.benchmark_api.remote_scorer import (
+    MAX_EXTRA_BYTES,
+    MAX_EXTRAS_BYTES,
+    RemoteScorer,
+    RemoteScorers,
+    packed,
+)
 from edgeyard.errors import UrlRefused
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, all_pairs, pending, sample_batch
@@ -91,6 +97,23 @@ def test_a_service_gets_the_budget_and_what_descriptions_state_besides() -> None
     assert (extras[first], extras[second]) == ({"room": "cold", "watts": [1, 2]}, {})
     assert columns["class_budget"][first] == 2.5
     assert np.isnan(columns["class_budget"][second])
+
+
+def test_what_descriptions_state_is_bounded_each_and_together() -> None:
+    def extra(number: int, size: int) -> str:
+        bare = json.dumps({"n": number, "text": ""}, separators=(",", ":"))
+        return bare.replace('""', f'"{"x" * (size - len(bare))}"')
+
+    asked = [
+        pending("long", extra=extra(0, MAX_EXTRA_BYTES + 1)),
+        *(pending(f"b-{n}", extra=extra(n, MAX_EXTRA_BYTES)) for n in range(1000, 1300)),
+    ]
+    batch = build_batch(BATCH.snapshot, asked, NOW, 0)
+    columns = np.load(io.BytesIO(packed(batch, all_pairs(batch))), allow_pickle=False)
+    extras = json.loads(columns["class_extra"].tobytes())
+    assert len(extras) == len(asked)
+    assert extras[batch.class_of_job[0]] == {}
+    assert sum(map(bool, extras)) == MAX_EXTRAS_BYTES // MAX_EXTRA_BYTES
 
 
 @pytest.mark.parametrize(
