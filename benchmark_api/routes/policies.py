@@ -229,7 +229,8 @@ def deactivate(role: PolicyRole, caller: Operator, context: Ctx) -> Response:
 def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
     """Have one benchmark decided by a policy of its own, before all others, from now on.
 
-    409 where its name and version are known with another text.
+    409 where its name and version are known with another text, and for a benchmark of a gang that
+    has not started: one policy decides all of the gang.
     """
     text, chosen = _policy_of(body, context)
     services = context.services
@@ -239,6 +240,11 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
         benchmark = uow.benchmarks.get(benchmark_id)
         if benchmark.status in TERMINAL:
             raise Conflict(f"benchmark {benchmark_id} has ended: it is {benchmark.status}")
+        if benchmark.waits_for_gang:
+            raise Conflict(
+                f"benchmark {benchmark_id} starts together with the others of its gang, and one "
+                "policy decides all of them: activate the policy, or wait until they have started"
+            )
         stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         made = PolicyOverride(
             benchmark_id=benchmark_id,
