@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +23,8 @@ they run."""
 
 _CHANGING = "dynamic."
 """Attributes of this name change from second to second: no value of theirs is ever refused."""
+
+_NONE: frozenset[str] = frozenset()
 
 _REMEMBERED = 1024
 """Conditions whose answer is kept: submissions repeat them, and one on uids asks every board."""
@@ -59,7 +61,11 @@ class Offer:
         self._may_meet: dict[tuple[str, Constraint], frozenset[str]] = {}
         self._attributes: dict[_Kind, dict[str, AttributeValue]] = {}
         self._kinds: dict[str, dict[str, _Kind]] = {}  # by family, by uid
+        self._shares: dict[str, set[str]] = {}  # with whom a board shares cores, in both directions
         for board in boards:
+            for other in board.shares_with:
+                self._shares.setdefault(board.target_uid, set()).add(other)
+                self._shares.setdefault(other, set()).add(board.target_uid)
             kind = _Kind(
                 board.family,
                 board.engines,
@@ -112,9 +118,24 @@ class Offer:
         matching = self._uids_that_meet(description)
         boards = sum(_fits(of_uid[uid], description) for uid in matching)
         if description.count <= boards:
-            return []
+            fitting = (uid for uid in matching if _fits(of_uid[uid], description))
+            apart = self._apart(fitting)
+            if description.count <= apart:
+                return []
+            reason = f"is {description.count}, and {apart} of {description.family} share no cores"
+            return [FieldError("/count", reason, f"at most {apart}")]
         reason = f"is {description.count}, and {boards} of {description.family} match"
         return [FieldError("/count", reason, f"at most {boards}")]
+
+    def _apart(self, uids: Iterable[str]) -> int:
+        """Return how many of these boards can run at the same time, as gangs choose boards."""
+        left = set(uids)
+        found = 0
+        for uid in sorted(left, key=lambda each: (len(self._shares.get(each, _NONE) & left), each)):
+            if uid in left:
+                found += 1
+                left -= {uid, *self._shares.get(uid, _NONE)}
+        return found
 
     def problems(self, description: JobDescription) -> list[FieldError]:
         """Return the requirements that none of the boards can ever satisfy."""

@@ -267,3 +267,14 @@ def test_an_attribute_of_a_node_that_is_not_read_yet_refuses_nothing() -> None:
     assert problems(False, "") == []
     assert problems(True, "a") == ["/constraints/0"]
     assert problems(True, "b") == []
+
+
+def test_boards_that_share_cores_count_once_for_a_gang() -> None:
+    one, two, three = MANY[:3]
+    sharing = replace(one, shares_with=frozenset({two.target_uid}))
+    assert Offer([sharing, two, three]).problems(asked(count=2)) == []
+    [error] = Offer([sharing, two, three]).problems(asked(count=3))
+    assert error.pointer == "/count"
+    assert error.reason == "is 3, and 2 of rpi4b share no cores"
+    assert error.accepted == "at most 2"
+    assert Offer([one, two, three]).problems(asked(count=3)) == []
