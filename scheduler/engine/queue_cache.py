@@ -79,6 +79,7 @@ class QueueCache:
         self._attempts: Mapping[str, Attempt] = {}
         self._waits: Stopwatches[str] = Stopwatches(clock)
         self._gang_counts: Mapping[str, Mapping[Status, int]] = {}
+        self._gang_boards: dict[str, dict[str, tuple[int, frozenset[str]]]] = {}
         self.live: Mapping[str, LiveBenchmark] = {}
 
     def reload(self, uow: UnitOfWork) -> None:
@@ -100,6 +101,7 @@ class QueueCache:
                     live[benchmark_id] = replace(known, pending=replace(known.pending, pin=pin))
         gangs = {each.benchmark.gang_id for each in live.values()} - {None}
         self._gang_counts = uow.campaigns.counts(sorted(filter(None, gangs))) if gangs else {}
+        self._gang_boards = {key: value for key, value in self._gang_boards.items() if key in gangs}
         self.live = live  # one assignment: previews read it on other threads
         self._pins.retain(live)
         self._waits.retain(live.__contains__)
@@ -150,14 +152,24 @@ class QueueCache:
         ]
 
     def _with_gang(self, uow: UnitOfWork, pending: PendingBenchmark) -> PendingBenchmark:
-        """Add the boards of the others of its gang to a benchmark that starts again."""
+        """Add the boards that others of its gang have used to a benchmark that starts again."""
         live = self.live.get(pending.benchmark_id)
         if live is None or live.benchmark.gang_id is None or live.benchmark.waits_for_gang:
             return pending
         gang = BenchmarkFilter(campaign_id=live.benchmark.gang_id)
         members, _ = uow.benchmarks.page(gang, limit=MAX_COUNT, cursor=None)
-        others = {each.target_uid for each in members if each.benchmark_id != pending.benchmark_id}
-        return replace(pending, gang_uids=frozenset(filter(None, others)))
+        known = self._gang_boards.setdefault(live.benchmark.gang_id, {})
+        used: set[str] = set()
+        for each in members:
+            if each.benchmark_id == pending.benchmark_id or each.target_uid is None:
+                continue
+            version, uids = known.get(each.benchmark_id, (None, frozenset[str]()))
+            if version != each.version:
+                attempts = uow.attempts.of(each.benchmark_id)
+                uids = frozenset(one.target_uid for one in attempts if one.target_uid is not None)
+                known[each.benchmark_id] = each.version, uids
+            used |= uids
+        return replace(pending, gang_uids=frozenset(used))
 
     def holders(self, uow: UnitOfWork, max_preemptions: int) -> tuple[BoardHolder, ...]:
         """Return the live attempts that have boards, oldest first.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgeyard.scheduler.engine import charging, lifecycle
 from edgeyard.scheduler.engine.committer import MAX_PLACEMENTS_PER_COMMIT, _placement_parts
+from edgeyard.scheduler.engine.queue_cache import QueueCache
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -18,7 +20,7 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     Status,
 )
-from edgeyard.scheduler.model.decision import Placement
+from edgeyard.scheduler.model.decision import PendingBenchmark, Placement
 from tests.builders.engine import A, B, Lab
 
 FAULT = Failure(category=FailureCategory.BOARD_FAULT, sentence="the board stopped")
@@ -99,6 +101,27 @@ def test_one_that_fails_is_tried_again_by_itself_and_not_on_a_board_of_the_other
         lab.clock.forward(120)
         lab.turn()
     assert [each.target_uid for each in lab.attempts(failing)] == [B, B]
+
+
+def test_one_that_is_tried_again_leaves_out_all_boards_that_the_others_have_used(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = lab.submit_gang(2)
+    jobs = start(lab, [first, second])
+    used = lab.attempt(jobs[0]).target_uid
+    moved = replace(lab.show(first), target_uid="rpi4b-0001-0003")  # as if it had moved since
+    lab.store.transact(lambda uow: uow.benchmarks.save(moved))
+    lab.cluster.end(jobs[1], FAULT)
+    lab.reconciler.run()
+    pending, seen = QueueCache.pending, []
+
+    def recorded(self: QueueCache, *given: Any) -> list[PendingBenchmark]:
+        seen.append(pending(self, *given))
+        return seen[-1]
+
+    monkeypatch.setattr(QueueCache, "pending", recorded)
+    lab.turn()
+    assert [each.gang_uids for each in seen[0]] == [frozenset({used})]
 
 
 def test_cancelling_one_ends_all(lab: Lab) -> None:
