@@ -18,7 +18,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
 from edgeyard.scheduler.decide.feasibility import feasibility
-from edgeyard.scheduler.decide.gangs import Gang, GangPlacer, find_gangs
+from edgeyard.scheduler.decide.gangs import Gang, GangPlacer, find_gangs, together
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.mapping import Mapper
 from edgeyard.scheduler.decide.pins import PinVerdict
@@ -171,7 +171,7 @@ def decide(
         guard_s=policy.guard_s,
         mode=policy.priority_mode,
     )
-    order = order_queue(queue, plugins.queue_policy, runner)
+    order = together(pending, order_queue(queue, plugins.queue_policy, runner))
     ready = np.array(
         [
             each.not_ready is None and (each.start_time is None or each.start_time <= now)

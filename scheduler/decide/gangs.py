@@ -52,6 +52,23 @@ class Gang:
     waiting: WaitReason | None = None
 
 
+def together(pending: Sequence[PendingBenchmark], order: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the order with all benchmarks of a gang behind its first one; otherwise the same.
+
+    Args:
+        pending: The benchmarks.
+        order: Rows of benchmarks, first to last.
+    """
+    if all(each.gang_id is None for each in pending):
+        return order
+    first: dict[str, int] = {}
+    places = []
+    for place, job in enumerate(order.tolist()):
+        gang_id = pending[job].gang_id
+        places.append(place if gang_id is None else first.setdefault(gang_id, place))
+    return order[np.argsort(places, kind="stable")]
+
+
 def find_gangs(
     pending: Sequence[PendingBenchmark], order: NDArray[np.intp], ready: NDArray[np.bool_]
 ) -> Mapping[int, Gang]:

@@ -130,6 +130,16 @@ def test_a_gang_that_its_account_keeps_waiting_gets_no_reservations() -> None:
     assert len(places(result)) == 3
 
 
+def test_all_of_a_gang_stand_behind_its_first_in_the_queue() -> None:
+    first, second = gang(2)
+    jobs = [replace(first, user_priority=10), replace(second, user_priority=1)]
+    result = cycle(lab(A, B), [*jobs, pending("single", user_priority=5)])
+    assert result.order == ("gang-0", "gang-1", "single")
+    assert set(places(result)) == {"gang-0", "gang-1"}
+    for each in result.explanation("single").verdicts:
+        assert each.sentence == f"{each.target_uid} goes to a benchmark that comes first"
+
+
 def test_boards_that_share_cores_are_not_used_together() -> None:
     conflicts = np.zeros((4, 4), dtype=np.bool_)
     conflicts[0, 1:] = conflicts[1:, 0] = True  # A shares cores with all others
