@@ -615,12 +615,19 @@ class Client:
         return self._act(benchmark, "priority", {"user_priority": user_priority})
 
     def retry(self, benchmark: Named) -> Benchmark:
-        """Submit the same once more; only where it has ended."""
+        """Submit the same once more; only where it has ended.
+
+        With a ``count`` above 1 all of its gang run again. The first of them is returned, and
+        ``client.campaign(result.campaign_id)`` has all.
+        """
         return self._act(benchmark, "retry", shape=SubmissionAnswer)
 
     @explicit_fields(JobChanges)
     def clone(self, benchmark: Named, **changes: Unpack[JobChanges]) -> Benchmark:
         """Submit a benchmark again with changes; local files in them are uploaded.
+
+        With a ``count`` above 1 a new gang is made. Its first benchmark is returned, and
+        ``client.campaign(result.campaign_id)`` has all.
 
         Args:
             benchmark: The benchmark, or its id.

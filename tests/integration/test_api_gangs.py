@@ -128,6 +128,28 @@ def test_a_retry_of_one_runs_all_again(api: Api) -> None:
     assert "benchmark_ids" not in pinned.json()
 
 
+def test_one_of_a_gang_gets_no_policy_of_its_own_before_the_start(api: Api) -> None:
+    first = submit(api).json()["benchmark_ids"][0]
+    operator = api.as_("operator")
+    answer = operator.put(f"/v1/benchmarks/{first}/policy", json={"name": "native"})
+    assert answer.status_code == 409, answer.text
+    assert "one policy decides all of them" in answer.text
+    assert operator.get("/v1/policies").json()["overrides"] == []
+
+
+def test_the_client_returns_one_of_a_gang_that_it_runs_again(api: Api) -> None:
+    with Client(api.url, api.tokens["alice"]) as client:
+        first, second = client.submit(
+            model=MODEL, runtime="ort", benchmark_type="TYPE1", target="rpi4b", count=2
+        )
+        client.cancel(first)
+        for again in (client.retry(first), client.clone(second, nb_inference=7)):
+            assert again.campaign_id is not None
+            members = client.campaign(again.campaign_id)
+            assert len(members) == 2
+            assert again.benchmark_id in {each.benchmark_id for each in members}
+
+
 def test_the_client_returns_the_benchmarks_of_all_boards(api: Api) -> None:
     with Client(api.url, api.tokens["alice"]) as client:
         found = client.submit(
