@@ -192,7 +192,7 @@ def _jobs(
         if its and its[-1]["failure_category"] is None and _held_s(its[-1]) > 0.0:
             ran.append((description.model, description.family, _held_s(its[-1])))
     typical = _Typical(ran)
-    guessed = left_out = later = constrained = 0
+    guessed = left_out = later = constrained = wishing = together = 0
     made: list[JobRow] = []
     for benchmark, description in zip(benchmarks, described, strict=True):
         its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
@@ -256,6 +256,8 @@ def _jobs(
         elif known.can_run(job):
             made.append(job)
             constrained += bool(description.constraints)
+            wishing += bool(description.affinities)
+            together += description.count > 1
         else:
             left_out += 1
     if not made:
@@ -265,6 +267,8 @@ def _jobs(
         *counted(later, "that start after the history left out"),
         *counted(left_out, "that no board of the history can run left out"),
         *counted(constrained, "lost constraints on attributes, which labs do not simulate"),
+        *counted(wishing, "lost affinities, which labs do not simulate"),
+        *counted(together, "start by themselves, for labs do not simulate a count"),
     )
     return tuple(made), notes
 
