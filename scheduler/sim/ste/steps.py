@@ -43,7 +43,7 @@ STEPS: Mapping[int, StepKind] = {
         "scheduler",
         "scheduler/learning/features.py, scheduler/solvers/window.py",
     ),
-    11: StepKind("comparison by the evaluator", "scheduler", "plugins/evaluators/compared.py"),
+    11: StepKind("comparison by the evaluator", "scheduler", "plugins/evaluators/regret.py"),
     12: StepKind("rewards to the models", "scheduler", "scheduler/engine/rewards.py"),
     13: StepKind("final decisions by the aggregator", "scheduler", "scheduler/decide/assign.py"),
 }
