@@ -1,6 +1,9 @@
 """Models as scorers: manifests, the encoder, hostile files, what is shipped."""
 
 import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +279,15 @@ def test_a_hostile_model_is_refused_with_the_reason(case: str) -> None:
     make, words = HOSTILE[case]
     with pytest.raises(ConfigError, match=words):
         check_model(make(), 2, 1)
+
+
+def test_a_trial_in_a_process_that_is_limited_keeps_to_its_limits(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model([node("MatMul", ["x", "w"])], {"w": np.ones((2, 1), np.float32)}))
+    trial = [sys.executable, "-m", "edgeyard.scheduler.learning.trial", str(path), "2", "1", "64"]
+    limited = ["sh", "-c", 'ulimit -t 25; exec "$@"', "sh", *trial]  # below the trial's own limit
+    found = subprocess.run(limited, capture_output=True, text=True, check=True, timeout=250)
+    assert json.loads(found.stdout)["input"] == "x"
 
 
 def test_a_model_of_run_times_answers_in_seconds(tmp_path: Path) -> None:
