@@ -6,7 +6,8 @@ import logging
 from dataclasses import replace
 from datetime import datetime
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import ConfigError, Conflict
+from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.learning.model import Model, model_of_content
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind, ModelState, RegisteredModel
@@ -26,6 +27,19 @@ def load_registered(uow: UnitOfWork, model: RegisteredModel) -> Model:
             or it can't be used.
     """
     return model_of_content(model.manifest, uow.models.content(model), f"model {model.reference}")
+
+
+def file_problem(uow: UnitOfWork, model: RegisteredModel) -> str:
+    """Return why the file or the columns of a registered model can't be used any more; "": they can.
+
+    Unlike `load_registered` it tries nothing out, so that a busy machine is no reason.
+    """
+    try:
+        uow.models.content(model)
+        parse_manifest(model.manifest, source=f"model {model.reference}")
+    except ConfigError as error:
+        return "; ".join(error.problems)
+    return ""
 
 
 def register(uow: UnitOfWork, model: RegisteredModel, content: bytes) -> RegisteredModel:
@@ -84,31 +98,46 @@ def promote(
 
 
 def roll_back(
-    uow: UnitOfWork, kind: ModelKind, now: datetime, *, by_user_id: str, reason: str
+    uow: UnitOfWork,
+    kind: ModelKind,
+    now: datetime,
+    *,
+    by_user_id: str,
+    reason: str,
+    version: int | None = None,
 ) -> tuple[RegisteredModel, RegisteredModel | None]:
     """Retire the active version; the one that it replaced becomes active, otherwise the history.
+
+    A version whose file or columns can't be used any more does not become active again.
 
     Args:
         kind: Of the model.
         now: By the server's clock.
         by_user_id: Who wants it; "": Edgeyard itself.
         reason: Why, for people.
+        version: That is meant to be active; None: whichever is.
 
     Returns:
         The retired version, and the one that is active now; None: the history predicts.
 
     Raises:
-        Conflict: No version is active.
+        Conflict: No version is active, or another one than ``version``.
     """
     active = next(
         (each for each in uow.models.in_state(ModelState.ACTIVE) if each.kind is kind), None
     )
     if active is None:
         raise Conflict(f"no version of {kind.value} is active: the history predicts already")
+    if version not in (None, active.version):
+        raise Conflict(f"model {active.reference} is active, not version {version}")
+    before = None if active.replaced is None else uow.models.get(kind, active.replaced)
+    problem = "" if before is None else file_problem(uow, before)
+    if problem:
+        reason = f"{reason}; the history predicts, since {problem}"
+        before = None
     retired = _save(uow, active, ModelState.RETIRED, now, by_user_id, f"rolled back: {reason}")
-    if active.replaced is None:
+    if before is None:
         return retired, None
-    before = uow.models.get(kind, active.replaced)
     again = replace(before, activated_at=now)
     why = f"rolled back from {active.reference}"
     return retired, _save(uow, again, ModelState.ACTIVE, now, by_user_id, why)

@@ -17,6 +17,7 @@ import numpy as np
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.scheduler.engine.registered_models import (
     SHADOW_GATE,
+    file_problem,
     load_registered,
     record_gate,
     roll_back,
@@ -113,11 +114,15 @@ def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetim
     """Roll back an active model whose file is refused, or that is worse than the history."""
     mine = _since(model, rows)
     mine = mine.only(np.arange(len(mine))[-MAX_WATCHED_RUNS:])
-    try:
-        found = _judge(store, model, mine)
-    except ConfigError as error:
-        found, why = None, "; ".join(error.problems)
-    else:
+    with store.read() as uow:
+        why = file_problem(uow, model)
+    found = None
+    if not why:
+        try:
+            found = _judge(store, model, mine)
+        except ConfigError as error:  # perhaps of this process's limits: no reason to roll back
+            sentence = f"could not be tried: {'; '.join(error.problems)}"
+            return WatchReport(model=model, sentence=sentence)
         why = "" if found is None else _worse(found)
     if not why:
         sentence = (
@@ -128,7 +133,9 @@ def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetim
         return WatchReport(model=model, sentence=sentence)
     try:
         retired, _ = store.transact(
-            lambda uow: roll_back(uow, model.kind, now, by_user_id="", reason=why)
+            lambda uow: roll_back(
+                uow, model.kind, now, by_user_id="", reason=why, version=model.version
+            )
         )
     except Conflict:  # an operator was first
         return WatchReport(model=model, sentence="is no longer active")

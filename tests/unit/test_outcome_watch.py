@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from edgeyard.errors import ConfigError, Conflict
 from edgeyard.plugins.testing import NOW
-from edgeyard.scheduler.engine.registered_models import promote
+from edgeyard.scheduler.engine.registered_models import promote, roll_back
+from edgeyard.scheduler.learning.check import CheckedModel
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
@@ -77,3 +79,42 @@ def test_an_active_model_whose_file_was_replaced_is_rolled_back_and_named(store:
     report = watched(store)
     assert report.model.state is ModelState.RETIRED
     assert "model failure/1: its file has SHA-256" in report.sentence
+
+
+def test_an_active_model_that_could_not_be_tried_stays_active(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_candidate(store)
+    step(store, 1)
+    step(store, 1, force=True)
+    add_past(store, 2)
+
+    def refused(data: bytes, inputs: int, outputs: int) -> CheckedModel:
+        raise ConfigError(["trying it out ended with signal 9: memory, time or a crash"])
+
+    monkeypatch.setattr("edgeyard.scheduler.learning.model.check_model", refused)
+    report = watched(store)
+    assert report.model.state is ModelState.ACTIVE
+    assert report.sentence.startswith("could not be tried: ")
+    assert "ended with signal 9" in report.sentence
+
+
+def test_a_roll_back_means_one_version_and_checks_the_one_before(store: SqlStore) -> None:
+    for version, by_load in ((1, 1.0), (2, 2.0)):
+        add_candidate(store, by_load=by_load)
+        step(store, version)
+        step(store, version, force=True)
+    with store.read() as uow:
+        first = uow.models.get(ModelKind.FAILURE, 1)
+    with pytest.raises(Conflict, match="failure/2 is active, not version 1"), store.write() as uow:
+        roll_back(uow, ModelKind.FAILURE, NOW, by_user_id="", reason="worse", version=1)
+    with store.write() as uow:
+        of_first = model_files.c.sha256 == first.sha256
+        uow.tx.run(model_files.update().where(of_first).values(data=b"another file"))
+        retired, active = roll_back(
+            uow, ModelKind.FAILURE, NOW, by_user_id="", reason="worse", version=2
+        )
+    assert active is None
+    assert retired.reason.startswith("rolled back: worse; the history predicts, since model fail")
+    with store.read() as uow:
+        assert not uow.models.in_state(ModelState.ACTIVE)
