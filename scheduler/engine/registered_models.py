@@ -30,7 +30,7 @@ def load_registered(uow: UnitOfWork, model: RegisteredModel) -> Model:
 
 
 def file_problem(uow: UnitOfWork, model: RegisteredModel) -> str:
-    """Return why the file or the columns of a registered model can't be used any more; "": they can.
+    """Return why file or columns of a registered model can't be used any more; "": they can.
 
     Unlike `load_registered` it tries nothing out, so that a busy machine is no reason.
     """

@@ -171,7 +171,10 @@ def split_by_boards(rows: OutcomeRows) -> Iterator[tuple[OutcomeRows, OutcomeRow
 
 
 def measure_gates(
-    kind: ModelKind, rows: OutcomeRows, active: Model | None
+    kind: ModelKind,
+    rows: OutcomeRows,
+    active: Model | None,
+    active_until_s: float = -np.inf,
 ) -> tuple[tuple[Gate, ...], dict[str, object]]:
     """Return the conditions that can be measured on held-out rows, and the figures behind them.
 
@@ -179,6 +182,8 @@ def measure_gates(
         kind: Of the model.
         rows: Usable ones of this kind.
         active: The model that is active now, loaded; None: there is none.
+        active_until_s: Time of the last decision that it learned from, seconds since 1970; the two
+            are compared on later ones.
     """
     target = TARGETS[kind]
     past, later = split_by_time(rows)
@@ -188,8 +193,10 @@ def measure_gates(
         predicted = target.fit(past)(later)
         by_time = compare(target, later, predicted, target.history(later))
         against = None
-        if active is not None:
-            against = compare(target, later, predicted, predict_loaded(active, later))
+        unseen = np.flatnonzero(later.decided_s > active_until_s)
+        if active is not None and len(unseen):
+            new = later.only(unseen)
+            against = compare(target, new, predicted[unseen], predict_loaded(active, new))
     else:
         by_time = against = None
     gates.append(_better("later", "the history on later decisions", target, by_time))
@@ -206,7 +213,7 @@ def measure_gates(
     gates.append(_better("other_boards", "the history on other boards", target, by_boards))
     metrics["other_boards"] = figures_json(by_boards)
     if active is not None:
-        gates.append(_better("active", "the active model on later decisions", target, against))
+        gates.append(_better("active", "the active model on what is new to both", target, against))
         metrics["active"] = figures_json(against)
     gates.append(_calibrated(by_time))
     gates.append(user_gate(target, rows))

@@ -16,12 +16,13 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.record import boards_of, given_of, policy_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.learning.features import COLUMNS, raw
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import FailureCategory
-from edgeyard.scheduler.model.cycle_record import CycleRecord
+from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
 from edgeyard.scheduler.model.history import EPOCH
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.prediction.cool_down import mark_cooling
@@ -40,6 +41,7 @@ CUT_SHORT = frozenset({FailureCategory.TIMEOUT, FailureCategory.OUT_OF_MEMORY})
 INVALID = "invalid"
 """The verdict on a measurement that says nothing of the board."""
 
+_NOT_READ = "decided by no recorded cycle that was read"
 _PAGE = 500
 
 
@@ -138,14 +140,18 @@ def read_outcome_rows(
     """
     left_out: Counter[str] = Counter()
     heads = _newest_cycles(store, since, max_cycles)
-    ended = _ended(store, since, left_out)
+    oldest = min((each.decided_at for each in heads), default=None)
+    ended = _ended(store, since, oldest, left_out)
     count = sum(map(len, ended.values()))
     parts: list[OutcomeRows] = []
-    for number, seq in enumerate(heads):
+    for number, head in enumerate(heads):
         if not count:
             break
-        with store.read() as uow:
-            record = uow.cycles.get(seq)
+        try:
+            with store.read() as uow:
+                record = uow.cycles.get(head.seq)
+        except NotFound:  # deleted meanwhile for its age
+            continue
         # The newest cycle before an attempt that placed its benchmark made the decision.
         mine: list[Outcome] = []
         for benchmark_id in boards_of(record):
@@ -155,9 +161,9 @@ def read_outcome_rows(
             ended[benchmark_id] = [each for each in attempts if each not in taken]
         if mine:
             count -= len(mine)
-            parts.append(_rows_of(record, seq, mine, left_out))
+            parts.append(_rows_of(record, head.seq, mine, left_out))
         progress((number + 1) / len(heads))
-    left_out["decided by no recorded cycle"] += count
+    left_out[_NOT_READ] += count
     counted = {why: number for why, number in sorted(left_out.items()) if number}
     if not parts:
         return replace(_empty(), left_out=counted)
@@ -165,17 +171,24 @@ def read_outcome_rows(
     return rows.only(np.argsort(rows.decided_s, kind="stable"))
 
 
-def _newest_cycles(store: Store, since: datetime | None, limit: int) -> list[int]:
-    """Return the numbers of the newest cycles that took effect, newest first."""
+def _newest_cycles(store: Store, since: datetime | None, limit: int) -> list[CycleHead]:
+    """Return the heads of the newest cycles that took effect, newest first."""
     with store.read() as uow:
         heads = uow.cycles.newest(since=0, limit=limit)
-    return [each.seq for each in heads if since is None or each.decided_at >= since]
+    return [each for each in heads if since is None or each.decided_at >= since]
 
 
 def _ended(
-    store: Store, since: datetime | None, left_out: Counter[str]
+    store: Store, since: datetime | None, oldest: datetime | None, left_out: Counter[str]
 ) -> dict[str, list[_EndedAttempt]]:
-    """Return the outcomes that can be rows, by benchmark."""
+    """Return the outcomes that can be rows, by benchmark.
+
+    Args:
+        store: It is only read.
+        since: Only attempts that ended from then on.
+        oldest: Time of the oldest decision that is read; None: none is.
+        left_out: Counts why others can't be rows.
+    """
     with store.read() as uow:
         outcomes = uow.attempts.outcomes(since=since)
     found: dict[str, list[_EndedAttempt]] = {}
@@ -184,6 +197,9 @@ def _ended(
             for outcome in outcomes[start : start + _PAGE]:
                 if outcome.target_uid is None:
                     left_out["on no known board"] += 1
+                    continue
+                if oldest is None or outcome.ended_at < oldest:
+                    left_out[_NOT_READ] += 1
                     continue
                 attempts = uow.attempts.of(outcome.benchmark_id)
                 created = next(

@@ -42,7 +42,10 @@ MAX_WATCHED_RUNS = 300
 """The newest runs by which an active model is judged: its rolling loss."""
 
 MAX_COVERAGE_LOSS = 0.15
-"""By how much more than when it was accepted the share in the interval may be off."""
+"""By how much the share in the interval, or of failures, may be off, from 100 runs on."""
+
+MIN_COVERAGE_RUNS = 100
+"""A share of fewer runs is off by more than `MAX_COVERAGE_LOSS` by chance too often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def _measure_shadow(
         found, problem = None, "; ".join(error.problems)
     else:
         problem = "too few runs that the history knows have ended" if found is None else ""
-    cycles = len(np.unique(mine.cycles))
+    cycles = _judged_cycles(model, mine)
     passed = found is not None and cycles >= min_cycles and found.difference.mean <= 0.0
     gate = Gate(
         name=SHADOW_GATE,
@@ -106,6 +109,10 @@ def _measure_shadow(
         + (problem or f"{TARGETS[model.kind].unit} {found and found.difference} against it")
         + f", in {cycles} cycles",
     )
+    if found is None and any(
+        each.name == SHADOW_GATE and each.figure is not None for each in model.gates
+    ):  # what was measured before stays, for example where fewer cycles are read now
+        return WatchReport(model=model, sentence=gate.sentence)
     saved = store.transact(lambda uow: record_gate(uow, model, gate))
     return WatchReport(model=saved, sentence=gate.sentence)
 
@@ -150,7 +157,7 @@ def _worse(found: PredictionFigures) -> str:
     """Return why a model is to be rolled back; "" where it is not."""
     if found.difference.low > 0.0:
         return f"its loss on {found.rows} runs is higher than the history's by {found.difference}"
-    if abs(found.calibration_error) > MAX_COVERAGE_LOSS:
+    if found.rows >= MIN_COVERAGE_RUNS and abs(found.calibration_error) > MAX_COVERAGE_LOSS:
         return (
             f"the share that it predicted for {found.rows} runs is off by "
             f"{100 * found.calibration_error:+.1f} points"
@@ -165,6 +172,12 @@ def _judge(store: Store, model: RegisteredModel, rows: OutcomeRows) -> Predictio
     if not len(rows):
         return None
     return compare(target, rows, predict_loaded(loaded, rows), target.history(rows))
+
+
+def _judged_cycles(model: RegisteredModel, rows: OutcomeRows) -> int:
+    """Return in how many cycles there are runs that the history knows, which alone are judged."""
+    known = np.isfinite(TARGETS[model.kind].history(rows))
+    return len(np.unique(rows.cycles[known if known.ndim == 1 else known.all(axis=1)]))
 
 
 def _since(model: RegisteredModel, rows: OutcomeRows) -> OutcomeRows:

@@ -141,13 +141,13 @@ def _learn(
     with store.read() as uow:
         known = uow.models.all(kind)
         same = next((each for each in known if each.data.get("sha256") == digest), None)
-        active, problem = _active_model(uow, known)
+        active, active_until_s, problem = _active_model(uow, known)
     if same is not None:
         return TrainingReport(
             kind=kind, refusal=f"nothing new has ended since {same.reference} was trained"
         )
     report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
-    gates, metrics = measure_gates(kind, usable, active)
+    gates, metrics = measure_gates(kind, usable, active, active_until_s)
     report(f"{kind.value}: training on all {len(usable)} runs")
     content, manifest, loaded = _train(kind, usable)
     if kind is ModelKind.FAILURE:
@@ -183,15 +183,18 @@ def _learn(
     return TrainingReport(kind=kind, registered=stored)
 
 
-def _active_model(uow: UnitOfWork, known: Sequence[RegisteredModel]) -> tuple[Model | None, str]:
-    """Return the active model of a kind, loaded; and why it can't be, if so."""
+def _active_model(
+    uow: UnitOfWork, known: Sequence[RegisteredModel]
+) -> tuple[Model | None, float, str]:
+    """Return the active model of a kind, loaded; until when it learned; why it can't be loaded."""
     for each in known:
         if each.state is ModelState.ACTIVE:
             try:
-                return load_registered(uow, each), ""
+                until_s = float(str(each.data.get("last_decision_s", "-inf")))
+                return load_registered(uow, each), until_s, ""
             except ConfigError as error:
-                return None, "; ".join(error.problems)
-    return None, ""
+                return None, -np.inf, "; ".join(error.problems)
+    return None, -np.inf, ""
 
 
 def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import NOW, batch_of, board, past_run, pending
 from edgeyard.scheduler.framework.batch import Batch, Pairs
@@ -16,13 +16,16 @@ from edgeyard.scheduler.framework.protocols import Answer
 from edgeyard.scheduler.learning.features import COLUMNS, Encoder, Input, normalise
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.prediction.estimates import PastPairs
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.cycles import SqlCycles
 from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
 from edgeyard.scheduler.training.outcome_gates import (
     TARGETS,
     lowest_rise,
+    measure_gates,
     predict_loaded,
     split_by_boards,
     split_by_time,
@@ -130,7 +133,7 @@ def test_outcomes_that_cannot_be_rows_are_counted(store: SqlStore) -> None:
         uow.attempts.add_outcome(make.an_outcome("gone", target_uid=None))
     rows = read_outcome_rows(store)
     assert rows.left_out == {
-        "decided by no recorded cycle": 1,
+        "decided by no recorded cycle that was read": 1,
         "ended before it began: a clock jumped": 1,
         "on no known board": 1,
     }
@@ -227,6 +230,47 @@ def test_a_user_counts_for_as_many_runs_as_the_median_one() -> None:
     assert weights.mean() == pytest.approx(1.0)
     totals = [weights[users == each].sum() for each in "abc"]
     assert totals == pytest.approx([40.0] * 3)
+    two = np.array(["a"] * 10 + ["b"] * 1000)
+    weights = user_weights(two)
+    assert weights[two == "b"].sum() == pytest.approx(weights[two == "a"].sum())
+
+
+def test_the_active_model_is_compared_on_runs_that_are_new_to_it_alone(
+    slowed: OutcomeRows,
+) -> None:
+    rows = usable(FAILURE, slowed)
+    active = a_failure_model(slowed)
+    until_s = float(rows.decided_s.max())
+    gates, figures = measure_gates(FAILURE, rows, active, until_s)
+    gate = next(each for each in gates if each.name == "active")
+    assert not gate.passed
+    assert "fewer than 30 held-out runs" in gate.sentence
+    assert figures["active"] is None
+    _, later = split_by_time(rows)
+    middle_s = float(np.median(later.decided_s))
+    _, figures = measure_gates(FAILURE, rows, active, middle_s)
+    new = later.only(later.decided_s > middle_s)
+    compared = figures["active"]
+    assert isinstance(compared, dict)
+    assert 0 < compared["rows"] <= len(new) < len(later)
+
+
+def test_a_cycle_that_is_deleted_meanwhile_is_skipped(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_past(store, 3)
+    first, deleted, last = sorted(set(read_outcome_rows(store).cycles.tolist()))
+    get = SqlCycles.get
+
+    def missing(self: SqlCycles, seq: int) -> CycleRecord:
+        if seq == deleted:
+            raise NotFound("cycle", str(seq))
+        return get(self, seq)
+
+    monkeypatch.setattr(SqlCycles, "get", missing)
+    rows = read_outcome_rows(store)
+    assert sorted(set(rows.cycles.tolist())) == [first, last]
+    assert rows.left_out["decided by no recorded cycle that was read"] == 8
 
 
 def test_numbers_that_are_none_do_not_get_into_the_store(store: SqlStore) -> None:

@@ -49,7 +49,11 @@ def test_a_shadow_is_promoted_after_its_cycles_and_rolled_back_when_it_gets_wors
         step(store, 1)
     more = {"first": count, "begin": NOW + timedelta(hours=10)}
     count = add_past(store, 50, seed=1, **more)  # type: ignore[arg-type]
-    assert [each.passed for each in watched(store).model.gates] == [True, True]
+    measured = watched(store).model
+    assert [each.passed for each in measured.gates] == [True, True]
+    nothing = read_outcome_rows(store, since=NOW + timedelta(days=99))
+    (report,) = watch_models(store, nothing, NOW)
+    assert report.model.gates == measured.gates  # what was measured stays
     assert step(store, 1) is ModelState.ACTIVE
     assert watched(store).model.state is ModelState.ACTIVE
 
