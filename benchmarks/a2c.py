@@ -12,7 +12,6 @@ import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -131,7 +130,7 @@ def run_variant(
                 "steps": last.steps,
                 "updates": last.updates,
                 "cpu_s": round(last.cpu_s, 1),
-                "slowdown": round(found.slowdown.mean, 3),
+                "slowdown": round(found.slowdown.mean, 3) if found.jobs else None,
                 "unfinished": found.unfinished,
                 "last_sampled_slowdown": round(smoothed(progress.curve)[-1][1], 3),
                 "converged_after_episodes": converged_at(progress.curve),
@@ -140,7 +139,7 @@ def run_variant(
         curves.append(smoothed(progress.curve))
         print(json.dumps({"variant": options["label"], **runs[-1]}), file=sys.stderr)
     sums = {policy: joined(parts) for policy, parts in played.items()}
-    rows = [asdict(figures(policy, each, sums["sjf"])) for policy, each in sums.items()]
+    rows = [figures(policy, each, sums["sjf"]).document for policy, each in sums.items()]
     return {"label": options["label"], "runs": runs, "judged": rows}, curves
 
 
@@ -153,6 +152,11 @@ def markdown(found: Mapping[str, Any]) -> str:
     for variant in found["variants"]:
         for row in variant["judged"]:
             slowdown, to_sjf = row["slowdown"], row["slowdown_to_sjf"]
+            if slowdown is None:
+                lines.append(
+                    f"| {variant['label']} | {row['policy']} | - | | - | - | {row['unfinished']} |"
+                )
+                continue
             difference = f"{to_sjf['mean']:+.2f} ({to_sjf['low']:+.2f} to {to_sjf['high']:+.2f})"
             lines.append(
                 f"| {variant['label']} | {row['policy']} | {slowdown['mean']:.2f} "

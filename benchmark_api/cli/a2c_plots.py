@@ -14,6 +14,18 @@ Curve = Sequence[tuple[float, float]]
 """Episodes and mean slowdown of each generation."""
 
 
+def check_matplotlib() -> None:
+    """Check that a plot can be drawn, before anything takes long.
+
+    Raises:
+        MissingExtra: Matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "plot", "a plot") from error
+
+
 def curve_image(
     series: Mapping[str, Sequence[Curve]], rules: Mapping[str, float] | None = None
 ) -> bytes:
@@ -26,10 +38,9 @@ def curve_image(
     Raises:
         MissingExtra: Matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a plot") from error
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
     for place, (label, curves) in enumerate(series.items()):

@@ -187,7 +187,10 @@ def a2c(
         arrival_steps=arrival_steps,
     )
     if plot is not None:
+        from edgeyard.benchmark_api.cli.a2c_plots import check_matplotlib
+
         check_output(plot, "--plot")
+        check_matplotlib()
     from edgeyard.scheduler.training.a2c.trainer import Trainer
 
     _make_folder(out)
@@ -273,7 +276,7 @@ def _document(
         "cpu_s": round(last.cpu_s, 2),
         "validation_slowdown": best if isfinite(best) else None,
         "sequences": JUDGED_SEQUENCES,
-        "judged": [asdict(each) for each in found],
+        "judged": [each.document for each in found],
         "checkpoint": str(out / CHECKPOINT),
         "curve": str(out / CURVE),
     }
@@ -281,6 +284,12 @@ def _document(
 
 def _row(found: PolicyFigures) -> dict[str, object]:
     slowdown, to_sjf = found.slowdown, found.slowdown_to_sjf
+    if not found.jobs:
+        return {
+            **{column: "-" for column in ("slowdown", "to_sjf", "completion", "wait")},
+            "policy": found.policy,
+            "unfinished": f"{found.unfinished}",
+        }
     is_sjf = found.policy == "sjf"
     return {
         "policy": found.policy,

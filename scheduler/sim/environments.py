@@ -118,6 +118,19 @@ class _Clusters:
         lengths, sizes = self.mix.arrivals(random, self.state.lengths.shape[1])
         self.begin_with(env, lengths, sizes)
 
+    def check_arrivals(self, options: Mapping[str, Any], *envs: int) -> None:
+        """Refuse arrivals of another shape: (*envs, steps) and (*envs, steps, resources).
+
+        Raises:
+            ValueError: They have, or a part is missing.
+        """
+        for name, whole in (("lengths", self.state.lengths), ("sizes", self.state.sizes)):
+            if name not in options:
+                raise ValueError(f"options: {name} is missing")
+            shape, found = (*envs, *whole.shape[1:]), np.shape(options[name])
+            if found != shape:
+                raise ValueError(f"options: {name} has the shape {found}; it must be {shape}")
+
     def begin_with(self, env: int, lengths: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Begin an episode with these arrivals."""
         world.begin(self.state, env, self._units)
@@ -249,6 +262,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         """Begin an episode; ``options`` may bring its arrivals as ``lengths`` and ``sizes``."""
         super().reset(seed=seed)
         if options and "lengths" in options:
+            self.clusters.check_arrivals(options)
             self.clusters.begin_with(0, options["lengths"], options["sizes"])
         else:
             self.clusters.begin(0, self.np_random)
@@ -327,6 +341,8 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
         """
         if isinstance(seed, list):
             raise ValueError("one seed fixes all environments: a list of seeds is not taken")
+        if options and "lengths" in options:
+            self.clusters.check_arrivals(options, self.num_envs)
         super().reset(seed=seed)
         if seed is not None:
             self._seed = seed

@@ -238,6 +238,22 @@ def test_vectorised_environments_take_arrivals_and_have_masks() -> None:
     assert len(seen) > 5
 
 
+def test_arrivals_of_another_shape_are_refused() -> None:
+    many = ClusterVectorEnv(2, arrival_steps=6)
+    lengths, sizes = np.ones((2, 6), dtype=np.int64), np.ones((2, 6, 2), dtype=np.int64)
+    for wrong in (
+        {"lengths": lengths[0], "sizes": sizes[0]},
+        {"lengths": lengths, "sizes": sizes[:, :, :1]},
+        {"lengths": lengths[:, :5], "sizes": sizes},
+    ):
+        with pytest.raises(ValueError, match=r"options: (lengths|sizes) has the shape"):
+            many.reset(options=wrong)
+    with pytest.raises(ValueError, match="options: sizes is missing"):
+        many.reset(options={"lengths": lengths})
+    with pytest.raises(ValueError, match=r"has the shape \(2, 6\); it must be \(6,\)"):
+        ClusterEnv(arrival_steps=6).reset(options={"lengths": lengths, "sizes": sizes})
+
+
 def test_a_vectorised_environment_begins_again_by_itself() -> None:
     many = gymnasium.make_vec("edgeyard/Cluster-v0", 3, arrival_steps=5, end="no_new_job")
     many.reset(seed=1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A mean over all jobs.
+    """A mean over all jobs; NaN where none ended.
 
     Attributes:
         mean: Of the jobs that ended, 95 % interval by a bootstrap of the sequences.
@@ -78,6 +79,7 @@ class PolicyFigures:
         turnaround: End - arrival, steps.
         wait: Start - arrival, steps.
         slowdown_to_sjf: Slowdown less that of ``sjf`` on the same sequences (paired).
+        jobs: That ended, over which the means are.
         unfinished: Jobs that did not end: lost, or the episode was truncated.
     """
 
@@ -86,7 +88,16 @@ class PolicyFigures:
     turnaround: Figure
     wait: Figure
     slowdown_to_sjf: Figure
+    jobs: int
     unfinished: int
+
+    @property
+    def document(self) -> dict[str, object]:
+        """As JSON: a figure is null where no job ended."""
+        return {
+            name: None if isinstance(value, dict) and np.isnan(value["mean"]) else value
+            for name, value in asdict(self).items()
+        }
 
 
 def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEED) -> Sequences:
@@ -114,11 +125,21 @@ def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEE
 
 
 def play(
-    settings: A2cTraining, sequences: Sequences, choose: Choose, max_steps: int = 1000
+    settings: A2cTraining, sequences: Sequences, choose: Choose, max_steps: int | None = None
 ) -> Totals:
-    """Run each sequence until all of its jobs have ended, or for ``max_steps`` steps of time."""
+    """Run each sequence until all of its jobs have ended.
+
+    Args:
+        settings: Of the cluster.
+        sequences: What arrives.
+        choose: The actions.
+        max_steps: Steps of time after which an episode is cut; None: as in the training.
+    """
     count = len(sequences.lengths)
-    env = ClusterVectorEnv(count, **settings.cluster(), max_steps=max_steps)
+    options = settings.cluster()
+    if max_steps is not None:
+        options["max_steps"] = max_steps
+    env = ClusterVectorEnv(count, **options)
     images, _ = env.reset(seed=0, options={"lengths": sequences.lengths, "sizes": sequences.sizes})
     sums, jobs = np.zeros((count, 3)), np.zeros(count, dtype=np.int64)
     running = np.ones(count, dtype=np.bool_)
@@ -175,17 +196,23 @@ def figures(name: str, played: Totals, sjf: Totals) -> PolicyFigures:
         turnaround=by_measure[1],
         wait=by_measure[2],
         slowdown_to_sjf=_figure(means[0] - other_means[0], drawn[:, 0] - other_drawn[:, 0]),
+        jobs=int(played.jobs.sum()),
         unfinished=int((played.arrived - played.jobs).sum()),
     )
 
 
 def _means(played: Totals, draws: Integers) -> tuple[Sequence[float], Floats]:
-    """Return the means over all jobs, and those of each draw of sequences: (draws, 3)."""
+    """Return the means over all jobs, and those of each draw of sequences: (draws, 3).
+
+    NaN where no job ended.
+    """
     jobs = played.jobs[draws].sum(axis=1, keepdims=True)
-    drawn = played.sums[draws].sum(axis=1) / np.maximum(jobs, 1)
-    return (played.sums.sum(axis=0) / max(1, int(played.jobs.sum()))).tolist(), drawn
+    with np.errstate(invalid="ignore"):
+        drawn = played.sums[draws].sum(axis=1) / jobs
+        return (played.sums.sum(axis=0) / played.jobs.sum()).tolist(), drawn
 
 
 def _figure(mean: float, drawn: Floats) -> Figure:
-    low, high = np.quantile(drawn, (0.025, 0.975)).tolist()
+    known = drawn[np.isfinite(drawn)]
+    low, high = np.quantile(known, (0.025, 0.975)).tolist() if len(known) else (math.nan, math.nan)
     return Figure(mean=mean, low=low, high=high)

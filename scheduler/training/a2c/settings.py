@@ -12,6 +12,9 @@ from edgeyard.scheduler.sim.mixes import JobMix
 
 MAX_SEED = 2**31 - 1
 
+_MAX_SPANS, _MIN_MAX_STEPS = 20, 1_000
+"""An episode is cut after so many times the steps with arrivals, and not before so many steps."""
+
 
 class Critic(StrEnum):
     """What the critic estimates."""
@@ -54,7 +57,7 @@ class A2cTraining:
         critic_rate: Step of the critic's.
         entropy: Weight of the entropy of the actions, which keeps the agent exploring.
         envs: Episodes that run at the same time; one generation.
-        stride: Of both convolutions of ``cnn``. The paper states none; 2 costs a ninth of 1.
+        stride: Of both convolutions of ``cnn``. The paper states none; 2 costs far less than 1.
         mix: What arrives.
         slots: Visible jobs, N of the paper; the agent has N + 1 actions.
         units: Of each resource.
@@ -120,5 +123,6 @@ class A2cTraining:
             "horizon": self.horizon,
             "backlog": self.backlog,
             "arrival_steps": self.arrival_steps,
+            "max_steps": max(_MIN_MAX_STEPS, _MAX_SPANS * self.arrival_steps),
             "placed_penalty": placed,
         }
