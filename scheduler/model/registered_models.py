@@ -25,7 +25,7 @@ class ModelState(StrEnum):
 
 
 MODEL_MOVES: Mapping[ModelState, frozenset[ModelState]] = {
-    ModelState.CANDIDATE: frozenset({ModelState.SHADOW, ModelState.RETIRED}),
+    ModelState.CANDIDATE: frozenset({ModelState.SHADOW}),
     ModelState.SHADOW: frozenset({ModelState.ACTIVE, ModelState.RETIRED}),
     ModelState.ACTIVE: frozenset({ModelState.RETIRED}),
     ModelState.RETIRED: frozenset({ModelState.ACTIVE}),

@@ -75,9 +75,8 @@ def test_one_version_of_a_kind_is_active(store: SqlStore) -> None:
 def test_other_moves_than_those_of_the_table_are_refused(store: SqlStore, goal: ModelState) -> None:
     with store.write() as uow:
         model = uow.models.add(a_model(), CONTENT)
-        retired = replace(model, state=ModelState.RETIRED)
         if goal is ModelState.CANDIDATE:
-            uow.models.save(retired)
+            uow.models.save(replace(model, state=ModelState.SHADOW))
     with store.write() as uow, pytest.raises(Conflict, match=f"can't become {goal.value}"):
         uow.models.save(replace(model, state=goal))
 
