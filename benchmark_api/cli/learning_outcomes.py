@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -32,7 +32,13 @@ def outcomes(
         int, typer.Option(metavar="N", min=1, max=100_000, help="Newest recorded cycles to read.")
     ] = 5_000,
     max_memory_mib: Annotated[
-        int, typer.Option(metavar="N", min=64, max=1_000_000, help="Limit of the training.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=1_024,
+            max=1_000_000,
+            help="Limit of the training's address space beyond the start, MiB.",
+        ),
     ] = 2_048,
     max_cpu_s: Annotated[
         int, typer.Option(metavar="S", min=1, max=1_000_000, help="Limit of its processor time.")
@@ -48,10 +54,16 @@ def outcomes(
     on later decisions and on other boards, and registered as a candidate with its gates: see
     edgeyard models. Before that, shadows are measured on the runs that have ended since, and active
     models that are worse than the history are rolled back. Uses the server's database; the server
-    may keep running. Exits with 2 where nothing could be learned.
+    may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned.
     """
+    # What the training needs, before memory is limited: an import that gets none may hang.
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import scipy.optimize
+    import scipy.stats  # noqa: F401
+
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
-    from edgeyard.scheduler.training.limits import limit_own_process
+    from edgeyard.scheduler.training.limits import ProcessorTimeUsed, limit_own_process
     from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
     from edgeyard.scheduler.training.outcome_watch import watch_models
     from edgeyard.scheduler.training.outcomes import learn_outcomes
@@ -75,12 +87,9 @@ def outcomes(
                 report=lambda text: echo(f"edgeyard: {text}", err=True),
             )
         except MemoryError:
-            echo(
-                f"edgeyard: the training needs more than {max_memory_mib} MiB; nothing was "
-                "registered: raise --max-memory-mib, or lower --max-cycles",
-                err=True,
-            )
-            raise typer.Exit(2) from None
+            _stopped(f"{max_memory_mib} MiB", "--max-memory-mib")
+        except ProcessorTimeUsed:
+            _stopped(f"{max_cpu_s} s of processor time", "--max-cpu-s")
     if as_json:
         emit_json(
             {
@@ -96,6 +105,15 @@ def outcomes(
         _show(found)
     if not any(each.registered for each in found):
         raise typer.Exit(2)
+
+
+def _stopped(limit: str, flag: str) -> NoReturn:
+    echo(
+        f"edgeyard: the training needs more than {limit}: raise {flag}, or lower --max-cycles; "
+        "what was registered before stays: see edgeyard models list",
+        err=True,
+    )
+    raise typer.Exit(2) from None
 
 
 def _json(found: list[TrainingReport]) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ from edgeyard.benchmark_api.auth import Operator
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.fields import LongText
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.scheduler.engine.registered_models import load_registered, promote, roll_back
 from edgeyard.scheduler.model.registered_models import ModelKind, RegisteredModel
@@ -57,7 +58,6 @@ def promote_model(
     promoted = services.store.transact(
         lambda uow: promote(uow, kind, version, now, by_user_id=caller.user_id, force=force)
     )
-    services.engine.wake()
     return Answer(_details(promoted))
 
 
@@ -66,7 +66,7 @@ def roll_back_model(
     kind: ModelKind,
     caller: Operator,
     context: Ctx,
-    reason: Annotated[str, Query(max_length=500)] = "by an operator",
+    reason: Annotated[LongText, Query(min_length=1, max_length=500)] = "by an operator",
 ) -> Answer[shapes.ModelDetails]:
     """Retire the active version; the one that it replaced becomes active, otherwise the history.
 
@@ -77,7 +77,6 @@ def roll_back_model(
     retired, _ = services.store.transact(
         lambda uow: roll_back(uow, kind, now, by_user_id=caller.user_id, reason=reason)
     )
-    services.engine.wake()
     return Answer(_details(retired))
 
 

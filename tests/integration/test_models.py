@@ -29,6 +29,7 @@ def run(*args: object) -> tuple[int, str, str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=250,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -58,6 +59,9 @@ def test_a_candidate_becomes_the_shadow_then_active_and_is_rolled_back(api: Api)
     answer = operator.post("/v1/models/failure/rollback", params={"reason": "it is wrong"})
     assert answer.json()["reason"] == "rolled back: it is wrong"
     assert states(api) == {"failure/1": "active", "failure/2": "retired"}
+    for reason in ("", "a\x00b", "\x1b[31mred", "x" * 501):
+        refused = operator.post("/v1/models/failure/rollback", params={"reason": reason})
+        assert refused.status_code == 422
     assert operator.post("/v1/models/failure/rollback").status_code == 200
     assert states(api) == {"failure/1": "retired", "failure/2": "retired"}
     assert operator.post("/v1/models/failure/rollback").status_code == 409
@@ -99,6 +103,16 @@ def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
     with store.read() as uow:
         assert len(uow.models.all(ModelKind.RUN_TIME)) == 1
     store.close()
+
+
+def test_the_command_says_which_limit_ended_it(lab: Path) -> None:
+    code, _, err = run("learn", "outcomes", "--data-dir", lab, "--max-cpu-s", 1)
+    assert code == 2, err
+    assert "needs more than 1 s of processor time: raise --max-cpu-s" in err
+    code, _, err = run("learn", "outcomes", "--data-dir", lab, "--max-memory-mib", 64)
+    assert code == 1
+    assert "--max-memory-mib" in err
+    assert "1024" in err
 
 
 def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
