@@ -56,12 +56,6 @@ def outcomes(
     models that are worse than the history are rolled back. Uses the server's database; the server
     may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned.
     """
-    # What the training needs, before memory is limited: an import that gets none may hang.
-    import onnx  # noqa: F401
-    import onnxruntime  # noqa: F401
-    import scipy.optimize
-    import scipy.stats  # noqa: F401
-
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.training.limits import ProcessorTimeUsed, limit_own_process
     from edgeyard.scheduler.training.outcome_rows import read_outcome_rows

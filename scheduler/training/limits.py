@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import signal
@@ -10,6 +11,8 @@ from types import FrameType
 NICENESS = 5
 """The server comes first; on a busy machine the training still gets a third of its share."""
 
+
+_NEEDED = ("onnx", "onnxruntime", "scipy.optimize", "scipy.stats")
 
 END_AFTER_S = 5
 """Of processor time beyond the limit: then a training that did not end itself is killed."""
@@ -23,13 +26,15 @@ def limit_own_process(max_memory_bytes: int, max_cpu_s: int) -> None:
     """Bound the memory and the processor time of this process from now on, and lower its priority.
 
     Beyond the memory, allocations raise `MemoryError`; after the time the main thread raises
-    `ProcessorTimeUsed`, and is killed where it does not end within `END_AFTER_S`. What is imported
-    or started later may need more memory than is left, and hang: import it before.
+    `ProcessorTimeUsed`, and is killed where it does not end within `END_AFTER_S`. Large modules
+    that a training needs are imported before: an import that gets no memory may hang.
 
     Args:
         max_memory_bytes: Of address space, beyond what is mapped now.
         max_cpu_s: Of processor time, beyond what was used.
     """
+    for module in _NEEDED:
+        importlib.import_module(module)
     with open("/proc/self/statm", encoding="ascii") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
     _lower(resource.RLIMIT_AS, mapped + max_memory_bytes)
