@@ -372,6 +372,11 @@ class _Body:
 
 def _value(tree: Tree[Token], source: str) -> Value | None:
     """Return the value of a literal or a list of strings; None for other expressions."""
+    if tree.data == "unary_op":  # how python-hcl2 reads -5, but not -50
+        sign, operand = tree.children
+        value = _value(_tree(operand), source)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return -value if is_number and sign == "-" else None
     if tree.data != "expr_term" or len(tree.children) != 1:
         return None
     inner = _tree(tree.children[0])

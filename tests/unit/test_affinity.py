@@ -63,7 +63,7 @@ def test_a_wish_refuses_no_board() -> None:
 
 @pytest.mark.parametrize("binding", list(Binding))
 def test_the_job_has_them_where_the_cluster_chooses(binding: Binding) -> None:
-    of_node = Affinity(attribute="${attr.cpu.arch}", operator="!=", value="arm64", weight=-10)
+    of_node = Affinity(attribute="${attr.cpu.arch}", operator="!=", value="arm64", weight=-5)
     wanted = replace(PLATFORM_DESCRIPTION, affinities=(RACK_B, of_node))
     request = a_request(description=wanted, binding=binding, target_uid=A)
     job = build_job(request, PLATFORM_SETTINGS)
@@ -75,7 +75,7 @@ def test_the_job_has_them_where_the_cluster_chooses(binding: Binding) -> None:
         assert "Affinities" not in device
         return
     assert api_job(job)["Affinities"] == [
-        {"LTarget": "${attr.cpu.arch}", "Operand": "!=", "RTarget": "arm64", "Weight": -10}
+        {"LTarget": "${attr.cpu.arch}", "Operand": "!=", "RTarget": "arm64", "Weight": -5}
     ]
     assert device["Affinities"] == [
         {"LTarget": "${device.attr.rack}", "Operand": "=", "RTarget": "b", "Weight": 50}

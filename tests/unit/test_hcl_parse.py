@@ -26,7 +26,7 @@ def edited(old: str, new: str) -> str:
     ("text", "named"),
     [
         (edited("  group ", "  vault {}\n  group "), "'vault'"),
-        (edited("  group ", "  affinity {\n  }\n  group "), "'affinity'"),
+        (edited("  group ", "  spread {\n  }\n  group "), "'spread'"),
         (edited("    count = 1", "    counts = 1"), "'counts'"),
         (edited("      driver = ", '      user = "root"\n      driver = '), "'user'"),
         (edited('network_mode = "host"', 'volumes = ["/:/host"]'), "'volumes'"),
