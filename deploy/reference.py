@@ -72,7 +72,12 @@ holds. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
 def _job_description() -> str:
     schema: Any = description_schema()
     parts = [_FIELDS.strip(), "", *_table(schema["properties"], schema.get("required", ()))]
-    for name, of in (("ConstraintIn", "constraints"), ("InputSpec", "input")):
+    described = (
+        ("ConstraintIn", "constraints"),
+        ("AffinityIn", "affinities"),
+        ("InputSpec", "input"),
+    )
+    for name, of in described:
         found = schema["$defs"][name]
         parts += ["", f"## A value of `{of}`", "", found["description"], ""]
         parts += _table(found["properties"], found.get("required", ()))

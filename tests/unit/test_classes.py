@@ -10,6 +10,7 @@ import pytest
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.model.benchmark import (
+    Affinity,
     Benchmark,
     BenchmarkFile,
     BenchmarkType,
@@ -34,6 +35,7 @@ OF_THE_CLASS: dict[str, object] = {
     "storage_bytes": GIB,
     "target_uid": "rpi4b-0001-0001",
     "constraints": (Constraint(attribute="memory.ram", operator=">", value="1"),),
+    "affinities": (Affinity(attribute="rack", operator="=", value="b"),),
     "deadline": NOW + timedelta(hours=1),
     "user_time_s": 60.0,
     "budget": 10.0,
