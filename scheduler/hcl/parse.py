@@ -375,8 +375,9 @@ def _value(tree: Tree[Token], source: str) -> Value | None:
     if tree.data == "unary_op":  # how python-hcl2 reads -5, but not -50
         sign, operand = tree.children
         value = _value(_tree(operand), source)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return -value if is_number and sign == "-" else None
+        if sign != "-" or isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return -value
     if tree.data != "expr_term" or len(tree.children) != 1:
         return None
     inner = _tree(tree.children[0])
