@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
 from edgeyard.benchmark_api.schemas.answers import as_json
 
 CampaignId = Annotated[
@@ -86,11 +86,7 @@ def cancel(session: Session, campaign: CampaignId) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(
-        help="Campaigns: benchmarks that one matrix created.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    group = add_group(app, "campaigns", "Campaigns: benchmarks that one matrix created.")
     for name, function in (
         ("list", list_campaigns),
         ("show", show),
@@ -98,4 +94,3 @@ def add_to(app: typer.Typer) -> None:
         ("cancel", cancel),
     ):
         verb(group, name)(function)
-    app.add_typer(group, name="campaigns")

@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.cli import learning_outcomes, sim_reports
 from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import open_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -240,10 +240,7 @@ def _row(name: str, found: Judgement) -> dict[str, object]:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="Train policies and models.", no_args_is_help=True, rich_markup_mode=None
-    )
+    group = add_group(app, "learn", "Train policies and models.")
     group.command("queue")(queue)
     group.command("a2c")(a2c)
     group.command("outcomes")(learning_outcomes.outcomes)
-    app.add_typer(group, name="learn")

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 from edgeyard.errors import InvalidInput
 
 _KINDS = ("run_time", "failure")
@@ -180,10 +180,8 @@ def _rows(items: object) -> list[Row]:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="Models trained from the lab's history: states, gates, promotion, roll-back.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    group = add_group(
+        app, "models", "Models trained from the lab's history: states, gates, promotion, roll-back."
     )
     verbs: Mapping[str, Callable[..., None]] = {
         "list": models_list,
@@ -194,4 +192,3 @@ def add_to(app: typer.Typer) -> None:
     }
     for name, function in verbs.items():
         verb(group, name)(function)
-    app.add_typer(group, name="models")

@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     warn_of_stale_state,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 from edgeyard.errors import InvalidInput
 
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
@@ -848,8 +848,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
 def add_to(app: typer.Typer) -> None:
     """Register the groups with their commands."""
     for noun, (text, verbs) in _NOUNS.items():
-        group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+        group = add_group(app, noun, text)
         for name, function in verbs.items():
             verb(group, name)(function)
-        app.add_typer(group, name=noun)
     verb(app, "limits")(limits)

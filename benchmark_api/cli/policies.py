@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
 from edgeyard.errors import InvalidInput
 
@@ -325,11 +325,7 @@ def _shown(value: object, other: object) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="Policies: the active one, the shadow and others.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    group = add_group(app, "policies", "Policies: the active one, the shadow and others.")
     verbs: Mapping[str, Callable[..., None]] = {
         "list": policies_list,
         "show": policies_show,
@@ -340,4 +336,3 @@ def add_to(app: typer.Typer) -> None:
     }
     for name, function in verbs.items():
         verb(group, name)(function)
-    app.add_typer(group, name="policies")

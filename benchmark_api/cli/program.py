@@ -111,6 +111,13 @@ def shared_parameters() -> list[inspect.Parameter]:
     ]
 
 
+def add_group(app: typer.Typer, name: str, text: str) -> typer.Typer:
+    """Add a group of commands, whose help is ``text``; called without one it shows its help."""
+    group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(group, name=name)
+    return group
+
+
 def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., None]], None]:
     """Make a function, whose first parameter is the `Session`, a verb with the shared options."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.benchmark_api.cli.replaying import AsJson, opened
 
 DataDir = Annotated[
@@ -76,6 +76,5 @@ def _age(kept_s: object) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
-    group = typer.Typer(help="The server's own data.", no_args_is_help=True, rich_markup_mode=None)
+    group = add_group(app, "server", "The server's own data.")
     group.command("prune")(prune)
-    app.add_typer(group, name="server")

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
 from edgeyard.benchmark_api.cli.scenario_db import Db, ScenarioDb, scenario_db
 from edgeyard.benchmark_api.cli.scenario_files import (
     check_scenario_file,
@@ -578,11 +578,11 @@ def _row(stored: shapes.Scenario) -> Row:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="ScenarioDB: generate, import, store and export scenarios of simulations. "
+    group = add_group(
+        app,
+        "scenarios",
+        "ScenarioDB: generate, import, store and export scenarios of simulations. "
         "Without --url or --profile in a local database.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
     )
     verb(group, "list")(scenarios_list)
     verb(group, "show")(scenarios_show)
@@ -592,4 +592,3 @@ def add_to(app: typer.Typer) -> None:
     verb(group, "export")(scenarios_export)
     verb(group, "tag")(scenarios_tag)
     verb(group, "remove")(scenarios_remove)
-    app.add_typer(group, name="scenarios")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 
 _COLUMNS = (
     Column(title="SCORER", of=field("scorer"), whole=True),
@@ -61,10 +61,5 @@ def scorers_list(
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="Scorers: their weights, rewards and faults.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    group = add_group(app, "scorers", "Scorers: their weights, rewards and faults.")
     verb(group, "list")(scorers_list)
-    app.add_typer(group, name="scorers")

@@ -13,7 +13,7 @@ import typer
 from edgeyard.benchmark_api.cli import sim_labs, sim_reports, sim_stored, sim_sweep
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import open_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -301,14 +301,9 @@ def _seconds(times: NDArray[np.float64]) -> list[int | float]:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="Simulations: logs and labs in virtual time.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    group = add_group(app, "sim", "Simulations: logs and labs in virtual time.")
     group.command("replay")(replay)
     sim_labs.add_to(group)
     sim_reports.add_to(group)
     sim_sweep.add_to(group)
     sim_stored.add_to(group)
-    app.add_typer(group, name="sim")

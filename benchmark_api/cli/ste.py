@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.benchmark_api.cli.scenario_db import Db, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import progress
@@ -729,12 +729,9 @@ def _show(record: dict[str, Any]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="DECICE's synthetic test environment.", no_args_is_help=True, rich_markup_mode=None
-    )
+    group = add_group(app, "ste", "DECICE's synthetic test environment.")
     group.command("run")(run)
     group.command("serve")(serve)
     group.command("cancel")(cancel)
     group.command("list")(list_)
     group.command("show")(show_)
-    app.add_typer(group, name="ste")

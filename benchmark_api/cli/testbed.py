@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_json, field
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
 from edgeyard.errors import ConfigError, StartFailed
 
 if TYPE_CHECKING:
@@ -241,11 +241,6 @@ end it       edgeyard testbed down{elsewhere}"""
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = typer.Typer(
-        help="A real Nomad on this machine, for development and demos.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    group = add_group(app, "testbed", "A real Nomad on this machine, for development and demos.")
     for name, function in (("up", up), ("status", status), ("down", down)):
         verb(group, name)(function)
-    app.add_typer(group, name="testbed")

@@ -331,7 +331,7 @@ def _times(
 ) -> list[int]:
     """Return other bounds on its run time: longer where runs would be stopped, otherwise shorter.
 
-    A shorter one reserves fewer credits, and is certainly through before a board is needed again.
+    A shorter one reserves fewer credits, and has ended before a reservation or a lease begins.
     """
     if own.user_time_s is not None and "user_time" in refusing:
         longer = _through(then, row, refusing["user_time"])

@@ -6,7 +6,7 @@ comes free would take hours: from first to last in the queue, each benchmark tak
 that its filters would let it use if they were free, the one that comes free first (of those free at
 the same time the one with the best score). With all benchmarks ready that is what the cycle does,
 step by step: no later benchmark ever delays it. Before a reservation or a lease only those get the
-board who are certainly through by then (`edgeyard.scheduler.prediction.timeline`).
+board that have certainly ended by then (`edgeyard.scheduler.prediction.timeline`).
 
 Each *sample* is one possible future (`edgeyard.scheduler.prediction.simulated_lab`). A run never
 takes longer than its bound, which is enforced.

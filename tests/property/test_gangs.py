@@ -105,7 +105,7 @@ def test_no_gang_waits_for_ever_for_singles_bookings_or_other_gangs(
     share: float,
     booked: bool,
 ) -> None:
-    """More urgent singles could use every board all the time; all gangs are through in the end."""
+    """More urgent singles could use every board all the time; all gangs have run in the end."""
     conflicts = pairs_of_neighbours(boards, shared)
     at_once = boards - shared
     members = [
