@@ -109,6 +109,7 @@ class Adopter:
                         created_at=now,
                         family=description.family,
                         target_uid=target_uid,
+                        adopted=True,
                     )
                     wanted.append((benchmark, attempt))
         prepared = lifecycle.prepare(

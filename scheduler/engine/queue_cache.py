@@ -14,7 +14,7 @@ from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.retry import FREE_LOSSES, past_decisions
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model import waiting_reasons
-from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     MAX_COUNT,
     Benchmark,
@@ -36,12 +36,14 @@ class LiveBenchmark:
     Attributes:
         queued_at: When it came into the queue last: submission, or the end of its last attempt.
         retry_at: It is not tried again before then; None: it may be tried at once.
+        adopted: Its job was in the cluster before the database knew of it.
     """
 
     benchmark: Benchmark
     pending: PendingBenchmark
     queued_at: datetime
     retry_at: datetime | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ class QueueCache:
             ),
             max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
             max(waits, default=None),
+            bool(earlier) and earlier[-1].adopted and earlier[-1].state in LIVE_ATTEMPTS,
         )
 
     def _expiry(self, live: LiveBenchmark) -> Expiry | None:
@@ -247,6 +250,7 @@ class QueueCache:
             when = description.deadline.isoformat()
             return Expiry(f"its deadline {when} passed while it was {benchmark.status}", True)
         waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
+        waits = waits and not live.adopted  # which may have happened already
         if not waits or description.queue_timeout_s is None or self._clock.disagreement_s():
             return None
         due = max(live.queued_at, description.start_time or live.queued_at)
@@ -371,8 +375,9 @@ def pending_of(
 
 
 def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:
-    # A benchmark that never had an attempt has no board: most need no query.
-    if benchmark.status is Status.RUNNING or benchmark.target_uid is None:
+    # A pending benchmark that never had an attempt has no board: most need no query.
+    never_tried = benchmark.status is Status.PENDING and benchmark.target_uid is None
+    if benchmark.status is Status.RUNNING or never_tried:
         return ()
     return uow.attempts.of(benchmark.benchmark_id)
 

@@ -79,6 +79,8 @@ class Attempt:
         placed_uid: Board that the cluster allocated; None until it is known.
         reported_uid: Board that its report names; None without one.
         evaluation_id: Id of Nomad's evaluation that its registration began; None without one.
+        adopted: Its job was in the cluster before the database knew of it, because an older backup
+            was restored, so its task may have started long ago.
     """
 
     benchmark_id: str
@@ -109,6 +111,7 @@ class Attempt:
     placed_uid: str | None = None
     reported_uid: str | None = None
     evaluation_id: str | None = None
+    adopted: bool = False
 
     def on_board(self, *, placed: str | None = None, reported: str | None = None) -> Attempt:
         """Return the attempt with the board that the cluster or the report names."""

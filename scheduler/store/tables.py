@@ -280,6 +280,7 @@ attempts = Table(
     Column("placed_uid", Text),
     Column("reported_uid", Text),
     Column("evaluation_id", Text),
+    Column("adopted", Boolean, nullable=False),
 )
 Index(
     "uq_attempts_live",

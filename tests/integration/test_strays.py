@@ -14,7 +14,13 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
 from edgeyard.scheduler.model.attempt import AttemptState
-from edgeyard.scheduler.model.benchmark import Benchmark, Binding, Status
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    Binding,
+    Failure,
+    FailureCategory,
+    Status,
+)
 from edgeyard.scheduler.model.event import Event
 from tests.builders import records as make
 from tests.builders.api import Api, running
@@ -148,6 +154,52 @@ def test_an_adopted_job_whose_benchmark_ends_before_it_is_taken_over_is_stopped(
     assert lab.cluster.stopped == [job_id]
     (attempt,) = other.attempts(benchmark_id)
     assert attempt.state is AttemptState.ENDED
+    other.store.close()
+
+
+@pytest.mark.parametrize("target_uid", [A, None])
+def test_an_adopted_job_does_not_expire_by_its_queue_time_out(
+    lab: Lab, tmp_path: Path, target_uid: str | None
+) -> None:
+    """Its task may have started in time; that it has was lost with the database."""
+    benchmark_id = lab.submit(queue_timeout_s=10)
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(60)
+    other = restored(lab, tmp_path / "restored", backup)
+    prepared = Adopter(other.store, other.clock, 900.0).run({job_id: target_uid})
+    for _ in range(2):
+        other.cycle.place()
+        assert other.show(benchmark_id).status is Status.SCHEDULED
+    other.dispatch(*prepared)
+    other.cycle.place()
+    assert other.show(benchmark_id).status is Status.SCHEDULED
+    other.reconciler.run()
+    assert other.show(benchmark_id).status is Status.RUNNING
+    assert lab.cluster.stopped == []
+    other.store.close()
+
+
+def test_after_an_adopted_job_has_ended_its_queue_time_out_counts_again(
+    lab: Lab, tmp_path: Path
+) -> None:
+    benchmark_id = lab.submit(queue_timeout_s=10, max_retries=1)
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(60)
+    other = restored(lab, tmp_path / "restored", backup)
+    other.dispatch(*Adopter(other.store, other.clock, 900.0).run({job_id: A}))
+    failure = Failure(category=FailureCategory.BOARD_FAULT, sentence="its board fell off")
+    other.cluster.end(job_id, failure)
+    other.reconciler.run()
+    assert other.show(benchmark_id).status is Status.PENDING
+    other.cluster.boards = [replace(each, healthy=False) for each in other.cluster.boards]
+    other.clock.forward(9)
+    other.turn()
+    assert other.show(benchmark_id).status is Status.PENDING
+    other.clock.forward(1)
+    other.turn()
+    assert other.show(benchmark_id).status is Status.EXPIRED
     other.store.close()
 
 
