@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,28 @@ from numpy.typing import NDArray
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
-from edgeyard.plugins.testing import NOW, board, pending, sample_pending, sample_snapshot
+from edgeyard.plugins.testing import (
+    NOW,
+    board,
+    pending,
+    sample_pending,
+    sample_snapshot,
+    snapshot_of,
+)
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, WeightedScorer
-from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model import waiting_reasons
+from edgeyard.scheduler.model.benchmark import (
+    Affinity,
+    BenchmarkType,
+    Binding,
+    Constraint,
+    IfUnavailable,
+)
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinGrace
 from edgeyard.scheduler.sim.metrics import compare
 from edgeyard.scheduler.sim.ste.controller import RoundReport
 from edgeyard.scheduler.sim.ste.documents import (
@@ -390,9 +406,96 @@ def test_plugins_of_the_registry_include_a_registered_model(tmp_path: Path) -> N
     assert "mine" in registry(entry_points=False, models=tmp_path).names(Kind.SCORER)
 
 
-def test_a_board_and_a_benchmark_keep_their_fields() -> None:
-    from edgeyard.plugins.testing import snapshot_of
+def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
+    full = PendingBenchmark(
+        benchmark_id="b",
+        user_id="ann",
+        submit_time=NOW,
+        family="rpi4b",
+        engine="ort",
+        benchmark_type=BenchmarkType.TYPE2,
+        ram_bytes=5,
+        storage_bytes=6,
+        target_uid="rpi4b-0001",
+        constraints=(Constraint(attribute="memory.ram", operator=">=", value="1"),),
+        affinities=(Affinity(attribute="${node.class}", operator="=", value="a", weight=-3),),
+        user_priority=7,
+        deadline=NOW + timedelta(hours=2),
+        start_time=NOW + timedelta(hours=1),
+        user_time_s=60.0,
+        binding=Binding.LOOSE,
+        not_ready=waiting_reasons.held(),
+        campaign_id="c",
+        campaign_started=True,
+        tried_uids=frozenset({"rpi4b-0002"}),
+        avoid_until=(("rpi4b-0003", NOW + timedelta(minutes=1)),),
+        model_sha256="0" * 64,
+        job_completion_threshold=50,
+        nb_inference=30,
+        variant="v",
+        budget=2.5,
+        ends_in_time=True,
+        probe=True,
+        model_bytes=9,
+        pin=PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=60.0, is_due=True),
+        extra='{"a": [1, 2.5], "b": {"c": "\\u00e9"}}',
+        gang_id="g",
+        gang_size=3,
+        gang_uids=frozenset({"rpi4b-0004", "rpi4b-0005"}),
+    )
+    for each in fields(PendingBenchmark):
+        if each.default is not MISSING:
+            assert getattr(full, each.name) != each.default, f"set {each.name} here"
+    given = CycleInput(snapshot=snapshot_of([board("rpi4b-0001")]), pending=[full], now=NOW)
+    assert cycle_input(read_twin_data(write_twin_data(twin_data(given)))).pending == [full]
 
+
+def test_a_gang_starts_as_a_whole_or_not_at_all_from_the_twin() -> None:
+    boards = [board("rpi4b-0001"), board("rpi4b-0002")]
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+
+    def placed(size: int) -> set[str]:
+        gang = [pending(benchmark_id=f"b{row}", gang_id="g", gang_size=size) for row in range(size)]
+        given = CycleInput(snapshot=snapshot_of(boards), pending=gang, now=NOW)
+        again = cycle_input(read_twin_data(write_twin_data(twin_data(given))))
+        return {each.benchmark_id for each in decide(again, policy, plugins).placements}
+
+    assert placed(2) == {"b0", "b1"}
+    assert placed(3) == set()
+
+
+@pytest.mark.parametrize(
+    ("job", "pointer", "reason"),
+    [
+        ({"affinities": [["a", "=", "b", 0]]}, "/jobs/0/affinities/0/3", "weight of 0"),
+        ({"affinities": [["a", "like", "b", 9]]}, "/jobs/0/affinities/0/1", "no operator"),
+        ({"affinities": [["a", "=", "b", 101]]}, "/jobs/0/affinities/0/3", "100"),
+        ({"constraints": [["a", "like", "b"]]}, "/jobs/0/constraints/0/1", "no operator"),
+        ({"extra": "{"}, "/jobs/0/extra", "no JSON"),
+        ({"extra": "[" * 60_000}, "/jobs/0/extra", "no JSON"),
+        ({"extra": "[]"}, "/jobs/0/extra", "no object"),
+        ({"extra": '{"a": NaN}'}, "/jobs/0/extra/a", ""),
+        ({"gang_id": "g", "gang_size": 0}, "/jobs/0/gang_size", ""),
+        ({"gang_id": "g", "gang_size": 65}, "/jobs/0/gang_size", ""),
+        ({"gang_id": "g", "gang_size": 1}, "/jobs/1/gang_size", "more jobs"),
+        ({"gang_id": "g", "gang_size": 3}, "/jobs/1/gang_size", "of another job of its gang 3"),
+    ],
+)
+def test_wrong_wishes_extras_and_gangs_name_their_place(
+    job: dict[str, object], pointer: str, reason: str
+) -> None:
+    other = {**JOB, "job_id": "other"}
+    if "gang_id" in job:
+        other |= {"gang_id": "g", "gang_size": 1 if job["gang_size"] == 1 else 2}
+    document = {"nodes": [NODE], "jobs": [{**JOB, **job}, other]}
+    with pytest.raises(InvalidInput) as caught:
+        read_twin_data(json.dumps(document).encode())
+    assert caught.value.errors[0].pointer == pointer
+    assert reason in caught.value.errors[0].reason
+
+
+def test_a_board_and_a_benchmark_keep_their_fields() -> None:
     snapshot = snapshot_of([board("rpi4b-0001", progress=40.0, busy=True, busy_reason="runs x")])
     given = CycleInput(snapshot=snapshot, pending=[pending(campaign_started=True)], now=NOW)
     again = cycle_input(read_twin_data(write_twin_data(twin_data(given))))

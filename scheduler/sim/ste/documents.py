@@ -7,7 +7,9 @@ them describes plain nodes and jobs, which are scheduled one job a node.
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -16,8 +18,12 @@ import msgspec
 import numpy as np
 
 from edgeyard.devices.model import AttributeValue
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import (
+    MAX_COUNT,
+    Affinity,
     BenchmarkType,
     Binding,
     Constraint,
@@ -56,6 +62,8 @@ _Megabytes = Annotated[float, msgspec.Meta(ge=0, le=1 << 42)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
+_Weight = Annotated[int, msgspec.Meta(ge=-100, le=100)]
+_FreeText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
 
 
 class FreeResources(msgspec.Struct, kw_only=True):
@@ -167,6 +175,16 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         preempted: It is being stopped for a more urgent one.
         strict: Its node was named when it started.
         parts: Of a job that takes parts of nodes, in a document with ``elapsed_s``.
+        constraints: Attribute, operator and value of each: only nodes that meet all may run it.
+        affinities: The same and a weight of -100 to 100, but not 0: nodes that meet them are
+            preferred, and with a negative weight those that do not.
+        extra: What its description states in ``extra``, as the text of a JSON object; "": nothing.
+        gang_id: Jobs of the same gang start in one decision, each on a node of its own, or not at
+            all; None: it starts by itself.
+        gang_size: How many jobs its gang has; until all are there, none of them starts.
+        gang_nodes: Nodes that the others of its gang have or had, once it has started: it gets
+            none of them.
+        ends_in_time: At its time limit it ends with what it has measured.
     """
 
     job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -215,6 +233,12 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     cpu_used: _Number | None = None
     memory_used: _Number | None = None
     parts: NodeParts | None = None
+    affinities: list[tuple[str, str, str, _Weight]] = []
+    extra: _FreeText = ""
+    gang_id: _Name | None = None
+    gang_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)] = 1
+    gang_nodes: list[str] = []
+    ends_in_time: bool = False
 
     @property
     def name(self) -> str:
@@ -403,6 +427,11 @@ def _check(data: TwinData) -> None:
         _check_times(here, job, ("submit_time", "started_at", "ended_at", "deadline", "start_time"))
         for node_id, until in job.avoid_until.items():
             _check_time(f"{here}/avoid_until/{node_id}", until)
+        if job.constraints or job.affinities:
+            _check_conditions(here, job)
+        if job.extra:
+            _check_extra(f"{here}/extra", job.extra)
+    _check_gangs(data.jobs)
     if data.elapsed_s is not None:
         _check_parts(data, known)
     for row, lease in enumerate(data.leases):
@@ -413,6 +442,46 @@ def _check(data: TwinData) -> None:
                 raise InvalidInput.at(
                     f"/links/{row}/{end}", f"{getattr(link, end)!r} is no node", "a node's id"
                 )
+
+
+def _check_conditions(here: str, job: Job) -> None:
+    operators = [("constraints", row, each[1]) for row, each in enumerate(job.constraints)]
+    operators += [("affinities", row, each[1]) for row, each in enumerate(job.affinities)]
+    for name, row, operator in operators:
+        if operator not in OPERATORS:
+            pointer = f"{here}/{name}/{row}/1"
+            raise InvalidInput.at(pointer, f"{operator!r} is no operator", ", ".join(OPERATORS))
+    for row, affinity in enumerate(job.affinities):
+        if affinity[3] == 0:
+            pointer = f"{here}/affinities/{row}/3"
+            raise InvalidInput.at(pointer, "a weight of 0 has no effect", "-100 to 100, not 0")
+
+
+def _check_extra(pointer: str, text: str) -> None:
+    accepted = "the text of a JSON object"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput.at(pointer, f"is no JSON: {error}", accepted) from None
+    if not isinstance(value, dict):
+        raise InvalidInput.at(pointer, "is no object", accepted)
+    strict_json.check_json(value, pointer)
+
+
+def _check_gangs(jobs: Sequence[Job]) -> None:
+    sizes: dict[str, int] = {}
+    members: Counter[str] = Counter()
+    for row, job in enumerate(jobs):
+        if job.gang_id is None or job.status != "pending":
+            continue
+        here = f"/jobs/{row}/gang_size"
+        if job.gang_size != sizes.setdefault(job.gang_id, job.gang_size):
+            reason = f"is {job.gang_size}, of another job of its gang {sizes[job.gang_id]}"
+            raise InvalidInput.at(here, reason, "the same in all jobs of a gang")
+        members[job.gang_id] += 1
+        if members[job.gang_id] > job.gang_size:
+            reason = f"is {job.gang_size}, but more jobs have the gang {job.gang_id!r}"
+            raise InvalidInput.at(here, reason, "the number of jobs of the gang")
 
 
 def _check_parts(data: TwinData, known: set[str]) -> None:
@@ -624,6 +693,9 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         storage_bytes=each.storage_bytes,
         target_uid=each.node_id,
         constraints=tuple(constraints),
+        affinities=tuple(
+            Affinity(attribute=a, operator=o, value=v, weight=w) for a, o, v, w in each.affinities
+        ),
         user_priority=each.user_priority,
         deadline=each.deadline,
         start_time=each.start_time,
@@ -644,6 +716,11 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         variant=each.variant,
         probe=each.probe,
         pin=each.pin,
+        extra=json.dumps(json.loads(each.extra), sort_keys=True) if each.extra else "",
+        gang_id=each.gang_id,
+        gang_size=each.gang_size,
+        gang_uids=frozenset(each.gang_nodes),
+        ends_in_time=each.ends_in_time,
     )
 
 
@@ -837,6 +914,12 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         variant=each.variant,
         probe=each.probe,
         pin=each.pin,
+        affinities=[(a.attribute, a.operator, a.value, a.weight) for a in each.affinities],
+        extra=each.extra,
+        gang_id=each.gang_id,
+        gang_size=each.gang_size,
+        gang_nodes=sorted(each.gang_uids),
+        ends_in_time=each.ends_in_time,
     )
 
 
