@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from edgeyard.errors import EdgeyardError
+from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.sim.importers.prometheus import Pull
 from edgeyard.scheduler.sim.scenario import Scenario
 
@@ -101,8 +101,11 @@ class ScenarioPuller:
     def pull_due(self) -> None:
         """Pull all windows that are over.
 
+        A window whose data can't be used is left out once a later one is over.
+
         Raises:
-            InvalidInput: Prometheus knows no node.
+            InvalidInput: The data of the newest window that is over can't be used: Prometheus knows
+                no node, for instance.
             Unavailable: Prometheus, or where scenarios are stored, does not answer.
         """
         if not self._continues:
@@ -114,7 +117,15 @@ class ScenarioPuller:
             self._pull_window()
 
     def _pull_window(self) -> None:
-        window = self._pull.pull_next(self._now())
+        try:
+            window = self._pull.pull_next(self._now())
+        except InvalidInput as error:
+            left_out = self._pull.leave_out(self._now())
+            if left_out is None:
+                raise
+            begin, end = left_out
+            self._report(Report.SKIPPED, f"{begin} to {end} was left out: {error}")
+            return
         if window.skipped:
             self._report(
                 Report.SKIPPED, f"{window.skipped} windows before {window.begin} were left out"

@@ -239,7 +239,7 @@ def test_the_command_line_pulls_and_says_what_is_wrong(
         )
         queries.write_text('node_cpu = "x"')
         assert (
-            "there is no 'node_cpu'" in pull("--window", "30 min", "--queries", str(queries)).stderr
+            "node_cpu: is unknown" in pull("--window", "30 min", "--queries", str(queries)).stderr
         )
     away = pull("--window", "30 min", "--step", "60")
     assert away.exit_code == 1

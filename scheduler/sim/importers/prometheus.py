@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
-
-import msgspec
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.importers.machines import DRAIN_S, ImportedScenario, checked, counted
@@ -61,6 +60,10 @@ class Queries:
     user_label: str = "namespace"
 
 
+_QUERIES = frozenset({"node_cpus", "node_memory_bytes", "job_cpus", "job_memory_bytes"})
+_OPTIONAL = frozenset({"job_memory_bytes", "user_label"})
+
+
 def read_queries(path: Path) -> Queries:
     """Read `Queries` from a TOML file; what it leaves out has its default.
 
@@ -71,11 +74,22 @@ def read_queries(path: Path) -> Queries:
     known = [each.name for each in fields(Queries)]
     try:
         given = tomllib.loads(path.read_text("utf-8"))
-        if unknown := [name for name in given if name not in known]:
-            raise InvalidInput.at(str(path), f"there is no {unknown[0]!r}", ", ".join(known))
-        return msgspec.convert(given, Queries)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise InvalidInput.at(str(path), f"{error}", f"texts: {', '.join(known)}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        accepted = "TOML, such as node_label = 'instance'"
+        raise InvalidInput.at(str(path), f"is no TOML: {error}", accepted) from error
+    for name, text in given.items():
+        where = f"{path}: {name}"
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidInput.at(where, f"is unknown{hint}", ", ".join(known))
+        what = "PromQL" if name in _QUERIES else "the name of a label"
+        optional = name in _OPTIONAL
+        if not isinstance(text, str):
+            raise InvalidInput.at(where, f"is {text!r}, not text", f"{what} in quotation marks")
+        if not text.strip() and not optional:
+            raise InvalidInput.at(where, "is empty", what)
+    return Queries(**given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,17 +286,34 @@ class Pull:
             InvalidInput: Prometheus knows no node.
             Unavailable: Prometheus does not answer.
         """
-        begin = self.due_at(now) - timedelta(seconds=self.window_s)
-        oldest = self._begin(now) - timedelta(seconds=MAX_WINDOWS * self.window_s)
-        skipped = max(round((oldest - begin).total_seconds() / self.window_s), 0)
-        begin = max(begin, oldest)
-        end = begin + timedelta(seconds=self.window_s)
+        begin, end, skipped = self._next(now)
+        self.next_at = self.next_at or begin  # what is tried first stays the first
         found = window_scenario(self.query, self.queries, begin, end, self.step_s)
         return PulledWindow(begin=begin, end=end, imported=found, skipped=skipped)
+
+    def leave_out(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """Go on after the next window without it, if the one after it is over, too.
+
+        Returns:
+            Its begin and its end; None: it is the newest that is over, so it stays the next one.
+        """
+        begin, end, _ = self._next(now)
+        if end + timedelta(seconds=self.window_s) > now:
+            return None
+        self.next_at = end
+        return begin, end
 
     def done(self, window: PulledWindow) -> None:
         """Go on after a window, once it is stored."""
         self.next_at = window.end
+
+    def _next(self, now: datetime) -> tuple[datetime, datetime, int]:
+        """Return begin and end of the next window, and how many before it are too old."""
+        begin = self.due_at(now) - timedelta(seconds=self.window_s)
+        oldest = self._begin(now) - timedelta(seconds=MAX_WINDOWS * self.window_s)
+        skipped = max(round((oldest - begin).total_seconds() / self.window_s), 0)
+        begin = max(begin, oldest)
+        return begin, begin + timedelta(seconds=self.window_s), skipped
 
     def _begin(self, at: datetime) -> datetime:
         """Return the begin of the window that holds a time."""
