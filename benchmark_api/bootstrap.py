@@ -34,6 +34,7 @@ from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
+from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDGET_S
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.benchmark_api.schemas.body import read_json
@@ -117,6 +118,7 @@ from edgeyard.scheduler.sim.stored import stored_scenario
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
+from edgeyard.scheduler.workers.isolated import MAX_BUDGET_S as MAX_ISOLATED_BUDGET_S
 from edgeyard.scheduler.workers.isolated import Workers
 
 logger = logging.getLogger(__name__)
@@ -161,19 +163,30 @@ class System:
         self.lock.close()
 
 
-def plugin_registry(settings: Settings, workers: Workers) -> Registry:
+def plugin_registry(
+    settings: Settings, workers: Workers, min_remote_budget_s: float = 0.0
+) -> Registry:
     """Return all plugins installed on this machine; scorers of other packages run in ``workers``.
+
+    Args:
+        settings: Of this machine.
+        workers: That run them.
+        min_remote_budget_s: Time that a scorer's service has also where the policy allows less.
 
     Raises:
         ConfigError: Two plugins of one kind have the same name, or a model's manifest is wrong.
     """
-    remote = RemoteScorers(AddressRules(settings.scorer_hosts))
+    remote = RemoteScorers(AddressRules(settings.scorer_hosts), min_budget_s=min_remote_budget_s)
     return registry(models=settings.models_dir, isolated=workers.scorer, remote=remote.scorer)
 
 
 @contextmanager
 def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Registry]:
     """Yield `plugin_registry` for a command, and end its worker processes afterwards.
+
+    No benchmark waits for a simulation or a replay. So that its result does not depend on how busy
+    this machine is, a scorer in another process has the maximum time for each answer, whatever
+    time its policy allows.
 
     Args:
         settings: Of this machine.
@@ -182,11 +195,11 @@ def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Re
     Raises:
         ConfigError: As there.
     """
-    workers = Workers()
+    workers = Workers(min_budget_s=MAX_ISOLATED_BUDGET_S)
     if models is not None:
         settings = settings.model_copy(update={"models_dir": models})
     try:
-        yield plugin_registry(settings, workers)
+        yield plugin_registry(settings, workers, MAX_REMOTE_BUDGET_S)
     finally:
         workers.close()
 

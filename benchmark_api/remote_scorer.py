@@ -41,7 +41,9 @@ from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
 
 Options = Mapping[str, str | int | float | bool]
 
-_MAX_BUDGET_S = 60.0
+MAX_BUDGET_S = 60.0
+"""Time limit of a service without a budget; the cycle waits for it."""
+
 _HEADER_BYTES = 1024
 MAX_EXTRA_BYTES = 4096
 MAX_EXTRAS_BYTES = 2**20
@@ -59,8 +61,12 @@ class RemoteScorer:
         rules: AddressRules,
         resolve: Resolver = resolved,
         verify: ssl.SSLContext | bool = True,
+        min_budget_s: float = 0.0,
     ) -> None:
         """Nothing is sent before it is asked.
+
+        Args:
+            min_budget_s: Time that a call has also where its policy allows less.
 
         Raises:
             InvalidInput: The URL is not one that may be asked.
@@ -75,6 +81,7 @@ class RemoteScorer:
         self.unit = ScoreUnit(str(options.get("unit", "preference")))
         self._target = rules.check(url)
         self._rules, self._resolve, self._verify = rules, resolve, verify
+        self._min_budget_s = min_budget_s
         # A thread of its own, since neither a name's look-up nor a slow body has a time-out that
         # covers the whole.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"edgeyard-scorer-{name}")
@@ -90,7 +97,7 @@ class RemoteScorer:
         """
         if self._answer is not None and not self._answer.done():
             raise TimeoutError("still busy with the last question")
-        budget_s = min(pairs.budget_s, _MAX_BUDGET_S)
+        budget_s = min(max(pairs.budget_s, self._min_budget_s), MAX_BUDGET_S)
         body = packed(batch, pairs)
         until_s = time.monotonic() + budget_s
         self._answer = self._thread.submit(self._ask, body, len(pairs), until_s)
@@ -137,8 +144,10 @@ class RemoteScorers:
         rules: AddressRules,
         resolve: Resolver = resolved,
         verify: ssl.SSLContext | bool = True,
+        min_budget_s: float = 0.0,
     ) -> None:
         self._rules, self._resolve, self._verify = rules, resolve, verify
+        self._min_budget_s = min_budget_s
         self._made: dict[tuple[object, ...], RemoteScorer] = {}
 
     def scorer(self, name: str, url: str, options: Options) -> RemoteScorer:
@@ -146,7 +155,13 @@ class RemoteScorers:
         key = (name, url, *sorted(options.items()))
         if key not in self._made:
             self._made[key] = RemoteScorer(
-                name, url, options, self._rules, self._resolve, self._verify
+                name,
+                url,
+                options,
+                self._rules,
+                self._resolve,
+                self._verify,
+                self._min_budget_s,
             )
         return self._made[key]
 

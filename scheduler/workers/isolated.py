@@ -55,18 +55,20 @@ class IsolatedScorer:
     read as bare numbers, as many as were asked for.
     """
 
-    def __init__(self, name: str, source: str, options: Options) -> None:
+    def __init__(self, name: str, source: str, options: Options, min_budget_s: float = 0.0) -> None:
         """Start the process, and wait for its greeting.
 
         Args:
             name: What policies call it.
             source: ``module:attribute`` or ``/path/to/file.py:attribute``.
             options: Arguments to make it with.
+            min_budget_s: Time that a call has also where its policy allows less.
 
         Raises:
             WorkerError: It can't be made, and why.
         """
         self.name = name
+        self._min_budget_s = min_budget_s
         self._words = (source, json.dumps(dict(options)))
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -92,7 +94,7 @@ class IsolatedScorer:
             TimeoutError: No answer within the budget; the process was killed.
             WorkerError: The scorer raised, or answered what is no answer.
         """
-        budget_s = min(pairs.budget_s, MAX_BUDGET_S)
+        budget_s = min(max(pairs.budget_s, self._min_budget_s), MAX_BUDGET_S)
         until_s = time.monotonic() + budget_s
         if not self._lock.acquire(timeout=budget_s):
             raise TimeoutError(f"busy with another question for {budget_s:g} s")
@@ -187,7 +189,13 @@ class IsolatedScorer:
 class Workers:
     """All isolated scorers, one process each, even if several policies name one. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_budget_s: float = 0.0) -> None:
+        """Start no process yet.
+
+        Args:
+            min_budget_s: As of `IsolatedScorer`.
+        """
+        self._min_budget_s = min_budget_s
         self._lock = threading.Lock()
         self._scorers: dict[tuple[str, str, str], IsolatedScorer] = {}
 
@@ -200,7 +208,7 @@ class Workers:
         key = (name, source, json.dumps(dict(options), sort_keys=True))
         with self._lock:
             if key not in self._scorers:
-                self._scorers[key] = IsolatedScorer(name, source, options)
+                self._scorers[key] = IsolatedScorer(name, source, options, self._min_budget_s)
             return self._scorers[key]
 
     def close(self) -> None:

@@ -60,6 +60,18 @@ memory_mb = 1000
 rate = 0.5
 steps = 40
 """
+SLOW_SCORER = """
+import time
+import numpy as np
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
+
+class Slow:
+    name, objective, kind, unit = "slow", "test", ScorerKind.HEURISTIC, ScoreUnit.PREFERENCE
+
+    def score(self, batch, pairs):
+        time.sleep(0.01)
+        return np.full(len(pairs), 0.5, dtype=np.float32)
+"""
 FIFO = SweptPolicy(name="fifo", text="name = 'fifo'")
 OTHER = SweptPolicy(name="other", text="name = 'other'")
 
@@ -343,6 +355,20 @@ def test_a_run_that_fails_is_named_and_the_others_are_made(tmp_path: Path) -> No
     assert [each["scenario"] for each in document["runs"]] == ["nodes"]
     (path,) = out.glob("*.npz")
     assert load_run(path).meta.policy == "fcfs"
+
+
+def test_a_scorer_that_is_slower_than_its_budget_fails_no_simulation(tmp_path: Path) -> None:
+    """On a busy machine any scorer in a process of its own is, now and then."""
+    (tmp_path / "slow.py").write_text(SLOW_SCORER)
+    scorer = "[[scorers]]\nname = 'slow'\nweight = 1.0\nbudget_s = 0.001\n"
+    scorer += f"file = '{tmp_path}/slow.py:Slow'\n"
+    policy = tmp_path / "slow.toml"
+    policy.write_text(read_policy("default").replace("[priority]", f"{scorer}[priority]", 1))
+    nodes = tmp_path / "nodes.toml"
+    nodes.write_text(NODES)
+    found = CliRunner().invoke(app, ["sim", "run", str(nodes), "--policy", str(policy), "--json"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["runs"]
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_the_tutorial_works_as_it_is_written(
                     continue
                 assert program == "edgeyard"
                 found = CliRunner().invoke(app, words)
-                assert found.exit_code == 0, (line, found.output)
+                assert found.exit_code == 0, f"{line}\n{found.output}"
                 ran.append(" ".join(words[:2]))
         else:
             name = re.match(r"# (\S+)\n", block)
