@@ -115,8 +115,9 @@ JOBS = st.builds(
 @given(JOBS)
 def test_every_job_reads_back_exactly_and_renders_the_same_again(job: NomadJob) -> None:
     text = render(job)
-    assert parse_job(text) == job
-    assert render(parse_job(text)) == text
+    parsed = parse_job(text)
+    assert parsed == job
+    assert render(parsed) == text
 
 
 @settings(max_examples=60, deadline=None)
