@@ -43,6 +43,7 @@ from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.machine import engine_attributes, machine_attributes
+from edgeyard.devices.machine_facts import ENGINE_PACKAGES
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
@@ -981,9 +982,8 @@ def this_machine() -> Inventory:
 def installed_engines() -> tuple[BoardEngine, ...]:
     """Engines whose packages are here, with their versions."""
     types = frozenset(kind.value for kind in BenchmarkType)
-    packages = {"ort": ("onnxruntime", "onnxruntime-gpu"), "tflite": ("ai-edge-litert",)}
     found = []
-    for name, distributions in packages.items():
+    for name, distributions in ENGINE_PACKAGES.items():
         for distribution in distributions:
             try:
                 version = importlib.metadata.version(distribution)

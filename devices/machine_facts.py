@@ -4,6 +4,7 @@ Hosts call it for themselves, and hand this file's text to the Python of boards 
 ssh: it imports nothing but the standard library, and runs on Python 3.8.
 """
 
+import contextlib
 import os
 import platform
 import sys
@@ -21,6 +22,12 @@ ACCELERATORS = (
     ("npu", ("dev/accel/accel0",)),
 )
 """Accelerators by the device files that their drivers make."""
+
+ENGINE_PACKAGES = {
+    "ort": ("onnxruntime", "onnxruntime-gpu"),
+    "tflite": ("ai-edge-litert",),
+}
+"""Python packages by the engine that they bring; any one of them is enough."""
 
 _MODEL_KEYS = ("model name", "Model", "Hardware", "cpu model")
 
@@ -40,7 +47,14 @@ def machine_facts(root: str = "/") -> Dict[str, Union[str, int]]:
 
 def engine_facts() -> Dict[str, Union[str, int]]:
     """Return versions of the engines that this Python has, and the execution providers of ort."""
+    from importlib.metadata import version
+
     found: Dict[str, Union[str, int]] = {}
+    for engine, packages in ENGINE_PACKAGES.items():
+        for package in packages:
+            # A missing or broken package is no reason to know nothing else.
+            with contextlib.suppress(Exception):
+                found.setdefault("engine." + engine + ".version", version(package))
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it writes a file, and reports its use to its maker
     try:
         import onnxruntime
@@ -48,14 +62,8 @@ def engine_facts() -> Dict[str, Union[str, int]]:
         found["engine.ort.version"] = onnxruntime.__version__
         providers = onnxruntime.get_available_providers()
         found["engine.ort.execution_providers"] = ",".join(providers)
-    except Exception:  # a broken installation is no reason to know nothing else
-        pass
-    try:
-        from importlib.metadata import version
-
-        found["engine.tflite.version"] = version("ai-edge-litert")
-    except Exception:  # as above
-        pass
+    except Exception:  # what is installed cannot be used
+        found.pop("engine.ort.version", None)
     return found
 
 

@@ -38,6 +38,7 @@ from edgeyard.benchmark_api.schemas.fields import (
 from edgeyard.devices.attributes import SIZES_IN_BYTES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
+from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
@@ -55,9 +56,6 @@ MAX_FREE_BYTES = 64 * 1024
 """Of ``extra``, ``parameters``, ``odt_config`` and ``input``, each, as JSON."""
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
-WITHOUT_PROFILER = ("tflite",)
-"""Engines without a profiler of layers: LiteRT has one, but its Python package does not give what
-it measured."""
 MAX_DATASETS = 64
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
@@ -409,12 +407,14 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     found += _about_count(description)
     if description.profile_layers and description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
-    if description.profile_layers and description.runtime in WITHOUT_PROFILER:
+    engine = ENGINES.get(description.runtime)
+    if description.profile_layers and engine is not None and not engine.profiles_layers:
+        profiling = " or ".join(name for name, each in ENGINES.items() if each.profiles_layers)
         found.append(
             FieldError(
                 "/profile_layers",
-                f"engine {description.runtime} has no profiler of layers that Python can read",
-                "the runtime ort, or no profile",
+                f"engine {description.runtime} does not measure the time of layers",
+                f"the runtime {profiling}, or no profile",
             )
         )
     if (

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
 from edgeyard.errors import FieldError
 from edgeyard.scheduler.model.strict_json import JsonObject
 
@@ -32,7 +33,7 @@ class Parameter:
         min_value: Smallest number; None: none.
         max_value: Largest number; None: none, or the board's.
         of_dataset: It says how a dataset is read, and is nothing without one.
-        engines: Those that take it.
+        engines: Those that take it; default: all built-in ones.
     """
 
     key: str
@@ -44,7 +45,7 @@ class Parameter:
     min_value: int | None = None
     max_value: int | None = None
     of_dataset: bool = False
-    engines: tuple[str, ...] = ("ort", "tflite")
+    engines: tuple[str, ...] = tuple(ENGINES)
 
     def as_json(self) -> JsonObject:
         """Return JSON without nulls: the platform's client takes the length of each value."""

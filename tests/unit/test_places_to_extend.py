@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.benchmark_api.bootstrap import installed_engines
-from edgeyard.benchmark_api.routes.platform import catalogue
-from edgeyard.benchmark_api.schemas import parameters
+from edgeyard.devices.machine_facts import ENGINE_PACKAGES
 from edgeyard.devices.runner.engines import BUILT_IN
 from tests.contract.test_engine import KITS
 
@@ -60,11 +59,9 @@ ROWS = rows()
 
 @pytest.mark.parametrize("engine", sorted(BUILT_IN))
 def test_each_built_in_engine_is_at_all_places_of_its_row(engine: str) -> None:
-    assert engine in catalogue.ENGINES
     assert engine in {kit.engine for kit in KITS}
     assert engine in {each.name for each in installed_engines()}
-    taken = {each.key for each in parameters.of_engine(engine)}
-    assert taken >= {"threads", "batch_size", "preprocessing"}
+    assert engine in ENGINE_PACKAGES
 
 
 def test_the_table_has_a_row_for_what_newcomers_add() -> None:
@@ -183,36 +180,43 @@ def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
                 raise RunFailed("engine_unsupported", "echo does not train")
         ''',
     )
-    named = '    "echo": "edgeyard.devices.runner.engines.echo:EchoEngine",'
-    tree.insert("devices/runner/engines/__init__.py", "BUILT_IN", "tflite", named)
-    point = 'echo = "edgeyard.devices.runner.engines.echo:EchoEngine"'
-    tree.insert("pyproject.toml", '[project.entry-points."edgeyard.engines"]', "tflite = ", point)
-    tree.replace(
-        "benchmark_api/bootstrap.py",
-        "installed_engines",
-        '"tflite":',
-        '"echo": ("numpy",), "tflite":',
-    )
-    tree.insert(
-        "benchmark_api/routes/platform/catalogue.py",
-        "ENGINES",
-        "tflite",
-        '    "echo": ("Echo", "Returns its input.", (".echo",)),',
-    )
+    row = """\
+    "echo": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.echo:EchoEngine",
+        display_name="Echo",
+        description="Returns its input.",
+        suffixes=(".echo",),
+    ),"""
+    tree.insert("devices/runner/engines/__init__.py", "BUILT_IN", "BUILT_IN: ", row)
+    package = '    "echo": ("numpy",),'
+    tree.insert("devices/machine_facts.py", "ENGINE_PACKAGES", "ENGINE_PACKAGES = ", package)
     tree.run(
         """
-        import tomllib
         from pathlib import Path
         from edgeyard.benchmark_api.bootstrap import installed_engines
         from edgeyard.benchmark_api.routes.platform.catalogue import MODEL_SUFFIXES
-        from edgeyard.devices.runner.engines import BUILT_IN, find
+        from edgeyard.benchmark_api.schemas.description import parse_description
+        from edgeyard.benchmark_api.schemas.parameters import of_engine
+        from edgeyard.devices.machine_facts import engine_facts
+        from edgeyard.devices.runner.engines import find
+        from edgeyard.errors import InvalidInput
 
         session = find("echo").load(Path("model.echo"), threads=1, parameters={})
         assert session.run({"x": [[1.0, 2.0]]}) == {"x": [[1.0, 2.0]]}
         assert "echo" in {engine.name for engine in installed_engines()}
+        assert "engine.echo.version" in engine_facts()
         assert ".echo" in MODEL_SUFFIXES
-        points = tomllib.loads(Path("pyproject.toml").read_text())["project"]["entry-points"]
-        assert points["edgeyard.engines"] == dict(BUILT_IN)
+        assert {each.key for each in of_engine("echo")} == {
+            "threads", "batch_size", "preprocessing"
+        }
+        tree = {"model": "m", "runtime": "echo", "benchmark_type": "TYPE1", "target": "rpi4b"}
+        parse_description(tree)
+        try:
+            parse_description({**tree, "profile_layers": True})
+        except InvalidInput as error:
+            assert "engine echo does not measure the time of layers" in str(error), error
+        else:
+            raise AssertionError("an engine without a profiler profiles")
         """
     )
 

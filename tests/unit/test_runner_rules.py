@@ -7,12 +7,13 @@ import json
 import re
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 import edgeyard
+from edgeyard.devices.machine_facts import engine_facts
+from edgeyard.devices.runner.engine import ProfilingEngine
 from edgeyard.devices.runner.engines import BUILT_IN, GROUP, find
 from edgeyard.devices.runner.result import CATEGORIES
 from edgeyard.errors import RunFailed
@@ -75,9 +76,12 @@ def test_hosts_need_only_python_3_10_numpy_and_the_engine(path: Path) -> None:
     assert not names & too_new
 
 
-def test_built_in_engines_are_our_entry_points() -> None:
-    ours = {point.name: point.value for point in entry_points(group=GROUP)}
-    assert {name: ours.get(name) for name in BUILT_IN} == dict(BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_engine_is_what_its_row_states(name: str) -> None:
+    engine = find(name)
+    assert engine.name == name
+    assert isinstance(engine, ProfilingEngine) is BUILT_IN[name].profiles_layers
+    assert f"engine.{name}.version" in engine_facts()
 
 
 def test_an_installed_package_can_bring_an_engine(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
+from edgeyard.devices.runner.engines import BUILT_IN
 from edgeyard.scheduler.model.registration import Registration
 from edgeyard.scheduler.model.strict_json import JsonObject
 
-ENGINES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "ort": ("ONNX Runtime", "Runs ONNX models, and trains their last dense layer.", (".onnx",)),
-    "tflite": ("LiteRT (TensorFlow Lite)", "Runs and trains TensorFlow Lite models.", (".tflite",)),
-}
-"""Of each built-in engine: its name for people, what it does, and the suffixes of its models."""
-
-MODEL_SUFFIXES = frozenset(suffix for _, _, suffixes in ENGINES.values() for suffix in suffixes)
+MODEL_SUFFIXES = frozenset(suffix for each in BUILT_IN.values() for suffix in each.suffixes)
 
 
 def boards(services: Services) -> list[Board]:
@@ -45,13 +40,13 @@ def engines(services: Services) -> dict[str, JsonObject]:
     """Engines that a board offers, by name."""
     found: dict[str, JsonObject] = {}
     for name in sorted({engine.name for each in boards(services) for engine in each.engines}):
-        display_name, description, suffixes = ENGINES.get(name, (name, "", ()))
+        built_in = BUILT_IN.get(name)
         found[name] = {
             "id": name,
             "name": name,
-            "display_name": display_name,
-            "description": description,
-            "supported_file_extensions": list(suffixes),
+            "display_name": name if built_in is None else built_in.display_name,
+            "description": "" if built_in is None else built_in.description,
+            "supported_file_extensions": [] if built_in is None else list(built_in.suffixes),
             "parameters": [each.as_json() for each in parameters.of_engine(name)],
         }
     return found

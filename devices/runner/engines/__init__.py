@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Callable, Mapping, cast
+from dataclasses import dataclass
+from typing import Callable, Mapping, Tuple, cast
 
 from edgeyard.devices.runner.engine import Engine
 from edgeyard.devices.runner.sandbox import seccomp
@@ -11,16 +12,48 @@ from edgeyard.errors import RunFailed
 
 GROUP = "edgeyard.engines"
 
-BUILT_IN: Mapping[str, str] = {
-    "ort": "edgeyard.devices.runner.engines.ort:OrtEngine",
-    "tflite": "edgeyard.devices.runner.engines.tflite:TfliteEngine",
+
+@dataclass(frozen=True)
+class BuiltInEngine:
+    """An engine that Edgeyard brings, and what submissions to it are checked by.
+
+    Attributes:
+        reference: Its class, as ``module:name``.
+        display_name: Its name for people.
+        description: What it does, one sentence.
+        suffixes: Of the names of its model files.
+        profiles_layers: Whether its class is a `ProfilingEngine`.
+    """
+
+    reference: str
+    display_name: str
+    description: str
+    suffixes: Tuple[str, ...]
+    profiles_layers: bool = False
+
+
+BUILT_IN: Mapping[str, BuiltInEngine] = {
+    "ort": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.ort:OrtEngine",
+        display_name="ONNX Runtime",
+        description="Runs ONNX models, and trains their last dense layer.",
+        suffixes=(".onnx",),
+        profiles_layers=True,
+    ),
+    # LiteRT has a profiler of layers, but its Python package does not give what it measured.
+    "tflite": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.tflite:TfliteEngine",
+        display_name="LiteRT (TensorFlow Lite)",
+        description="Runs and trains TensorFlow Lite models.",
+        suffixes=(".tflite",),
+    ),
 }
-"""The same as our own entry points. They come first: a zipapp has no entry points, reading
-those of a full installation takes 60 ms, and no other package can take these names."""
+"""No entry points are read for these: a zipapp has none, reading those of a full installation
+takes 60 ms, and no other package can take these names."""
 
 
 def find(name: str) -> Engine:
-    """Return the engine of that name: one of ours, or an installed package's entry point.
+    """Return the engine of that name: a built-in one, or an installed package's entry point.
 
     An entry point of the group ``edgeyard.engines`` names a class without arguments, or a function
     that returns an `Engine`.
@@ -30,7 +63,7 @@ def find(name: str) -> Engine:
             imported here.
     """
     try:
-        make = _built_in(BUILT_IN[name]) if name in BUILT_IN else _installed(name)
+        make = _built_in(BUILT_IN[name].reference) if name in BUILT_IN else _installed(name)
         return make()
     except ImportError as error:
         raise RunFailed(
