@@ -78,8 +78,8 @@ class SqlCycles(Cycles):
         stored = self._tx.rows(_STORED, {"ids": list(contents)})
         missing = sorted(contents.keys() - {cast(str, row["sha256"]) for row in stored})
         if missing:
-            self._tx.run(
-                insert(part_contents),
+            self._tx.insert_all(
+                part_contents,
                 [{"sha256": sha256, "data": contents[sha256]} for sha256 in missing],
             )
         seqs = record.runs.columns.seqs
@@ -92,9 +92,9 @@ class SqlCycles(Cycles):
             "runs_first": int(seqs[0]) if len(seqs) else None,
             "runs_last": int(seqs[-1]) if len(seqs) else None,
         }
-        seq = cast(int, self._tx.run(_ADD, head).scalar())
-        self._tx.run(
-            insert(cycle_parts),
+        seq = cast(int, self._tx.run(_ADD, head).rows[0]["seq"])
+        self._tx.insert_all(
+            cycle_parts,
             [
                 {
                     "seq": seq,

@@ -85,6 +85,8 @@ _SQLITE_PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
 )
 
+_CACHED_STATEMENTS = 1000
+"""Of a connection to SQLite. An engine uses some hundred, those with lists once for each length."""
 
 _LOCKED_S = 0.02
 _MIN_FREE_PAGES = 256  # 1 MiB: new rows take these before long
@@ -378,7 +380,11 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool, durable: bool) -> Engine:
         pool_size=1 if writes else CONNECTIONS,
         max_overflow=0,
         pool_timeout=wait_s,
-        connect_args={"timeout": wait_s, "isolation_level": None},
+        connect_args={
+            "timeout": wait_s,
+            "isolation_level": None,
+            "cached_statements": _CACHED_STATEMENTS,
+        },
     )
 
     @event.listens_for(engine, "connect")
@@ -395,8 +401,9 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool, durable: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
+        driver = cast(sqlite3.Connection, connection.connection.driver_connection)
         # a read that turns into a write gets BUSY at once, however long the time-out
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
 

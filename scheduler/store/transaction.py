@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ from edgeyard.errors import (
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.quotas import check_pending_total
-from edgeyard.scheduler.store.direct_reads import read_directly
+from edgeyard.scheduler.store.direct import Done, driver_of, read_directly, write_directly
 from edgeyard.scheduler.store.tables import (
     benchmarks,
     event_counter,
@@ -131,22 +132,25 @@ def translated() -> Iterator[None]:
         if isinstance(error.orig, (OverflowError, UnicodeEncodeError)):
             raise InvalidInput.at("", "a value that the database can't hold") from error
         raise
-    except (OverflowError, UnicodeEncodeError) as error:
+    except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
         raise InvalidInput.at("", "a value that the database can't hold") from error
+    except sqlite3.IntegrityError as error:
+        raise ConcurrentUpdate("the change conflicts with stored data") from error
+    except (sqlite3.OperationalError, sqlite3.InterfaceError) as error:
+        raise _unavailable(error) from error
 
 
-def _unavailable(error: DBAPIError) -> Exception:
-    code = getattr(error.orig, "sqlite_errorcode", None)
+def _unavailable(error: DBAPIError | sqlite3.Error) -> Exception:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", None)
     if code is not None and code & 0xFF == _SQLITE_ERROR:
         return error
     # the driver's own words may name hosts and users: they go to the log, not to callers
-    logger.warning(
-        "the database refused", extra={"event": "store.refused", "cause": str(error.orig)}
-    )
-    if getattr(error.orig, "sqlstate", None) in _POSTGRES_RETRIED:
+    logger.warning("the database refused", extra={"event": "store.refused", "cause": str(cause)})
+    if getattr(cause, "sqlstate", None) in _POSTGRES_RETRIED:
         return ConcurrentUpdate("another transaction of the database conflicted")
     full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
-        error.orig, "sqlstate", None
+        cause, "sqlstate", None
     ) == _POSTGRES_DISK_FULL
     if full:
         return OutOfSpace("the database can't grow")
@@ -207,6 +211,7 @@ class Transaction:
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
         self._connection = connection
+        self._driver = driver_of(connection)
         self.writes = writes
         self.dialect = connection.dialect.name
         self.locks = writes and self.dialect == "postgresql"
@@ -247,10 +252,12 @@ class Transaction:
         if self.locks:
             self.run(text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE"))
 
-    def run(
-        self, statement: Executable, values: Row | Sequence[Row] | None = None
-    ) -> CursorResult[object]:
+    def run(self, statement: Executable, values: Row | Sequence[Row] | None = None) -> Done:
         """Execute a statement that writes, with `translated` errors.
+
+        Args:
+            statement: One that is kept is executed in less time than one that is made anew.
+            values: Of one execution, or of several.
 
         Raises:
             TypeError: The unit of work is for reading.
@@ -259,19 +266,21 @@ class Transaction:
         if values is not None:
             _check(values)
         with translated():
-            return cast(
-                "CursorResult[object]",
-                self._connection.execute(statement, values),
-            )
+            if self._driver is not None:
+                done = write_directly(self._driver, self._connection.dialect, statement, values)
+                if done is not None:
+                    return done
+            result = cast("CursorResult[object]", self._connection.execute(statement, values))
+            rows = cast("Sequence[Row]", result.mappings().all() if result.returns_rows else ())
+            return Done(result.rowcount, rows)
 
     def changed(self, statement: Executable, values: Row) -> Sequence[Row]:
         """Execute a statement that writes, and return the rows that it changed."""
-        with translated():
-            return cast("Sequence[Row]", self.run(statement, values).mappings().all())
+        return self.run(statement, values).rows
 
     def rows(self, statement: Executable, values: Row | None = None) -> Sequence[Row]:
         """Return all rows, by column name."""
-        found = read_directly(self._connection, statement, values)
+        found = self._read_directly(statement, values)
         if found is not None:
             return found
         with translated():
@@ -301,7 +310,7 @@ class Transaction:
 
     def row(self, statement: Executable, values: Row | None = None) -> Row | None:
         """Return the first row, or None."""
-        found = read_directly(self._connection, statement, values)
+        found = self._read_directly(statement, values)
         if found is not None:
             return found[0] if found else None
         with translated():
@@ -311,11 +320,18 @@ class Transaction:
 
     def value(self, statement: Executable, values: Row | None = None) -> object:
         """Return the first column of the first row, or None."""
-        found = read_directly(self._connection, statement, values)
+        found = self._read_directly(statement, values)
         if found is not None:
             return next(iter(found[0].values())) if found else None
         with translated():
             return self._connection.execute(statement, values).scalar()
+
+    def _read_directly(
+        self, statement: Executable, values: Row | None
+    ) -> list[dict[str, object]] | None:
+        if self._driver is None:
+            return None
+        return read_directly(self._driver, self._connection.dialect, statement, values)
 
     def insert(self, table: Table, row: Row | Sequence[Row]) -> bool:
         """Insert; return False, without failing the transaction, if a unique key is taken."""
@@ -327,7 +343,7 @@ class Transaction:
         if not rows:
             return frozenset()
         done = self.run(_insert_each(table, self.dialect), rows)
-        return frozenset(tuple(key) for key in done)
+        return frozenset(tuple(key.values()) for key in done.rows)
 
     def insert_all(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert rows whose keys are known to be free."""
@@ -365,11 +381,11 @@ class Transaction:
             if more > 0:
                 row = {"user_id": user_id, "sha256": sha256, "size_bytes": size_bytes}
                 adding = _adding(user_contents, "names", self.dialect)
-                if self.run(adding, {**row, "names": more}).scalar() == more:
+                if self.run(adding, {**row, "names": more}).rows[0]["names"] == more:
                     grown[user_id] += size_bytes
             elif more < 0:
-                left = self.run(_FEWER_NAMES, {**key, "more": more}).scalar()
-                if left is not None and cast(int, left) <= 0:
+                left = self.run(_FEWER_NAMES, {**key, "more": more}).rows
+                if left and cast(int, left[0]["names"]) <= 0:
                     self.run(_NAMELESS, key)
                     grown[user_id] -= size_bytes
         adding = _adding(user_usage, "stored_bytes", self.dialect)
@@ -429,7 +445,8 @@ class Transaction:
             rows = [{**row, "seq": last + i} for i, row in enumerate(self._outcomes, 1)]
             self.insert(outcomes, rows)
         if self._events:
-            last = cast(int, self.value(_NUMBER, {"more": len(self._events)}))
+            numbered = self.run(_NUMBER, {"more": len(self._events)}).rows
+            last = cast(int, numbered[0]["last_seq"])
             first = last - len(self._events) + 1
             self.insert_all(
                 events, [{"seq": first + i, **row} for i, row in enumerate(self._events)]

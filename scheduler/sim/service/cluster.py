@@ -190,6 +190,7 @@ class SimCluster:
         self._hints: list[str] = [""]
         self._stale: tuple[Mapping[str, JobState], int] | None = None
         self._shown: tuple[Host, ...] | None = None
+        self._shown_hosts: dict[str, tuple[list[tuple[Board, str | None]], Host]] = {}
         self._waiting: dict[str, SimJob] = {}
         self._live: dict[str, SimJob] = {}
         self.jobs: dict[str, SimJob] = {}
@@ -642,18 +643,27 @@ class SimCluster:
             see()
 
     def _shown_host(self, host: Host) -> Host:
-        present = tuple(each for each in host.boards if each.target_uid not in self._absent)
+        """Return what is shown of a host; the same value until something of it changes."""
+        present = [each for each in host.boards if each.target_uid not in self._absent]
         if host.name in self._seen_down:
             reason = self._seen_down[host.name]
-            return replace(host, boards=present, ready=False, ready_reason=reason)
-        boards = []
-        for stated in present:
-            board = self._seen_boards[stated.target_uid]
-            holder = self.holders.get(board.target_uid)
-            if holder is not None:
-                board = replace(board, busy=True, busy_reason=f"held by {holder}", progress=None)
-            boards.append(board)
-        return replace(host, boards=tuple(boards))
+            return replace(host, boards=tuple(present), ready=False, ready_reason=reason)
+        state = [
+            (self._seen_boards[each.target_uid], self.holders.get(each.target_uid))
+            for each in present
+        ]
+        known = self._shown_hosts.get(host.name)
+        if known is not None and known[0] == state:
+            return known[1]
+        boards = (
+            board
+            if holder is None
+            else replace(board, busy=True, busy_reason=f"held by {holder}", progress=None)
+            for board, holder in state
+        )
+        found = replace(host, boards=tuple(boards))
+        self._shown_hosts[host.name] = state, found
+        return found
 
     def _reach(self) -> None:
         if self.faults.away:
