@@ -75,6 +75,7 @@ def _job_description() -> str:
     described = (
         ("ConstraintIn", "constraints"),
         ("AffinityIn", "affinities"),
+        ("SpreadIn", "spreads"),
         ("InputSpec", "input"),
     )
     for name, of in described:

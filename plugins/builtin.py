@@ -33,6 +33,7 @@ from edgeyard.plugins.queue_policies.unicep import Unicep
 from edgeyard.plugins.queue_policies.wfp3 import Wfp3
 from edgeyard.plugins.scorers.affinity import AffinityScorer
 from edgeyard.plugins.scorers.best_fit import BestFit
+from edgeyard.plugins.scorers.campaign_spread import CampaignSpread
 from edgeyard.plugins.scorers.cheapest import Cheapest
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.host_load import HostLoad
@@ -81,6 +82,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "assignment": AssignmentScorer,
         "affinity": AffinityScorer,
         "best_fit": BestFit,
+        "campaign_spread": CampaignSpread,
         "cheapest": Cheapest,
         "fastest": Fastest,
         "host_load": HostLoad,

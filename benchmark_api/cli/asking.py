@@ -20,6 +20,8 @@ _INPUT = re.compile(
     r"(:(?P<low>-?[0-9.eE+-]+)\.\.(?P<high>-?[0-9.eE+-]+))?(:(?P<kind>int|float))?"
 )
 _ATTRIBUTE = re.compile(r"\s*(\$\{[A-Za-z0-9_.-]+\}|[A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
+_PERCENT = re.compile(r"[0-9]{1,3}")
+_SPREAD = "[WEIGHT] ATTRIBUTE [VALUE=PERCENT ...], e.g. '${meta.rack} a=70 b=30'"
 _WEIGHT = re.compile(r"[+-]?[0-9]{1,9}")
 _WORDS = sorted(OPERATORS, key=len, reverse=True)
 """Sorted by length, so that ``>=`` is not read as ``>`` and a value that begins with ``=``."""
@@ -100,6 +102,26 @@ def affinities(values: Sequence[str]) -> list[Mapping[str, object]]:
         first, _, rest = value.strip().partition(" ")
         weight = {"weight": int(first)} if _WEIGHT.fullmatch(first) else {}
         found.append({**_constraint(rest if weight else value, "--affinity"), **weight})
+    return found
+
+
+def spreads(values: Sequence[str]) -> list[Mapping[str, object]]:
+    """``80 ${meta.rack} a=70 b=30``: weight (or none), attribute, values with percentages."""
+    found: list[Mapping[str, object]] = []
+    for value in values:
+        words = value.split()
+        weight = {"weight": int(words.pop(0))} if words and _WEIGHT.fullmatch(words[0]) else {}
+        if not words:
+            raise InvalidInput.at("--spread", f"cannot read {value!r}", _SPREAD)
+        targets: dict[str, int] = {}
+        for word in words[1:]:
+            target, sign, percent = word.rpartition("=")
+            if not sign or not _PERCENT.fullmatch(percent):
+                raise InvalidInput.at("--spread", f"cannot read {word!r} in {value!r}", _SPREAD)
+            if target in targets:
+                raise InvalidInput.at("--spread", f"{target!r} is given twice", "each value once")
+            targets[target] = int(percent)
+        found.append({"attribute": words[0], **weight, **({"targets": targets} if targets else {})})
     return found
 
 

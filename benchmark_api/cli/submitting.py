@@ -114,6 +114,15 @@ def submit(
             "--affinity",
         ),
     ] = None,
+    spreads: Annotated[
+        Texts | None,
+        _option(
+            "Attribute over whose values the benchmarks of a campaign are spread, with its weight "
+            "from 1 to 100 (default 50) before it and percentages after it, e.g. "
+            "'${meta.rack} a=70 b=30'.",
+            "--spread",
+        ),
+    ] = None,
     binding: Annotated[
         str | None, _option("Binding to the board: loose, filtered or strict.")
     ] = None,
@@ -208,6 +217,7 @@ def submit(
         "storage": storage,
         "constraints": asking.constraints(constraints or ()),
         "affinities": asking.affinities(affinities or ()),
+        "spreads": asking.spreads(spreads or ()),
         "binding": binding,
         "if_unavailable": if_unavailable,
         "user_priority": user_priority,

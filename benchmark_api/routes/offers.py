@@ -337,6 +337,11 @@ class Offer:
     def _constraint_problems(self, description: JobDescription, who: str) -> list[FieldError]:
         """Constraints that none of the boards meets, nor may meet once its host reports it."""
         found = [
+            FieldError(f"/spreads/{number}/attribute", f"{each.attribute}: {invalid}")
+            for number, each in enumerate(description.spreads)
+            if (invalid := constraint_problem(each.attribute, "is_set", ""))
+        ]
+        found += [
             FieldError(f"/affinities/{number}", f"{_condition_text(each)}: {invalid}")
             for number, each in enumerate(description.affinities)
             if (invalid := constraint_problem(each.attribute, each.operator, each.value))

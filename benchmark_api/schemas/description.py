@@ -50,6 +50,7 @@ from edgeyard.scheduler.model.benchmark import (
     Constraint,
     IfUnavailable,
     JobDescription,
+    Spread,
 )
 
 MAX_FREE_BYTES = 64 * 1024
@@ -59,6 +60,7 @@ DEFAULT_RUNS = 20
 MAX_DATASETS = 64
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
+MAX_SPREAD_TARGETS = 32
 MAX_ELEMENTS = 2**28
 """Of one input tensor: 1 GiB of float32."""
 
@@ -67,6 +69,14 @@ _ORDERS = ("=", "!=", "<", "<=", ">", ">=")
 _STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
 Number = Annotated[float, Field(strict=False, allow_inf_nan=False, ge=-1e300, le=1e300)]
+
+
+def _bare_attribute(name: object) -> object:
+    """Take the name out of the spelling that a Nomad job has, ``${device.attr.NAME}``."""
+    if not isinstance(name, str):
+        return name
+    match = re.fullmatch(r"\$\{device\.attr\.([^{}]+)\}", name)
+    return name if match is None else match.group(1)
 
 
 class ConstraintIn(BaseModel):
@@ -87,14 +97,7 @@ class ConstraintIn(BaseModel):
         "and is_not_set.",
     )
 
-    @field_validator("attribute", mode="before")
-    @classmethod
-    def _is_bare(cls, name: object) -> object:
-        """Take the name out of the spelling that a Nomad job has, ``${device.attr.NAME}``."""
-        if not isinstance(name, str):
-            return name
-        match = re.fullmatch(r"\$\{device\.attr\.([^{}]+)\}", name)
-        return name if match is None else match.group(1)
+    _is_bare = field_validator("attribute", mode="before")(_bare_attribute)
 
     @property
     def is_size(self) -> bool:
@@ -145,6 +148,43 @@ class AffinityIn(ConstraintIn):
             operator=checked.operator,
             value=checked.value,
             weight=self.weight,
+        )
+
+
+class SpreadIn(BaseModel):
+    """A wish to spread the benchmarks of a campaign over the values of an attribute."""
+
+    model_config = _STRICT
+
+    attribute: AttributeName = Field(
+        description="Attribute of the board, or of its Nomad node, whose values are spread over: "
+        "${node.datacenter}, ${node.unique.name} (the host), ${meta.rack}."
+    )
+    weight: int = Field(50, ge=1, le=100, description="Against the other spreads.")
+    targets: dict[Text, Annotated[int, Field(ge=1, le=100)]] = Field(
+        {},
+        max_length=MAX_SPREAD_TARGETS,
+        description="Values with the percentage of the benchmarks that each shall get, e.g. "
+        '{"dc1": 70}; all other values share the rest. Default: each value gets the same share.',
+    )
+
+    _is_bare = field_validator("attribute", mode="before")(_bare_attribute)
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.attribute == "family":
+            raise refusal(
+                "has no effect: target states the family of every board that may run a benchmark",
+                "another attribute, and one target for each family of a campaign",
+            )
+        if sum(self.targets.values()) > 100:
+            raise refusal("the percentages of targets add up to more than 100", "at most 100")
+        return self
+
+    def wish(self) -> Spread:
+        """Return it as the core knows it."""
+        return Spread(
+            attribute=self.attribute, weight=self.weight, targets=tuple(self.targets.items())
         )
 
 
@@ -274,6 +314,13 @@ class JobDescriptionIn(BaseModel):
         max_length=32,
         description="Wishes about the board: they decide between boards that are equally good as "
         "far as is known, and are affinities of the Nomad job where Nomad chooses the board.",
+    )
+    spreads: list[SpreadIn] = Field(
+        [],
+        max_length=8,
+        description="Attributes over whose values the benchmarks of a campaign are spread, as far "
+        "as their boards are equally good; those of a board's node are also spreads of the Nomad "
+        "job where Nomad chooses the board.",
     )
     binding: Literal["loose", "filtered", "strict"] | None = Field(
         None,
@@ -432,6 +479,11 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
             FieldError(
                 "/prohibit_overlap", "has no effect without a cron", "a cron, or no such field"
             )
+        )
+    spread_over = [each.attribute for each in description.spreads]
+    if len(set(spread_over)) < len(spread_over):
+        found.append(
+            FieldError("/spreads", "states an attribute more than once", "each attribute once")
         )
     for name in ("constraints", "affinities"):
         conditions = getattr(description, name)
@@ -615,6 +667,7 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         version_tag=description.version_tag,
         constraints=tuple(each.checked() for each in description.constraints),
         affinities=tuple(each.wish() for each in description.affinities),
+        spreads=tuple(each.wish() for each in description.spreads),
         binding=Binding(description.binding) if description.binding else None,
         if_unavailable=IfUnavailable(description.if_unavailable),
         tags=tuple(description.tags),

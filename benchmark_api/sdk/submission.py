@@ -49,6 +49,7 @@ class JobFields(TypedDict, total=False):
     version_tag: str
     constraints: Sequence[Mapping[str, object]]
     affinities: Sequence[Mapping[str, object]]
+    spreads: Sequence[Mapping[str, object]]
     binding: str
     if_unavailable: str
     tags: Sequence[str]

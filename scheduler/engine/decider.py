@@ -13,6 +13,7 @@ from edgeyard.scheduler.engine.plugin_lock import with_max_wait
 from edgeyard.scheduler.engine.policies import LoadedPolicy
 from edgeyard.scheduler.engine.queue_cache import Expiry, QueueCache, board_holds
 from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
+from edgeyard.scheduler.model.benchmark import Affinity, Constraint, Spread
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
@@ -207,9 +208,11 @@ class Decider:
         pending: Sequence[PendingBenchmark],
     ) -> Snapshot:
         """Return the boards with those attributes of their nodes that benchmarks name."""
-        conditions = {each.constraints for each in pending} | {each.affinities for each in pending}
+        stated: set[tuple[Constraint | Affinity | Spread, ...]] = set()
+        for each in pending:
+            stated.update((each.constraints, each.affinities, each.spreads))
         named = frozenset(
-            each.attribute for own in conditions for each in own if is_of_node(each.attribute)
+            wish.attribute for own in stated for wish in own if is_of_node(wish.attribute)
         )
         return self._twin.snapshot(now, drained=drained, holders=holders, node_attributes=named)
 

@@ -144,6 +144,14 @@ class QueueCache:
                 for each in found
             ]
         found = [self._with_gang(uow, each) for each in found]
+        if groups := sorted({each.spread_group for each in found} - {""}):
+            boards = uow.campaigns.boards(groups)
+            found = [
+                replace(each, spread_counts=tuple(sorted(boards[each.spread_group].items())))
+                if each.spread_group
+                else each
+                for each in found
+            ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
         if not campaigns:
             return found
@@ -348,6 +356,8 @@ def pending_of(
         target_uid=None if benchmark.unpinned else description.target_uid,
         constraints=description.all_constraints,
         affinities=description.affinities,
+        spreads=description.spreads,
+        spread_group=(benchmark.campaign_id or "") if description.spreads else "",
         user_priority=benchmark.user_priority or description.user_priority,
         deadline=description.deadline,
         start_time=start_time,

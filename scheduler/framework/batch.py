@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.constraints import meets
 from edgeyard.devices.model import AttributeValue
-from edgeyard.scheduler.model.benchmark import Affinity, BenchmarkType, Constraint
+from edgeyard.scheduler.model.benchmark import Affinity, BenchmarkType, Constraint, Spread
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
@@ -108,6 +108,9 @@ class Batch:
         target_uids: The board that is asked for; None: any.
         constraints: Of the users' own.
         affinities: Of the users' own.
+        spreads: Of the users' own.
+        spread_groups: Campaigns over whose benchmarks they count; "": by itself.
+        spread_counts: Pairs of a board's uid and the number of benchmarks of the group there.
         class_of_job: Shape (jobs,): row of each pending benchmark, in the order handed in.
         board_families: Shape (boards,), text.
         deadlines: None: none.
@@ -144,6 +147,9 @@ class Batch:
     target_uids: tuple[str | None, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
     affinities: tuple[tuple[Affinity, ...], ...]
+    spreads: tuple[tuple[Spread, ...], ...]
+    spread_groups: tuple[str, ...]
+    spread_counts: tuple[tuple[tuple[str, int], ...], ...]
     deadlines: tuple[datetime | None, ...]
     user_times_s: NDArray[np.float64]
     budget_times_s: NDArray[np.float64]

@@ -65,6 +65,9 @@ def build_batch(
         target_uids=tuple(each.target_uid for each in first),
         constraints=tuple(each.constraints for each in first),
         affinities=tuple(each.affinities for each in first),
+        spreads=tuple(each.spreads for each in first),
+        spread_groups=tuple(each.spread_group for each in first),
+        spread_counts=tuple(each.spread_counts for each in first),
         deadlines=tuple(each.deadline for each in first),
         user_times_s=np.array(
             [math.nan if each.user_time_s is None else each.user_time_s for each in first],

@@ -18,6 +18,7 @@ from edgeyard.scheduler.hcl.job import (
     ConfigValue,
     DeviceConstraint,
     JobAffinity,
+    JobSpread,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -176,6 +177,7 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
         node_constraints=tuple(_node_constraints(request.description)),
         affinities=tuple(_affinities(request, of_nodes=False)),
         node_affinities=tuple(_affinities(request, of_nodes=True)),
+        spreads=tuple(_spreads(request)),
         artifacts=tuple(_artifact(file, settings.public_url) for file in request.files),
         templates=(_secret_template(request),),
         device=settings.device,
@@ -285,6 +287,18 @@ def _affinities(request: JobRequest, *, of_nodes: bool) -> Iterator[JobAffinity]
             )
 
 
+def _spreads(request: JobRequest) -> Iterator[JobSpread]:
+    """Return the user's spreads over nodes, where the cluster chooses the board.
+
+    Nomad does not spread over attributes of devices.
+    """
+    if request.binding is Binding.STRICT:
+        return
+    for own in request.description.spreads:
+        if is_of_node(own.attribute):
+            yield JobSpread(attribute=own.attribute, weight=own.weight, targets=own.targets)
+
+
 def _constraint(attribute: str, operator: str, value: str) -> DeviceConstraint:
     return DeviceConstraint(
         attribute=f"${{device.attr.{attribute}}}", operator=operator, value=value
@@ -342,11 +356,17 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
         *((f"/constraints/{n}", each) for n, each in enumerate(description.constraints)),
         *((f"/affinities/{n}", each) for n, each in enumerate(description.affinities)),
     ]
+    attributes = {pointer: own.attribute for pointer, own in conditions}
+    for number, spread in enumerate(description.spreads):
+        attributes[f"/spreads/{number}"] = spread.attribute
+        for place, (value, _) in enumerate(spread.targets):
+            texts[f"/spreads/{number}/targets/{place}"] = value
+    for pointer, attribute in attributes.items():
+        names = NODE_ATTRIBUTE_PATTERN if is_of_node(attribute) else ATTRIBUTE_PATTERN
+        if names.fullmatch(attribute) is None:
+            errors.append(FieldError(f"{pointer}/attribute", "is no attribute's name"))
     for pointer, own in conditions:
         texts[f"{pointer}/value"] = own.value
-        names = NODE_ATTRIBUTE_PATTERN if is_of_node(own.attribute) else ATTRIBUTE_PATTERN
-        if names.fullmatch(own.attribute) is None:
-            errors.append(FieldError(f"{pointer}/attribute", "is no attribute's name"))
         if own.operator not in OPERATORS:
             accepted = ", ".join(OPERATORS)
             errors.append(FieldError(f"{pointer}/operator", "is not known", accepted))

@@ -47,6 +47,21 @@ class JobAffinity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpread:
+    """A wish to spread allocations over the values of an attribute of nodes.
+
+    Attributes:
+        attribute: The whole text, ``${node.datacenter}``.
+        weight: 1 to 100.
+        targets: Values with their percentages.
+    """
+
+    attribute: str
+    weight: int
+    targets: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A file that is downloaded before the task starts.
 
@@ -99,6 +114,7 @@ class NomadJob:
         node_constraints: At the level of the job: device blocks know nothing of nodes.
         affinities: Inside the device block.
         node_affinities: At the level of the job.
+        spreads: At the level of the job.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
         lost_after_s: How long Nomad waits for a host that it does not hear from before it gives the
             run up; it never makes a second one. None: it gives up at once.
@@ -131,3 +147,4 @@ class NomadJob:
     node_constraints: tuple[NodeConstraint, ...] = ()
     affinities: tuple[JobAffinity, ...] = ()
     node_affinities: tuple[JobAffinity, ...] = ()
+    spreads: tuple[JobSpread, ...] = ()

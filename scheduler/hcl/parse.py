@@ -23,6 +23,7 @@ from edgeyard.scheduler.hcl.job import (
     ConfigValue,
     DeviceConstraint,
     JobAffinity,
+    JobSpread,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -81,6 +82,7 @@ def parse_job(text: str) -> NomadJob:
         constraints=tuple(_constraint(block) for block in device.blocks("constraint")),
         affinities=tuple(_affinity(block) for block in device.blocks("affinity")),
         node_affinities=tuple(_affinity(block) for block in job.blocks("affinity")),
+        spreads=tuple(_spread(block) for block in job.blocks("spread")),
     )
     for body in (root, job, group, task, resources, device):
         body.done()
@@ -177,6 +179,20 @@ def _affinity(block: _Body) -> JobAffinity:
     weight = block.take("weight", _whole, 50)
     attribute, operator, value = _condition(block)
     return JobAffinity(attribute=attribute, operator=operator, value=value, weight=weight)
+
+
+def _spread(block: _Body) -> JobSpread:
+    targets = []
+    for target in block.blocks("target", labels=1):
+        targets.append((target.label, target.need("percent", _whole)))
+        target.done()
+    spread = JobSpread(
+        attribute=block.need("attribute", _text),
+        weight=block.take("weight", _whole, 50),
+        targets=tuple(targets),
+    )
+    block.done()
+    return spread
 
 
 def _condition(block: _Body) -> tuple[str, str, str]:

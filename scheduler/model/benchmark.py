@@ -194,6 +194,22 @@ class Affinity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A wish to spread the benchmarks of a campaign over the values of an attribute.
+
+    Attributes:
+        attribute: As in `Constraint`.
+        weight: 1 to 100, against its other spreads.
+        targets: Values with the percentage of the benchmarks that each shall get; all other values
+            share the rest equally. Empty: every value gets the same share.
+    """
+
+    attribute: str
+    weight: int = 50
+    targets: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDescription:
     """The job description that a user submitted, after all checks.
 
@@ -257,6 +273,7 @@ class JobDescription:
     version_tag: str = ""
     constraints: tuple[Constraint, ...] = ()
     affinities: tuple[Affinity, ...] = ()
+    spreads: tuple[Spread, ...] = ()
     binding: Binding | None = None
     if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
     tags: tuple[str, ...] = ()

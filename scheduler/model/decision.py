@@ -17,6 +17,7 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     Constraint,
     IfUnavailable,
+    Spread,
     WaitingReason,
     WaitReason,
 )
@@ -65,6 +66,10 @@ class PendingBenchmark:
         pin: Of a benchmark that runs on ``target_uid`` alone; None: it is not pinned, or nobody
             waits for it yet.
         extra: Its description's ``extra`` as JSON with sorted keys; "": it has none.
+        spread_group: Its campaign, over whose benchmarks ``spreads`` count; "": it has no spreads,
+            or is in no campaign.
+        spread_counts: By board, how many other benchmarks of ``spread_group`` run or have completed
+            there, sorted.
         gang_id: Benchmarks of the same gang start in one cycle or not at all; None: it starts by
             itself.
         gang_size: How many benchmarks its gang has; 1 without a gang.
@@ -83,6 +88,9 @@ class PendingBenchmark:
     target_uid: str | None = None
     constraints: tuple[Constraint, ...] = ()
     affinities: tuple[Affinity, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    spread_group: str = ""
+    spread_counts: tuple[tuple[str, int], ...] = ()
     user_priority: int = 5
     deadline: datetime | None = None
     start_time: datetime | None = None

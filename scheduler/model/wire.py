@@ -19,6 +19,7 @@ from edgeyard.scheduler.model.benchmark import (
     Constraint,
     IfUnavailable,
     JobDescription,
+    Spread,
 )
 from edgeyard.scheduler.model.strict_json import JsonObject, time_from_json, time_to_json
 
@@ -39,6 +40,12 @@ def _affinities(value: Sequence[Mapping[str, Any]]) -> tuple[Affinity, ...]:
     return tuple(Affinity(**item) for item in value)
 
 
+def _spreads(value: Sequence[Mapping[str, Any]]) -> tuple[Spread, ...]:
+    return tuple(
+        Spread(**{**item, "targets": tuple(item.get("targets", {}).items())}) for item in value
+    )
+
+
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "benchmark_type": BenchmarkType,
     "binding": Binding,
@@ -47,6 +54,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "tags": tuple,
     "constraints": _constraints,
     "affinities": _affinities,
+    "spreads": _spreads,
     "deadline": time_from_json,
     "start_time": time_from_json,
 }
@@ -94,6 +102,10 @@ def description_to_json(description: JobDescription) -> JsonObject:
                 "weight": a.weight,
             }
             for a in d.affinities
+        ],
+        "spreads": [
+            {"attribute": s.attribute, "weight": s.weight, "targets": dict(s.targets)}
+            for s in d.spreads
         ],
         "binding": None if d.binding is None else d.binding.value,
         "if_unavailable": d.if_unavailable.value,

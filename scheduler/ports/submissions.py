@@ -54,6 +54,11 @@ class Campaigns(Protocol):
         """Return the number of benchmarks in each status, by campaign."""
         ...
 
+    def boards(self, campaign_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return the number of benchmarks by board, by campaign: of those that have completed there
+        or hold the board now."""
+        ...
+
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
         """Return those campaigns of which a benchmark has left `pending`."""
         ...

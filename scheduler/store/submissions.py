@@ -32,6 +32,17 @@ _COUNTS = (
     .where(among(benchmarks.c.campaign_id))
     .group_by(benchmarks.c.campaign_id, benchmarks.c.status)
 )
+_BOARDS = (
+    select(benchmarks.c.campaign_id, benchmarks.c.target_uid, func.count().label("stored"))
+    .where(
+        benchmarks.c.status.in_(
+            [each.value for each in (Status.SCHEDULED, Status.RUNNING, Status.COMPLETED)]
+        ),
+        benchmarks.c.target_uid.is_not(None),
+        among(benchmarks.c.campaign_id),
+    )
+    .group_by(benchmarks.c.campaign_id, benchmarks.c.target_uid)
+)
 _DUE_SCHEDULES = (
     select(schedules)
     .where(schedules.c.active, schedules.c.next_fire <= bindparam("now"))
@@ -83,6 +94,13 @@ class SqlCampaigns(Campaigns):
         for row in self._tx.rows_of(_COUNTS, campaign_ids):
             status = Status(cast(str, row["status"]))
             found[cast(str, row["campaign_id"])][status] = cast(int, row["stored"])
+        return found
+
+    def boards(self, campaign_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        found: dict[str, dict[str, int]] = {each: {} for each in campaign_ids}
+        for row in self._tx.rows_of(_BOARDS, campaign_ids):
+            of_campaign = found[cast(str, row["campaign_id"])]
+            of_campaign[cast(str, row["target_uid"])] = cast(int, row["stored"])
         return found
 
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:

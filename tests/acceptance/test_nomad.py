@@ -364,6 +364,24 @@ def test_nomad_follows_the_affinity_of_a_loose_job(
     assert (stated["LTarget"], stated["Weight"]) == ("${meta.host}", 100)
 
 
+def test_nomad_follows_the_targets_of_the_spread_of_a_loose_job(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    own = {"attribute": "${node.unique.name}", "weight": 100, "targets": {"client-0": 100}}
+    benchmark_id = submit(server, model, target="rpi5", binding="loose", spreads=[own])
+    ended = server.wait(benchmark_id, timeout_s=120)
+    assert ended["status"] == "completed", ended["failure"]
+    attempt = attempt_of(ended)
+    (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == attempt["job_id"])
+    assert run["NodeName"] == "client-0"  # one of five boards; the other four are on client-1
+    where = f"namespace={nomad_cluster.namespace}"
+    job = nomad_cluster.call("GET", f"/v1/job/{attempt['job_id']}?{where}")
+    assert isinstance(job, dict)
+    (stated,) = job["Spreads"]
+    assert (stated["Attribute"], stated["Weight"]) == ("${node.unique.name}", 100)
+    assert stated["SpreadTarget"] == [{"Value": "client-0", "Percent": 100}]
+
+
 def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothing(
     server: Server, nomad_cluster: LoopbackNomad, model: str, tmp_path: Path
 ) -> None:

@@ -761,6 +761,27 @@ def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:
 # --- the lab ------------------------------------------------------------------------------------
 
 
+def test_boards_of_a_campaign_are_those_of_what_completed_or_holds_one(store: SqlStore) -> None:
+    of_benchmarks = (
+        ("c-1", Status.COMPLETED, "a"),
+        ("c-1", Status.RUNNING, "a"),
+        ("c-1", Status.SCHEDULED, "b"),
+        ("c-1", Status.PENDING, "c"),  # tried there, and tried again
+        ("c-1", Status.FAILED, "c"),
+        ("c-1", Status.PENDING, None),
+        ("c-2", Status.COMPLETED, "a"),
+    )
+    with store.write() as uow:
+        for name in ("c-1", "c-2"):
+            uow.campaigns.add(make.a_campaign(name))
+        for number, (name, status, uid) in enumerate(of_benchmarks):
+            uow.benchmarks.add(
+                make.a_benchmark(f"b-{number}", campaign_id=name, status=status, target_uid=uid)
+            )
+        assert uow.campaigns.boards(["c-1", "nope"]) == {"c-1": {"a": 2, "b": 1}, "nope": {}}
+        assert uow.campaigns.boards([]) == {}
+
+
 def test_a_campaign_has_started_when_a_member_left_the_queue(store: SqlStore) -> None:
     with store.write() as uow:
         for name in ("waits", "runs", "empty"):

@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     Failure,
     FailureCategory,
+    Spread,
     Status,
 )
 from edgeyard.scheduler.model.decision import PendingBenchmark, Placement
@@ -53,6 +54,20 @@ def complete(lab: Lab, job_id: str) -> None:
     lab.upload(job_id)
     lab.cluster.end(job_id)
     lab.reconciler.run()
+
+
+def test_others_of_a_campaign_are_spread_over_boards(lab: Lab) -> None:
+    with lab.store.write() as uow:
+        campaign_id = lifecycle.add_campaign(uow, "ann", "", lab.time.now()).campaign_id
+    used = []
+    for _ in range(4):
+        benchmark_id = lab.submit(
+            campaign_id=campaign_id, spreads=(Spread(attribute="target_uid"),)
+        )
+        (job_id,) = start(lab, [benchmark_id])
+        complete(lab, job_id)
+        used.append(lab.attempt(job_id).target_uid)
+    assert set(used[:2]) == set(used[2:]) == {A, B}
 
 
 def test_each_has_an_attempt_and_a_result_of_its_own(lab: Lab) -> None:

@@ -13,6 +13,7 @@ from edgeyard.scheduler.hcl.job import (
     Artifact,
     DeviceConstraint,
     JobAffinity,
+    JobSpread,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -99,6 +100,15 @@ JOBS = st.builds(
     namespace=st.none() | HOSTILE,
     affinities=AFFINITIES,
     node_affinities=AFFINITIES,
+    spreads=st.lists(
+        st.builds(
+            JobSpread,
+            attribute=HOSTILE,
+            weight=st.integers(1, 100),
+            targets=st.lists(st.tuples(HOSTILE, st.integers(1, 100)), max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
     node_constraints=st.lists(
         st.builds(
             NodeConstraint,

@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import (
     Constraint,
     IfUnavailable,
     JobDescription,
+    Spread,
 )
 from tests.builders import records as make
 
@@ -65,6 +66,15 @@ descriptions = st.builds(
     ).map(tuple),
     affinities=st.lists(
         st.builds(Affinity, attribute=texts, operator=texts, value=texts, weight=whole), max_size=3
+    ).map(tuple),
+    spreads=st.lists(
+        st.builds(
+            Spread,
+            attribute=texts,
+            weight=whole,
+            targets=st.dictionaries(texts, whole, max_size=2).map(lambda each: (*each.items(),)),
+        ),
+        max_size=3,
     ).map(tuple),
     binding=st.none() | st.sampled_from(Binding),
     if_unavailable=st.sampled_from(IfUnavailable),

@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import (
     Constraint,
     FileRole,
     IfUnavailable,
+    Spread,
     WaitingReason,
     WaitReason,
 )
@@ -36,6 +37,9 @@ OF_THE_CLASS: dict[str, object] = {
     "target_uid": "rpi4b-0001-0001",
     "constraints": (Constraint(attribute="memory.ram", operator=">", value="1"),),
     "affinities": (Affinity(attribute="rack", operator="=", value="b"),),
+    "spreads": (Spread(attribute="rack"),),
+    "spread_group": "campaign-2",
+    "spread_counts": (("rpi4b-0001-0001", 1),),
     "deadline": NOW + timedelta(hours=1),
     "user_time_s": 60.0,
     "budget": 10.0,

@@ -568,6 +568,7 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
         "reliable": None,
         "host_load": None,
         "affinity": None,
+        "campaign_spread": None,
         "least_loaded": 1.0,
     }
     assert (verdict.score, verdict.cost_s) == (1.0, None)

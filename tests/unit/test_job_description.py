@@ -64,6 +64,7 @@ EVERYTHING: dict[str, object] = {
     "version_tag": "v1",
     "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": 5}],
     "affinities": [{"attribute": "rack", "operator": "=", "value": "b", "weight": -20}],
+    "spreads": [{"attribute": "${meta.rack}", "weight": 20, "targets": {"a": 70, "b": 30}}],
     "binding": "filtered",
     "if_unavailable": "notify",
     "tags": ["night", "ci"],

@@ -36,6 +36,7 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     Constraint,
     IfUnavailable,
+    Spread,
 )
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinGrace
 from edgeyard.scheduler.sim.metrics import compare
@@ -419,6 +420,9 @@ def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
         target_uid="rpi4b-0001",
         constraints=(Constraint(attribute="memory.ram", operator=">=", value="1"),),
         affinities=(Affinity(attribute="${node.class}", operator="=", value="a", weight=-3),),
+        spreads=(Spread(attribute="rack", weight=7, targets=(("b", 60), ("a", 40))),),
+        spread_group="c",
+        spread_counts=(("rpi4b-0001", 2), ("rpi4b-0006", 1)),
         user_priority=7,
         deadline=NOW + timedelta(hours=2),
         start_time=NOW + timedelta(hours=1),
@@ -472,6 +476,8 @@ def test_a_gang_starts_as_a_whole_or_not_at_all_from_the_twin() -> None:
         ({"affinities": [["a", "like", "b", 9]]}, "/jobs/0/affinities/0/1", "no operator"),
         ({"affinities": [["a", "=", "b", 101]]}, "/jobs/0/affinities/0/3", "100"),
         ({"constraints": [["a", "like", "b"]]}, "/jobs/0/constraints/0/1", "no operator"),
+        ({"spreads": [["a", 0, {}]]}, "/jobs/0/spreads/0/1", ""),
+        ({"spreads": [["a", 1, {"b": 60, "c": 41}]]}, "/jobs/0/spreads/0/2", "more than 100"),
         ({"extra": "{"}, "/jobs/0/extra", "no JSON"),
         ({"extra": "[" * 60_000}, "/jobs/0/extra", "no JSON"),
         ({"extra": "[]"}, "/jobs/0/extra", "no object"),

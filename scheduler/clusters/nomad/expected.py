@@ -13,6 +13,7 @@ from edgeyard.scheduler.hcl.job import (
     ConfigValue,
     DeviceConstraint,
     JobAffinity,
+    JobSpread,
     NodeConstraint,
     NomadJob,
     Template,
@@ -57,6 +58,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
             "Meta": dict(job.meta) or None,
             "Constraints": [_constraint(each) for each in job.node_constraints] or None,
             "Affinities": [_affinity(each) for each in job.node_affinities] or None,
+            "Spreads": [_spread(each) for each in job.spreads] or None,
             "TaskGroups": [_group(job)],
         }
     )
@@ -108,6 +110,15 @@ def _task(job: NomadJob) -> dict[str, object]:
 
 def _affinity(affinity: JobAffinity) -> dict[str, object]:
     return {**_constraint(affinity), "Weight": affinity.weight}
+
+
+def _spread(spread: JobSpread) -> dict[str, object]:
+    return {
+        "Attribute": spread.attribute,
+        "Weight": spread.weight,
+        "SpreadTarget": [{"Value": value, "Percent": percent} for value, percent in spread.targets]
+        or None,
+    }
 
 
 def _constraint(constraint: DeviceConstraint | NodeConstraint | JobAffinity) -> dict[str, object]:

@@ -256,7 +256,7 @@ def _jobs(
         elif known.can_run(job):
             made.append(job)
             constrained += bool(description.constraints)
-            wishing += bool(description.affinities)
+            wishing += bool(description.affinities or description.spreads)
             together += description.count > 1
         else:
             left_out += 1
@@ -267,7 +267,7 @@ def _jobs(
         *counted(later, "that start after the history left out"),
         *counted(left_out, "that no board of the history can run left out"),
         *counted(constrained, "lost constraints on attributes, which labs do not simulate"),
-        *counted(wishing, "lost affinities, which labs do not simulate"),
+        *counted(wishing, "lost affinities or spreads, which labs do not simulate"),
         *counted(together, "start by themselves, for labs do not simulate a count"),
     )
     return tuple(made), notes

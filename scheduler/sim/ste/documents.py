@@ -27,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
+    Spread,
     WaitingReason,
     WaitReason,
 )
@@ -62,6 +63,8 @@ _Megabytes = Annotated[float, msgspec.Meta(ge=0, le=1 << 42)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
+_Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 _Weight = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 _FreeText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
 
@@ -178,6 +181,10 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         constraints: Attribute, operator and value of each: only nodes that meet all may run it.
         affinities: The same and a weight of -100 to 100, but not 0: nodes that meet them are
             preferred, and with a negative weight those that do not.
+        spreads: Attribute, weight of 1 to 100, and percentages of its values, 100 together at most:
+            the jobs of one ``spread_group`` are spread over its values.
+        spread_group: Jobs over which its spreads count, "" for itself alone.
+        spread_counts: By node, how many other jobs of the group run or have completed there.
         extra: What its description states in ``extra``, as the text of a JSON object; "": nothing.
         gang_id: Jobs of the same gang start in one decision, each on a node of its own, or not at
             all; None: it starts by itself.
@@ -234,6 +241,9 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_used: _Number | None = None
     parts: NodeParts | None = None
     affinities: list[tuple[str, str, str, _Weight]] = []
+    spreads: list[tuple[str, _Percent, dict[str, _Percent]]] = []
+    spread_group: _Text = ""
+    spread_counts: dict[str, _Count] = {}
     extra: _FreeText = ""
     gang_id: _Name | None = None
     gang_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)] = 1
@@ -429,6 +439,10 @@ def _check(data: TwinData) -> None:
             _check_time(f"{here}/avoid_until/{node_id}", until)
         if job.constraints or job.affinities:
             _check_conditions(here, job)
+        for row, (_, _, targets) in enumerate(job.spreads):
+            if sum(targets.values()) > 100:
+                reason = "the percentages add up to more than 100"
+                raise InvalidInput.at(f"{here}/spreads/{row}/2", reason, "at most 100")
         if job.extra:
             _check_extra(f"{here}/extra", job.extra)
     _check_gangs(data.jobs)
@@ -696,6 +710,12 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         affinities=tuple(
             Affinity(attribute=a, operator=o, value=v, weight=w) for a, o, v, w in each.affinities
         ),
+        spreads=tuple(
+            Spread(attribute=a, weight=w, targets=tuple(targets.items()))
+            for a, w, targets in each.spreads
+        ),
+        spread_group=each.spread_group,
+        spread_counts=tuple(sorted(each.spread_counts.items())),
         user_priority=each.user_priority,
         deadline=each.deadline,
         start_time=each.start_time,
@@ -915,6 +935,9 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         probe=each.probe,
         pin=each.pin,
         affinities=[(a.attribute, a.operator, a.value, a.weight) for a in each.affinities],
+        spreads=[(s.attribute, s.weight, dict(s.targets)) for s in each.spreads],
+        spread_group=each.spread_group,
+        spread_counts=dict(each.spread_counts),
         extra=each.extra,
         gang_id=each.gang_id,
         gang_size=each.gang_size,

@@ -1,0 +1,166 @@
+"""Boards that spread the benchmarks of a campaign as their users wish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs, attribute_column
+from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
+from edgeyard.scheduler.model.benchmark import Spread
+
+_PLANNED = 0.5
+"""Boards of the plan score more than this, all others less."""
+
+
+class CampaignSpread:
+    """The boards that benchmarks with ``spreads`` would get if nothing else mattered.
+
+    The benchmarks of the queue choose in turn, from the boards that are left, the one with the
+    least load for their campaign::
+
+        load of a board = sum over the spreads of weight x (count + 1) / share
+
+    with the ``count`` of the campaign's benchmarks that run, have completed or were planned so far
+    where the spread's attribute has the board's value, and the ``share`` of that value: its target,
+    or an equal part of what the targets leave. So each next benchmark goes where the campaign is
+    furthest behind its shares (the highest averages method of D'Hondt). A board without the
+    attribute, or without a share, comes last.
+
+    The k-th of n boards that the plan gives to a class scores ``1 - k / 2n`` (from 0), any other
+    board less than a half, by its load before the plan. Abstains where no spread is stated.
+    """
+
+    name = "campaign_spread"
+    objective = "spread"
+    kind = ScorerKind.HEURISTIC
+    unit = ScoreUnit.PREFERENCE
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        scores = np.full(len(pairs), np.nan, dtype=np.float32)
+        rows = [row for row, spreads in enumerate(batch.spreads) if spreads and _size(pairs, row)]
+        if not rows:
+            return scores
+        classes = {row: _Class(batch, pairs, row) for row in rows}
+        counts = _Counts(batch)
+        for row, own in classes.items():
+            loads = own.loads(counts)
+            min_load = loads.min()
+            scores[pairs.of(row)] = (
+                _PLANNED * 0.9 * min_load / loads if np.isfinite(min_load) else 0.0
+            )
+        for row, planned in _plan(batch, classes, counts).items():
+            its = pairs.of(row)
+            places = np.searchsorted(pairs.boards[its], planned)
+            rank = np.arange(len(planned)) / len(planned)
+            scores[its.start + places] = 1.0 - (1.0 - _PLANNED) * rank
+        return scores
+
+
+class _Counts:
+    """How many benchmarks of each group there are at each board; shape (boards,) by group."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._of_group: dict[str, NDArray[np.int64]] = {}
+
+    def of(self, row: int) -> NDArray[np.int64]:
+        """Return the counts for a class, which a plan may raise; a class by itself has its own."""
+        group = self._batch.spread_groups[row] or f"\0{row}"
+        if group not in self._of_group:
+            counts = np.zeros(self._batch.shape[1], dtype=np.int64)
+            for uid, count in self._batch.spread_counts[row]:
+                for board in self._batch.rows_of_uids([uid]):
+                    counts[board] += count
+            self._of_group[group] = counts
+        return self._of_group[group]
+
+
+class _Class:
+    """A class that states spreads, with its boards."""
+
+    def __init__(self, batch: Batch, pairs: Pairs, row: int) -> None:
+        self._row = row
+        order = np.empty(batch.shape[1], dtype=np.intp)
+        order[batch.board_order] = np.arange(batch.shape[1])
+        self.boards = pairs.boards[pairs.of(row)]
+        self._place = order[self.boards]
+        self._spreads = []
+        for spread in batch.spreads[row]:
+            column = attribute_column(batch, spread.attribute)
+            texts = [None if value is None else _text(value) for value in column.values]
+            shares = _shares(texts, column.index[self.boards], spread)
+            self._spreads.append((spread.weight, column.index, shares))
+
+    def loads(self, counts: _Counts) -> NDArray[np.float64]:
+        """Shape (boards of the class,)."""
+        of_board = counts.of(self._row)
+        total = np.zeros(len(self.boards))
+        for weight, index, shares in self._spreads:
+            count = np.bincount(index, weights=of_board, minlength=len(shares))
+            of_value = np.full(len(shares), np.inf)
+            np.divide(weight * (count + 1.0), shares, out=of_value, where=shares > 0.0)
+            total += of_value[index[self.boards]]
+        return total
+
+    def best(self, counts: _Counts, taken: NDArray[np.bool_]) -> int | None:
+        """Return the board that is left with the least load; None if none is left."""
+        left = np.flatnonzero(~taken[self.boards])
+        if not len(left):
+            return None
+        chosen = left[np.lexsort((self._place[left], self.loads(counts)[left]))[0]]
+        return int(self.boards[chosen])
+
+
+def _plan(batch: Batch, classes: dict[int, _Class], counts: _Counts) -> dict[int, NDArray[np.intp]]:
+    """Return the boards that the benchmarks of each class would get, in the queue's order."""
+    taken = batch.snapshot.busy.copy()
+    planned: dict[int, list[int]] = {}
+    full: set[int] = set()
+    for row in batch.class_of_job[batch.queue].tolist():
+        if row not in classes or row in full:
+            continue
+        board = classes[row].best(counts, taken)
+        if board is None:
+            full.add(row)
+            continue
+        taken[board] = True
+        counts.of(row)[board] += 1
+        planned.setdefault(row, []).append(board)
+    return {row: np.array(boards, dtype=np.intp) for row, boards in planned.items()}
+
+
+def _shares(
+    values: Sequence[str | None], present: NDArray[np.intp], spread: Spread
+) -> NDArray[np.float64]:
+    """Shape (values,): the share of each value that boards of the class have; 0 of any other."""
+    targets = dict(spread.targets)
+    shares = np.zeros(len(values))
+    others = []
+    for number in np.unique(present).tolist():
+        value = values[number]
+        if value in targets:
+            shares[number] = targets[value] / 100.0
+        elif value is not None:
+            others.append(number)
+    if others:
+        shares[others] = (100 - sum(targets.values())) / 100.0 / len(others)
+    return shares
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _size(pairs: Pairs, row: int) -> int:
+    return int(pairs.starts[row + 1] - pairs.starts[row])
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    _: Scorer = CampaignSpread()
