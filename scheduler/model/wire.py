@@ -6,7 +6,6 @@ The answers of the API are the models of ``benchmark_api/schemas/answers.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -58,7 +57,6 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "deadline": time_from_json,
     "start_time": time_from_json,
 }
-_FIELDS = frozenset(field.name for field in fields(JobDescription))
 
 
 def description_to_json(description: JobDescription) -> JsonObject:
@@ -139,6 +137,4 @@ def description_from_json(data: Mapping[str, object]) -> JobDescription:
     for field, reader in _READERS.items():
         if given.get(field) is not None:
             given[field] = reader(given[field])
-    for name in given.keys() - _FIELDS:
-        del given[name]
     return JobDescription(**given)

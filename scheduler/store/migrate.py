@@ -1,4 +1,4 @@
-"""Upgrade a database to the schema of this code in one transaction, or refuse."""
+"""Make the tables of an empty database, or upgrade an existing one, in one transaction."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ import logging
 import re
 from pathlib import Path
 
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    String,
+    Table,
+    func,
+    insert,
+    inspect,
+    select,
+)
 
 from edgeyard.errors import ConfigError
 from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.store.tables import event_counter, leadership, metadata, status_counts
 
 logger = logging.getLogger(__name__)
 
@@ -18,15 +30,19 @@ _REVISION = re.compile(r'^revision = "(\w+)"', re.M)
 _BELOW = re.compile(r'^down_revision = "(\w+)"', re.M)
 _LOCK = 0x65647964  # any number that nothing else locks in our database
 
+_version = Table(  # Alembic's, which takes longer to load than all that is done without it
+    "alembic_version", MetaData(), Column("version_num", String(32), primary_key=True)
+)
+
 
 def migrate(connection: Connection) -> None:
-    """Run the missing migrations in the open transaction.
+    """Bring the database to the schema of this code in the open transaction.
 
     Both databases change their schema within a transaction: killed half-way, nothing has changed,
     and the next start begins again. A second server that starts meanwhile waits.
 
     Raises:
-        ConfigError: The database is newer than this code, or holds foreign tables.
+        ConfigError: The database has a schema that this code cannot upgrade, or foreign tables.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
@@ -37,8 +53,9 @@ def migrate(connection: Connection) -> None:
     if current is not None and current not in known:
         raise ConfigError(
             [
-                f"the database has schema {current}, and this Edgeyard knows none after {head}: "
-                "start the Edgeyard that it was last used with, or a newer one"
+                f"the database has schema {current}, and this Edgeyard can use {min(known)} to "
+                f"{head} only: start the Edgeyard that it was last used with, or give this one an "
+                "empty database"
             ]
         )
     if current is None and inspect(connection).has_table("benchmarks"):
@@ -49,7 +66,10 @@ def migrate(connection: Connection) -> None:
             ]
         )
     failpoint("migrate:before")
-    _upgrade(connection)
+    if current is None:
+        _create(connection, head)
+    else:
+        _upgrade(connection)
     failpoint("migrate:after")
     logger.info(
         "database migrated",
@@ -58,10 +78,7 @@ def migrate(connection: Connection) -> None:
 
 
 def revisions() -> tuple[frozenset[str], str]:
-    """Return the ids of all migrations, and the last one; a test compares it with Alembic's.
-
-    Alembic takes longer to load than most commands on an up-to-date database take in all.
-    """
+    """Return the ids of all migrations, and the last one; a test compares it with Alembic's."""
     texts = [path.read_text(encoding="utf-8") for path in MIGRATIONS.glob("versions/v*.py")]
     known = {_REVISION.findall(each)[0] for each in texts}
     (head,) = known - {below for each in texts for below in _BELOW.findall(each)}
@@ -69,10 +86,22 @@ def revisions() -> tuple[frozenset[str], str]:
 
 
 def _current(connection: Connection) -> str | None:
-    """Return the id of the last migration that the database has had; None: none."""
-    if not inspect(connection).has_table("alembic_version"):
+    """Return the id of the schema that the database has; None: it is empty."""
+    if not inspect(connection).has_table(_version.name):
         return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return connection.execute(select(_version)).scalar()
+
+
+def _create(connection: Connection, head: str) -> None:
+    """Make all tables with their first rows; no migration is run, because they are the newest."""
+    metadata.create_all(connection, checkfirst=False)
+    counts = [{"status": status.value, "stored": 0} for status in Status]
+    connection.execute(insert(status_counts), counts)
+    connection.execute(insert(event_counter), {"only": 1, "last_seq": 0})
+    nobody = {"only": 1, "epoch": 0, "renewals": 0, "server_id": "", "url": "", "clock": ""}
+    connection.execute(insert(leadership), nobody)
+    _version.create(connection)
+    connection.execute(insert(_version), {"version_num": head})
 
 
 def _upgrade(connection: Connection) -> None:

@@ -120,7 +120,7 @@ def _description(body: str) -> JobDescription:
 
 def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
     """Return the columns of ``benchmark_files``."""
-    return {"benchmark_id": benchmark_id, **flat_row(file)}
+    return {"benchmark_id": benchmark_id, **flat_row(file), "kept": True}
 
 
 def file_of(row: Row) -> BenchmarkFile:

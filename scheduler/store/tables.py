@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them.
+"""The tables of a new database; a migration brings each change to those that exist.
 
 What is listed, filtered and counted lies in narrow columns of ``benchmarks``; the job description
 is in a second table and is read with it, but no list or count scans it. Times are microseconds
@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Dialect,
     Float,
     ForeignKey,
@@ -23,9 +24,8 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
-    false,
+    event,
     text,
-    true,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,6 +104,29 @@ IS_REPEATABLE = "p50_error IS NOT NULL"
 """As `LIVE_STATUSES`: outcomes whose number is comparable with others of the same workload."""
 
 
+def _guard(column: Column[str], *ends: str) -> None:
+    """Let nobody change an end of the column: no bug of ours, and no hand in the database."""
+    guard = f"guard_{column.table.name}"
+    words = ", ".join(f"'{end}'" for end in ends)
+    trigger = f"CREATE TRIGGER {guard} BEFORE UPDATE OF {column.name} ON {column.table.name}"
+    ended = f"OLD.{column.name} IN ({words}) AND NEW.{column.name} <> OLD.{column.name}"
+    refusal = f"a {column.name} at its end never changes"
+    statements = {
+        "sqlite": [f"{trigger} WHEN {ended} BEGIN SELECT RAISE(ABORT, '{refusal}'); END"],
+        "postgresql": [
+            f"CREATE FUNCTION {guard}() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'check_violation'; END $$",
+            f"{trigger} FOR EACH ROW WHEN ({ended}) EXECUTE FUNCTION {guard}()",
+        ],
+    }
+
+    def make(table: Table, connection: Connection, **_: object) -> None:
+        for statement in statements[connection.dialect.name]:
+            connection.exec_driver_sql(statement)
+
+    event.listen(column.table, "after_create", make)
+
+
 def _of_benchmark(*, primary_key: bool = False) -> Column[str]:
     return Column(
         "benchmark_id",
@@ -137,15 +160,16 @@ benchmarks = Table(
     Column("phase", Text),
     Column("progress", Float),
     Column("held", Boolean, nullable=False),
-    Column("unpinned", Boolean, nullable=False, server_default=false()),
+    Column("unpinned", Boolean, nullable=False),
     Column("unavailable_since", UtcTime),
-    Column("lost_in_a_row", Integer, nullable=False, server_default="0"),
+    Column("lost_in_a_row", Integer, nullable=False),
     Column("retry_of", Text),
     Column("started_at", UtcTime),
     Column("ended_at", UtcTime),
     Column("version", BigInteger, nullable=False),
     Column("user_priority", Integer),
 )
+_guard(benchmarks.c.status, "completed", "failed", "cancelled", "expired")
 Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)
 Index(
     "ix_benchmarks_retry_of",
@@ -225,7 +249,7 @@ benchmark_files = Table(
     Column("sha256", Text, index=True),
     Column("size_bytes", BigInteger),
     # whether the benchmark is a name of the content; its hash and size stay known
-    Column("kept", Boolean, nullable=False, server_default=true()),
+    Column("kept", Boolean, nullable=False),
 )
 
 benchmark_tags = Table(
@@ -282,6 +306,7 @@ attempts = Table(
     Column("evaluation_id", Text),
     Column("adopted", Boolean, nullable=False),
 )
+_guard(attempts.c.state, "ended")
 Index(
     "uq_attempts_live",
     attempts.c.benchmark_id,
@@ -327,10 +352,10 @@ outcomes = Table(
     Column("latency_p50_ms", Float),
     Column("verdict", Text),
     Column("ended_at", UtcTime, nullable=False, index=True),
-    Column("user_id", Text, nullable=False, server_default=""),
-    Column("nb_inference", Integer, nullable=False, server_default="20"),
-    Column("variant", Text, nullable=False, server_default=""),
-    Column("replaces", BigInteger, nullable=False, server_default="0"),
+    Column("user_id", Text, nullable=False),
+    Column("nb_inference", Integer, nullable=False),
+    Column("variant", Text, nullable=False),
+    Column("replaces", BigInteger, nullable=False),
     Column("workload", Text),
     Column("p50_error", Float),
 )
@@ -445,9 +470,9 @@ users = Table(
     Column("max_budget", Float),
     Column("disabled", Boolean, nullable=False),
     Column("max_running", Integer),
-    Column("share", Float, nullable=False, server_default="1"),
-    Column("max_lease_s", Float, nullable=False, server_default="0"),
-    Column("boards", SpaceSeparated, nullable=False, server_default=""),
+    Column("share", Float, nullable=False),
+    Column("max_lease_s", Float, nullable=False),
+    Column("boards", SpaceSeparated, nullable=False),
     Column("max_bytes", BigInteger),
     Column("max_files", BigInteger),
     Column("max_pending", BigInteger),
@@ -555,7 +580,7 @@ tokens = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("expires_at", UtcTime),
     Column("revoked_at", UtcTime),
-    Column("refreshes", Boolean, nullable=False, server_default=false()),
+    Column("refreshes", Boolean, nullable=False),
     Column("session_id", Text),
 )
 
@@ -728,8 +753,8 @@ schedules = Table(
     Column("next_fire", UtcTime, nullable=False, index=True),
     Column("active", Boolean, nullable=False),
     Column("last_benchmark_id", Text),
-    Column("skipped", Integer, nullable=False, server_default="0"),
-    Column("prohibit_overlap", Boolean, nullable=False, server_default=false()),
+    Column("skipped", Integer, nullable=False),
+    Column("prohibit_overlap", Boolean, nullable=False),
 )
 
 webhooks = Table(
@@ -796,8 +821,8 @@ placement_ratings = Table(
     Column("policy", Text, nullable=False),
     Column("normalized_scores", Text, nullable=False),
     Column("expected_s", Float),
-    Column("predicted_s", Text, nullable=False, server_default="{}"),
-    Column("failure_chances", Text, nullable=False, server_default="{}"),
+    Column("predicted_s", Text, nullable=False),
+    Column("failure_chances", Text, nullable=False),
 )
 
 leadership = Table(
@@ -811,7 +836,7 @@ leadership = Table(
     Column("since", UtcTime),
     Column("at", UtcTime),
     Column("database_us", BigInteger),  # the database's own clock at the renewal; SQLite has none
-    Column("clock", Text, nullable=False, server_default=""),  # the machine's that was set last
+    Column("clock", Text, nullable=False),  # the machine's that was set last
 )
 
 scenarios = Table(

@@ -1,4 +1,4 @@
-"""Migrations, guards in the database, and statements that don't read everything."""
+"""Tables and migrations, guards in the database, and statements that don't read everything."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import (
     Connection,
     Engine,
-    MetaData,
-    Table,
     create_engine,
     event,
     inspect,
@@ -32,9 +28,12 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
 from edgeyard.scheduler.ports import BenchmarkFilter
-from edgeyard.scheduler.store import SqlStore, migrations
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.migrate import revisions
 from edgeyard.scheduler.store.tables import metadata
 from tests.builders import records as make
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 @contextmanager
@@ -53,12 +52,42 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
+def _differences(url: str) -> list[Any]:
+    """What the tables of a database have and those of the code do not, and the reverse."""
+    with _engine(url) as engine, engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert context.get_current_revision() == revisions()[1]
+        found: list[Any] = compare_metadata(context, metadata)
+        return found
+
+
 def test_an_empty_database_gets_the_tables_that_the_code_knows(empty_url: str) -> None:
     SqlStore(empty_url).close()
-    with _engine(empty_url) as engine, engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, metadata) == []
+    assert _differences(empty_url) == []
     SqlStore(empty_url).close()
+
+
+def test_the_first_schema_is_upgraded_to_the_tables_that_the_code_knows(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    SqlStore(empty_url).close()
+    assert _differences(empty_url) == []
+
+
+def _make_first_schema(url: str) -> None:
+    """Make the database that the first schema was; the file of its statements never changes."""
+    file = DATA / f"schema_0046_{url.partition(':')[0]}.sql"
+    statements = file.read_text(encoding="utf-8").splitlines()
+    with _engine(url) as engine, engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def test_tables_that_no_migration_makes_are_found(empty_url: str) -> None:
+    SqlStore(empty_url).close()
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        connection.execute(text("ALTER TABLE users DROP COLUMN share"))
+    ((kind, _, table, column),) = _differences(empty_url)
+    assert (kind, table, column.name) == ("add_column", "users", "share")
 
 
 def test_servers_that_start_together_migrate_once(empty_url: str) -> None:
@@ -94,67 +123,6 @@ def test_a_migration_that_fails_leaves_nothing(
     store.close()
 
 
-def _upgrade(connection: Connection, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
-
-
-def _add_row(connection: Connection, name: str, **values: object) -> None:
-    """Insert a row, with any value in the columns that need one."""
-    table = Table(name, MetaData(), autoload_with=connection)
-    needed = {
-        column.name: "x" if column.type.python_type is str else column.type.python_type(0)
-        for column in table.columns
-        if not column.nullable and column.server_default is None
-    }
-    connection.execute(table.insert().values(needed | values))
-
-
-def test_boards_that_two_attempts_held_do_not_stop_the_upgrade(empty_url: str) -> None:
-    attempts = [  # benchmark, board, state, binding, created at
-        ("oldest", "board-1", "running", "strict", 1),
-        ("newer", "board-1", "running", "strict", 2),
-        ("newest", "board-1", "prepared", "strict", 2),
-        ("ended", "board-1", "ended", "strict", 3),
-        ("loose", "board-1", "running", "loose", 4),
-        ("alone", "board-2", "running", "strict", 1),
-        ("anywhere-1", None, "running", "strict", 1),
-        ("anywhere-2", None, "running", "strict", 1),
-    ]
-    with _engine(empty_url) as engine:
-        with engine.begin() as connection:
-            _upgrade(connection, "0007")
-            for benchmark_id, uid, state, binding, created_at in attempts:
-                status = "completed" if state == "ended" else "running"
-                _add_row(connection, "benchmarks", benchmark_id=benchmark_id, status=status)
-                _add_row(
-                    connection,
-                    "attempts",
-                    benchmark_id=benchmark_id,
-                    job_id=benchmark_id,
-                    target_uid=uid,
-                    state=state,
-                    binding=binding,
-                    created_at=created_at,
-                )
-        SqlStore(empty_url).close()
-        with engine.connect() as connection:
-            found = connection.execute(text("SELECT benchmark_id, binding FROM attempts"))
-            bindings = {benchmark_id: binding for benchmark_id, binding in found}
-    assert bindings == {
-        "oldest": "filtered",
-        "newer": "filtered",
-        "newest": "strict",
-        "ended": "strict",
-        "loose": "loose",
-        "alone": "strict",
-        "anywhere-1": "strict",
-        "anywhere-2": "strict",
-    }
-
-
 def test_data_that_a_migration_does_not_fit_is_reported(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,10 +138,11 @@ def test_data_that_a_migration_does_not_fit_is_reported(
         assert not inspect(connection).has_table("boards_of_before")
 
 
-def test_a_newer_database_is_refused(database_url: str) -> None:
+@pytest.mark.parametrize("schema", ["0045", "9999", "x"])
+def test_a_database_of_another_schema_is_refused(database_url: str, schema: str) -> None:
     with _engine(database_url) as engine, engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(ConfigError, match="9999"):
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{schema}'"))
+    with pytest.raises(ConfigError, match=rf"schema {schema},.* 0046 to .*an empty"):
         SqlStore(database_url)
 
 

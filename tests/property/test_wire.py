@@ -119,7 +119,7 @@ def test_every_field_of_a_description_is_in_its_json_under_the_users_name() -> N
 
 
 def test_absent_fields_get_their_defaults() -> None:
-    given = {"model": "m.onnx", "runtime": "ort", "benchmark_type": "TYPE1", "unheard_of": 1}
+    given = {"model": "m.onnx", "runtime": "ort", "benchmark_type": "TYPE1"}
     assert wire.description_from_json(given) == JobDescription(
         model="m.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1
     )

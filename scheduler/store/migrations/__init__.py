@@ -1,1 +1,1 @@
-"""What changed in the database from version to version; never edited once released."""
+"""What changed in existing databases from version to version; never edited once released."""
