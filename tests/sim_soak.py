@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, seed, settings
 
-from edgeyard.scheduler.sim.service.fault_run import FaultRun
-from edgeyard.scheduler.sim.service.schedule import FaultSchedule, schedule_from_json
-from tests.builders.fault_schedules import dense_schedule, run, schedules
+from tests.faults.drawing import dense_schedule, run, schedules
+from tests.faults.fault_run import FaultRun
+from tests.faults.schedule import FaultSchedule, schedule_from_json
 
 REPORT_S = 30.0
 """Between two lines about how far it is."""

@@ -15,8 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from edgeyard.scheduler.engine.service import Step
-from edgeyard.scheduler.sim.service.invariants import Invariants
-from edgeyard.scheduler.sim.service.schedule import (
+from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
+from edgeyard.scheduler.sim.service.store import Moment, ServerCrash
+from tests.faults.drawing import run, schedules, simulation_of
+from tests.faults.invariants import Invariants
+from tests.faults.schedule import (
     Fault,
     FaultKind,
     FaultSchedule,
@@ -24,9 +27,6 @@ from edgeyard.scheduler.sim.service.schedule import (
     TaskEnd,
     schedule_from_json,
 )
-from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
-from edgeyard.scheduler.sim.service.store import Moment, ServerCrash
-from tests.builders.fault_schedules import run, schedules, simulation_of
 
 TWO = FaultSchedule(
     hosts=(2,),

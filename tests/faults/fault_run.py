@@ -25,14 +25,6 @@ from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim.service.cluster import Hints, TaskPlan
-from edgeyard.scheduler.sim.service.invariants import Invariants
-from edgeyard.scheduler.sim.service.schedule import (
-    Fault,
-    FaultKind,
-    FaultSchedule,
-    Submission,
-    TaskEnd,
-)
 from edgeyard.scheduler.sim.service.simulation import (
     START,
     AfterStep,
@@ -43,6 +35,14 @@ from edgeyard.scheduler.sim.service.simulation import (
     TurnIntervals,
 )
 from edgeyard.scheduler.sim.service.store import Moment
+from tests.faults.invariants import Invariants
+from tests.faults.schedule import (
+    Fault,
+    FaultKind,
+    FaultSchedule,
+    Submission,
+    TaskEnd,
+)
 
 MAX_S = 4 * 3600.0
 """Virtual time after the last fault within which everything has to end."""

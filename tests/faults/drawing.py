@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from edgeyard.benchmark_api.bootstrap import simulated_server
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.scheduler.sim.service.fault_run import FaultRun, prepare, run_schedule
-from edgeyard.scheduler.sim.service.schedule import (
+from edgeyard.scheduler.sim.service.simulation import AfterStep, Boot, ServiceSimulation
+from edgeyard.scheduler.store import SqlStore
+from tests.faults.fault_run import FaultRun, prepare, run_schedule
+from tests.faults.schedule import (
     Fault,
     FaultKind,
     FaultSchedule,
     Submission,
     TaskEnd,
 )
-from edgeyard.scheduler.sim.service.simulation import AfterStep, Boot, ServiceSimulation
-from edgeyard.scheduler.store import SqlStore
 
 
 @cache
