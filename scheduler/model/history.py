@@ -16,7 +16,6 @@ from typing import Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,28 +87,6 @@ class PastRunColumns:
 
     def __len__(self) -> int:
         return len(self.seqs)
-
-
-def past_run(outcome: Outcome) -> PastRun:
-    """Return what the history keeps of an outcome."""
-    return PastRun(
-        benchmark_id=outcome.benchmark_id,
-        user_id=outcome.user_id,
-        target_uid=outcome.target_uid or "",
-        family=outcome.family,
-        kind=RunKind(
-            engine=outcome.engine,
-            benchmark_type=BenchmarkType(outcome.benchmark_type),
-            model_sha256=outcome.model_sha256,
-            nb_inference=outcome.nb_inference,
-            variant=outcome.variant,
-        ),
-        run_s=outcome.run_s,
-        failure=outcome.failure_category,
-        ended_at=outcome.ended_at,
-        seq=outcome.seq,
-        replaces=outcome.replaces,
-    )
 
 
 class NameIndex(Generic[_Name]):

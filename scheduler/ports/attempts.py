@@ -101,13 +101,6 @@ class Attempts(Protocol):
         """Return outcomes that count, oldest first, of attempts that ended from ``since`` on."""
         ...
 
-    def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
-        """Return the newest outcomes above number ``seq``, at most ``newest``, in their order.
-
-        No outcome with a lower number is committed later.
-        """
-        ...
-
     def repeated_numbers(
         self, *, newest: int, target_uid: str | None = None, family: str | None = None
     ) -> Sequence[RepeatedNumber]:
@@ -115,5 +108,9 @@ class Attempts(Protocol):
         ...
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
-        """Return `outcomes_after` as columns, without those whose board is unknown."""
+        """Return the newest outcomes above number ``seq``, at most ``newest``, in their order.
+
+        Those whose board is unknown are left out. No outcome with a lower number is committed
+        later.
+        """
         ...

@@ -75,12 +75,6 @@ _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
 )
 _ANY = select(attempts.c.number).limit(1)
-_OUTCOMES_AFTER = (
-    select(outcomes)
-    .where(outcomes.c.seq > bindparam("after"))
-    .order_by(outcomes.c.seq.desc())
-    .limit(bindparam("newest"))
-)
 _LATER = outcomes.alias()
 _COUNTS = ~exists().where(
     _LATER.c.replaces == outcomes.c.seq, _LATER.c.replaces > literal_column("0")
@@ -243,10 +237,6 @@ class SqlAttempts(Attempts):
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
         return [outcome_of(row) for row in self._tx.rows(query)]
-
-    def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
-        rows = self._tx.rows(_OUTCOMES_AFTER, {"after": seq, "newest": newest})
-        return [outcome_of(row) for row in reversed(rows)]
 
     def repeated_numbers(
         self, *, newest: int, target_uid: str | None = None, family: str | None = None

@@ -26,6 +26,7 @@ from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.history import PastRun, RunKind
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 
@@ -102,6 +103,28 @@ def an_outcome(benchmark_id: str = "b-1", attempt: int = 1, **changes: Any) -> O
         "ended_at": NOW,
     }
     return Outcome(**(given | changes))
+
+
+def past_run(outcome: Outcome) -> PastRun:
+    """What the history keeps of an outcome."""
+    return PastRun(
+        benchmark_id=outcome.benchmark_id,
+        user_id=outcome.user_id,
+        target_uid=outcome.target_uid or "",
+        family=outcome.family,
+        kind=RunKind(
+            engine=outcome.engine,
+            benchmark_type=BenchmarkType(outcome.benchmark_type),
+            model_sha256=outcome.model_sha256,
+            nb_inference=outcome.nb_inference,
+            variant=outcome.variant,
+        ),
+        run_s=outcome.run_s,
+        failure=outcome.failure_category,
+        ended_at=outcome.ended_at,
+        seq=outcome.seq,
+        replaces=outcome.replaces,
+    )
 
 
 def a_user(user_id: str = "ada", **changes: Any) -> User:

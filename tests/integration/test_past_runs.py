@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from edgeyard.scheduler.model.history import History, PastRunColumns, past_run
+from edgeyard.scheduler.model.history import History, PastRunColumns
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.prediction.history import PastRuns
-from tests.builders.records import NOW, a_benchmark, an_outcome
+from tests.builders.records import NOW, a_benchmark, an_outcome, past_run
 
 
 def ended(store: Store, *numbers: int, late_s: float = 0.0) -> None:
@@ -82,6 +82,6 @@ def test_columns_are_what_single_outcomes_are(store: Store) -> None:
         uow.benchmarks.add(a_benchmark("b-4"))
         uow.attempts.add_outcome(an_outcome("b-4", target_uid=None))  # nobody named its board
     with store.read() as uow:
-        outcomes = uow.attempts.outcomes_after(0, newest=9)
+        outcomes = sorted(uow.attempts.outcomes(), key=lambda each: each.seq)
         columns = uow.attempts.past_runs_after(0, newest=9)
         assert list(History(columns)) == [past_run(each) for each in outcomes[:3]]

@@ -22,7 +22,7 @@ from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
-from edgeyard.scheduler.model.history import History, past_run
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter, Store
 from edgeyard.scheduler.store import SqlStore
@@ -134,16 +134,16 @@ def test_runs_that_a_recorded_cycle_knew_stay_as_long_as_it(store: Store) -> Non
     for name in ("b-1", "b-2", "b-3"):
         add(store, name, age_s=far)
     with store.write() as uow:
-        known = uow.attempts.outcomes_after(1, newest=9)[:1]
-        runs = History(map(past_run, known))
+        known = next(each for each in uow.attempts.outcomes() if each.seq == 2)
+        runs = History([make.past_run(known)])
         seq = uow.cycles.add(make.a_record(runs=runs))
     store.prune(ALL)
     with store.read() as uow:
-        assert [each.seq for each in uow.attempts.outcomes_after(0, newest=9)] == [2, 3]
+        assert list(uow.attempts.past_runs_after(0, newest=9).seqs) == [2, 3]
         assert [run.seq for run in uow.cycles.get(seq).runs] == [2]
     store.prune(dict.fromkeys(RetentionClass, make.at(1)))
     with store.read() as uow:  # but the last: its number must not be given twice
-        assert [each.seq for each in uow.attempts.outcomes_after(0, newest=9)] == [3]
+        assert list(uow.attempts.past_runs_after(0, newest=9).seqs) == [3]
 
 
 def test_content_goes_when_nothing_young_or_live_runs_with_it(tmp_path: Path) -> None:
