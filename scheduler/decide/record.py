@@ -34,7 +34,7 @@ from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import NO_ROW, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Proposal, Refusal
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
@@ -60,20 +60,6 @@ class _Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Answer:
-    """A proposal."""
-
-    scorer: str
-    objective: str
-    kind: ScorerKind
-    unit: ScoreUnit
-    weight: float
-    scores: NDArray[np.float32]
-    errors: NDArray[np.float32] | None
-    fallback: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Outcome:
     priorities: NDArray[np.int64]
     priority_parts: tuple[tuple[str, NDArray[np.int64]], ...]
@@ -83,7 +69,7 @@ class _Outcome:
     codes: NDArray[np.uint8]
     reasons: tuple[_Reason, ...]
     combined: NDArray[np.float32]
-    answers: tuple[_Answer, ...]
+    proposals: tuple[Proposal, ...]
     rewards: Mapping[str, float]
     fallback: bool
     absent: Mapping[str, str]
@@ -191,7 +177,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     """
     given, policy, parts = given_of(record), policy_of(record), dict(record.parts)
     found = _unpack(parts[OUTCOME], _Outcome)
-    facts = _unpack(parts[FACTS], dict[str, dict[str, float]]) if FACTS in parts else {}
+    facts = _unpack(parts[FACTS], dict[str, dict[str, float]])
     runner = PluginRunner(lock=plugins.lock)
     runner.faults += found.faults
     batch = build_batch(
@@ -206,7 +192,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
     pairs = pairs_of(fits)
-    proposals = _proposals(found, facts)
+    proposals = tuple(replace(each, facts=facts[each.scorer]) for each in found.proposals)
     combination = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
@@ -277,23 +263,6 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     )
 
 
-def _proposals(found: _Outcome, facts: Mapping[str, Mapping[str, float]]) -> tuple[Proposal, ...]:
-    return tuple(
-        Proposal(
-            scorer=each.scorer,
-            objective=each.objective,
-            kind=each.kind,
-            unit=each.unit,
-            weight=each.weight,
-            scores=each.scores,
-            errors=each.errors,
-            facts=facts.get(each.scorer, {}),  # older records have no such part
-            fallback=each.fallback,
-        )
-        for each in found.answers
-    )
-
-
 def faults_of(record: CycleRecord) -> tuple[Fault, ...]:
     """Return the plugins that failed in a recorded cycle."""
     faults: tuple[Fault, ...] = _unpack(dict(record.parts)[OUTCOME], _Outcome).faults
@@ -320,19 +289,7 @@ def _outcome(decided: Decisions) -> _Outcome:
             for each in decided.feasibility.reasons
         ),
         combined=decided.scores.combined,
-        answers=tuple(
-            _Answer(
-                scorer=each.scorer,
-                objective=each.objective,
-                kind=each.kind,
-                unit=each.unit,
-                weight=each.weight,
-                scores=each.scores,
-                errors=each.errors,
-                fallback=each.fallback,
-            )
-            for each in decided.scores.proposals
-        ),
+        proposals=tuple(replace(each, facts={}) for each in decided.scores.proposals),
         rewards=decided.scores.rewards,
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,

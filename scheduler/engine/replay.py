@@ -6,10 +6,11 @@ change the boards and the queue of the next. For that, simulate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypedDict
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from edgeyard.scheduler.framework.registry import Plugins, Registry
 from edgeyard.scheduler.framework.runner import Fault, RecordedFaultError, answer_of
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.prediction.estimates import run_times
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +107,8 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     then = result_of(record, registry.resolve(own))
     plugins = recorded(record, then, registry.resolve(chosen))
     now = decide(given, chosen, plugins)
-    return ReplayedCycle(
-        **_compared(record, then, now),
-        same=Recorder().record(given, now).digest == record.digest,
-    )
+    same = Recorder().record(given, now).digest == record.digest
+    return _compared(partial(ReplayedCycle, same=same), record, then, now)
 
 
 def compare_with_shadow(
@@ -124,31 +125,18 @@ def compare_with_shadow(
         ConfigError: A plugin of a policy is not installed.
     """
     then, now = (result_of(each, registry.resolve(policy_of(each))) for each in (record, shadow))
-    return CycleComparison(**_compared(record, then, now))
+    return _compared(CycleComparison, record, then, now)
 
 
-class _Comparison(TypedDict):
-    decided_at: datetime
-    policy: str
-    pending: int
-    placed_then: int
-    placed_now: int
-    reordered: int
-    reprioritised: int
-    preemptions: int
-    rescored: int
-    differences: tuple[Difference, ...]
-    expected_then_s: float
-    expected_now_s: float
-
-
-def _compared(record: CycleRecord, then: CycleResult, now: CycleResult) -> _Comparison:
+def _compared(
+    make: Callable[..., _T], record: CycleRecord, then: CycleResult, now: CycleResult
+) -> _T:
     before, after = _boards(then), _boards(now)
     ranks = {benchmark_id: rank for rank, benchmark_id in enumerate(then.order)}
     both = sorted(before.keys() & after.keys())
     expected = np.array([_expected_s(then, both, before), _expected_s(then, both, after)])
     known = ~np.isnan(expected).any(axis=0)
-    return _Comparison(
+    return make(
         decided_at=record.decided_at,
         policy=record.policy,
         pending=len(then.order),
