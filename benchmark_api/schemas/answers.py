@@ -46,7 +46,12 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class NamedFile(Struct, frozen=True, kw_only=True):
-    """A file that a benchmark needs; ``url`` is where it is fetched from."""
+    """A file that a benchmark needs.
+
+    ``role`` is model, dataset or odt_config, ``position`` counts from 0 within the role. ``url`` is
+    where the file is fetched from, null: it was uploaded. ``sha256`` (hexadecimal) and
+    ``size_bytes`` are null until it has been fetched.
+    """
 
     role: str
     position: int
@@ -57,7 +62,14 @@ class NamedFile(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One dispatch."""
+    """One dispatch of a benchmark: a job in the cluster.
+
+    ``number`` counts from 1. ``target_uid`` is the board, null until it is known, and
+    ``allowed_uids`` are those that the job may run on. ``priority`` is Nomad's, 1-100; ``progress``
+    is 0-100 %. ``time_limit_s`` is the limit of its run in seconds, null: that of the description,
+    or the server's. ``counts`` is false where it is not counted as a retry. ``stopping`` states why
+    Edgeyard stops it, null: it does not. ``cluster_page`` is its page in Nomad's own interface.
+    """
 
     number: int
     job_id: str
@@ -83,7 +95,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class ListedBenchmark(Struct, frozen=True, kw_only=True):
-    """A benchmark in a list."""
+    """A benchmark in a list.
+
+    ``priority`` is the last computed one, 1-100, null before the first cycle; ``user_priority`` the
+    user's own, 1-10. ``phase`` and ``progress`` (0-100 %) are of the running attempt, otherwise
+    null. ``target_uid`` is the newest attempt's board. ``held``: it is not placed until it is
+    released. ``unpinned``: its pinned board was unavailable, so any board that fits may run it.
+    ``retry_of`` is the benchmark that it repeats, ``schedule_id`` the schedule that submitted it.
+    """
 
     benchmark_id: str
     user_id: str
@@ -202,8 +221,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class ScorerPart(Struct, frozen=True, kw_only=True):
     """A scorer's part in a decision.
 
-    ``absent`` states why it did not answer, ``fallback`` what it answered instead of what its kind
-    states: for example a greedy plan, because the solver found none in time.
+    ``weight`` is its share of all weights, 0-1, and ``reward`` what the evaluator gave it in this
+    cycle, null where it gave none. ``absent`` states why it did not answer, ``fallback`` what it
+    answered instead of what its kind states: for example a greedy plan, because the solver found
+    none in time.
     """
 
     scorer: str
@@ -341,7 +362,11 @@ class SubmissionAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BoardVerdict(Struct, frozen=True, kw_only=True):
-    """Whether one board could run a benchmark now."""
+    """Whether one board could run a benchmark now.
+
+    ``fits``: it could run it now; ``never``: waiting will not help. ``reason`` is a code, null
+    where it fits. ``state`` is that of the board.
+    """
 
     target_uid: str
     family: str
@@ -353,17 +378,18 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
 
 
 class LocalFile(Struct, frozen=True, kw_only=True):
-    """A file that the client has and that was not uploaded."""
+    """A file that the client has and that was not uploaded: its name and its size in bytes."""
 
     name: str
     size_bytes: int
 
 
 class DryRun(Struct, frozen=True, kw_only=True):
-    """What would happen.
+    """What would happen to a description if it were submitted: it would run, wait or never run.
 
-    ``workload`` is what would be measured, as far as the description and its files show it.
-    ``not_uploaded`` are the files whose content the server has not seen.
+    ``priority`` is 1-100, the sum of ``priority_parts``. ``hcl`` is the job's text. ``workload`` is
+    what would be measured, as far as the description and its files show it. ``not_uploaded`` are
+    the files whose content the server has not seen.
     """
 
     would: Literal["run", "wait", "never"]
@@ -409,7 +435,7 @@ class CampaignMember(Struct, frozen=True, kw_only=True):
 
 
 class AcceptedCampaign(Struct, frozen=True, kw_only=True):
-    """A matrix was taken."""
+    """A submitted matrix: the new campaign, and its benchmarks in the order of the matrix."""
 
     campaign_id: str
     benchmarks: list[CampaignMember]
@@ -446,7 +472,11 @@ class CampaignPage(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One line of the log."""
+    """One event of the log.
+
+    ``seq`` numbers all events in the order of their commits. ``data`` depends on ``kind``.
+    ``benchmark_id`` and ``user_id`` are null where the event is about none.
+    """
 
     seq: int
     at: datetime
@@ -464,7 +494,10 @@ class Events(Struct, frozen=True, kw_only=True):
 
 
 class ResultFile(Struct, frozen=True, kw_only=True):
-    """An uploaded file."""
+    """A file that an attempt uploaded.
+
+    ``sha256`` is hexadecimal, ``url`` the path from which it is downloaded.
+    """
 
     attempt: int
     name: str
@@ -475,7 +508,13 @@ class ResultFile(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What was measured: latencies may be compared where all of it is equal."""
+    """What was measured: latencies may be compared where all of it is equal.
+
+    Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
+    name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
+    accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
+    null.
+    """
 
     model_sha256: str | None
     dataset_sha256: list[str | None]
@@ -592,7 +631,10 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
-    """Mean time of a layer in a run, and its share of all layers."""
+    """Mean time of a layer in a run, in milliseconds, and its share of all layers, 0-1.
+
+    ``provider`` is the execution provider that ran it.
+    """
 
     name: str
     operator: str
@@ -639,7 +681,11 @@ class LayerProfile(Struct, frozen=True, kw_only=True):
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """All that a benchmark led to."""
+    """All that a benchmark led to.
+
+    ``summary`` is of the newest report, null without one; ``inference`` has an item for each set of
+    the user's own inputs; ``layers`` is null unless the layers were profiled.
+    """
 
     benchmark_id: str
     status: StatusWord
@@ -657,7 +703,7 @@ class ResultRows(Struct, frozen=True, kw_only=True):
 
 
 class UserFile(Struct, frozen=True, kw_only=True):
-    """An uploaded file."""
+    """An uploaded file of a user; ``size`` is in bytes, ``sha256`` hexadecimal."""
 
     file_id: str
     user_id: str
@@ -694,7 +740,7 @@ class FilePage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """A runtime of a board."""
+    """A runtime of a board: its version, benchmark types, and execution providers by name."""
 
     name: str
     version: str
@@ -721,7 +767,12 @@ class Leases(Struct, frozen=True, kw_only=True):
 
 
 class Quarantine(Struct, frozen=True, kw_only=True):
-    """Why a board is set aside; ``by_user_id`` is null where its record did it."""
+    """Why a board is in quarantine; ``by_user_id`` is null where its failures were the reason.
+
+    ``failure_rate`` is the estimated probability of a failure, 0-1, null where an operator imposed
+    the quarantine. ``probes`` counts the probing benchmarks since; ``probe_id`` is the newest of
+    them.
+    """
 
     since: datetime
     reason: str
@@ -854,7 +905,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One board of the inventory's check."""
+    """One board of the inventory's check: what is wrong with it, and where it differs."""
 
     target_uid: str
     host: str
@@ -936,7 +987,14 @@ class OtherBoard(Struct, frozen=True, kw_only=True):
 
 
 class ComparedCycle(Struct, frozen=True, kw_only=True):
-    """A cycle and what the shadow ``policy`` decided in it."""
+    """A cycle and what the shadow ``policy`` decided in it.
+
+    ``pending`` benchmarks waited; ``placed_then`` were placed really and ``placed_now`` by the
+    shadow. ``reordered`` and ``reprioritised`` count benchmarks, ``preemptions`` those that only
+    one of both decided, ``rescored`` pairs of a class of benchmarks and a board.
+    ``expected_then_s`` and ``expected_now_s`` are sums of expected run times, in seconds, of what
+    both placed.
+    """
 
     seq: int
     decided_at: datetime
@@ -1009,7 +1067,7 @@ class PolicyOverride(Struct, frozen=True, kw_only=True):
 
 
 class Policies(Struct, frozen=True, kw_only=True):
-    """All that the server knows."""
+    """All policies that the server knows, and the benchmarks with a policy of their own."""
 
     items: list[Policy]
     overrides: list[PolicyOverride]
@@ -1067,7 +1125,14 @@ class Models(Struct, frozen=True, kw_only=True):
 
 
 class Scorer(Struct, frozen=True, kw_only=True):
-    """A scorer of a policy; weights add up to 1, means are null before there was anything."""
+    """A scorer of the policy that decides.
+
+    ``weight`` is its present weight and ``stated_weight`` that of the policy; each adds up to 1
+    over the scorers. ``budget_s`` is the time for its answer, in seconds. ``rounds`` counts cycles
+    in which the evaluator rewarded it, ``outcomes`` ended runs that were compared with its scores;
+    their mean rewards are null before the first. ``faults`` counts answers that failed, were
+    invalid or late.
+    """
 
     scorer: str
     kind: str
@@ -1097,7 +1162,7 @@ class RewardRound(Struct, frozen=True, kw_only=True):
 
 
 class Scorers(Struct, frozen=True, kw_only=True):
-    """Of the policy that decides; ``rounds`` newest first."""
+    """The scorers of the policy that decides, and their newest rounds of rewards, newest first."""
 
     policy: str
     items: list[Scorer]
@@ -1105,7 +1170,14 @@ class Scorers(Struct, frozen=True, kw_only=True):
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """An account."""
+    """An account.
+
+    ``max_priority`` bounds ``user_priority`` (1-10), ``max_budget`` the credits of one benchmark
+    (null: unlimited), ``max_running`` the benchmarks that hold boards at once (null: unlimited).
+    ``share`` is the weight in fair sharing, ``max_lease_s`` the total time of leases in seconds.
+    ``boards`` are those whose results a host's account may upload. The other limits are the
+    account's own quotas; null: those of the settings.
+    """
 
     user_id: str
     role: str
@@ -1128,7 +1200,12 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class Charge(Struct, frozen=True, kw_only=True):
-    """What an attempt cost; ``charged`` is null until it ended."""
+    """What an attempt cost, in credits; ``charged`` is null until it ended.
+
+    ``rate`` is in credits a board-second, ``reserved`` the most that it could cost within
+    ``time_limit_s``, ``board_s`` the run time of its task in seconds. ``refunded`` states why it
+    was free although it ran; "" if it was paid.
+    """
 
     benchmark_id: str
     attempt: int
@@ -1144,7 +1221,12 @@ class Charge(Struct, frozen=True, kw_only=True):
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """What a user may have, has and used; null credits: no bound."""
+    """What a user may have, has and used, in credits; null credits: unlimited.
+
+    ``credits`` include those that are ``reserved`` for attempts that have not ended,
+    ``credits_left`` do not. ``usage_board_s`` are board-seconds, which lose half their weight in
+    each ``usage_half_life_s``. ``charges`` are the newest, newest first.
+    """
 
     user_id: str
     credits: float | None
@@ -1190,7 +1272,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """What one user has, and may have; null: no bound."""
+    """What one user has stored (bytes) and how many of each thing, with the limits; null: none."""
 
     user_id: str
     stored_bytes: int
@@ -1237,7 +1319,11 @@ class Users(Struct, frozen=True, kw_only=True):
 
 
 class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A token; the token itself is only in the answer that made it."""
+    """A token without its secret; ``token``, the secret, is only in the answer that made it.
+
+    ``refreshes``: it is only valid for obtaining new access tokens of its session ``session_id``.
+    ``expires_at`` is null for a token that does not expire.
+    """
 
     token_id: str
     user_id: str
@@ -1258,14 +1344,18 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 class Me(Struct, frozen=True, kw_only=True):
-    """Who you are."""
+    """The account that makes the request, and the role of its token."""
 
     user: User
     role: str
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """A cron of a job description."""
+    """A job description that is submitted at each time of its crontab.
+
+    ``next_fire`` is the next such time. ``prohibit_overlap``: none is submitted while the last
+    benchmark has not ended. ``skipped`` counts the times at which none was submitted.
+    """
 
     schedule_id: str
     user_id: str
@@ -1335,7 +1425,7 @@ class SimulationPage(Struct, frozen=True, kw_only=True):
 
 
 class FieldProblem(Struct, frozen=True, kw_only=True):
-    """One wrong field."""
+    """One wrong field: its JSON pointer, what is wrong, and what would be accepted, if anything."""
 
     pointer: str
     reason: str
@@ -1343,7 +1433,7 @@ class FieldProblem(Struct, frozen=True, kw_only=True):
 
 
 class ProblemLimit(Struct, frozen=True, kw_only=True):
-    """The limit that a request met."""
+    """The limit that a request met: its name, its value, and whose it is."""
 
     name: str
     value: int
@@ -1363,7 +1453,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """Of the server."""
+    """The server's version, its kind of cluster, and the address at which users reach it."""
 
     version: str
     cluster: Literal["embedded", "nomad"]
