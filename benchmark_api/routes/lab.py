@@ -411,24 +411,14 @@ def _finding(finding: Finding) -> shapes.Finding:
         target_uid=finding.target_uid,
         host=finding.host,
         reason=finding.reason,
-        differences=[
-            shapes.Difference(what=each.what, expected=each.expected, found=each.found)
-            for each in finding.differences
-        ],
+        differences=[views.same(shapes.Difference, each) for each in finding.differences],
     )
 
 
 def _family(name: str, facts: Family | None) -> shapes.FamilyFacts:
     if facts is None:
         return shapes.FamilyFacts(family=name)
-    return shapes.FamilyFacts(
-        family=facts.family,
-        name=facts.name,
-        description=facts.description,
-        emulated=facts.emulated,
-        devices=list(facts.devices),
-        paths=list(facts.paths),
-    )
+    return views.same(shapes.FamilyFacts, facts)
 
 
 def _expected(board: Board) -> shapes.ExpectedBoard:

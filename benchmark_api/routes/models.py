@@ -8,6 +8,7 @@ from fastapi import Query
 from msgspec.structs import asdict
 
 from edgeyard.benchmark_api.auth import Operator
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -103,18 +104,7 @@ def _details(model: RegisteredModel) -> shapes.ModelDetails:
         **asdict(_item(model)),
         data=dict(model.data),
         metrics=dict(model.metrics),
-        gates=[
-            shapes.ModelGate(
-                name=each.name,
-                passed=each.passed,
-                figure=each.figure,
-                low=each.low,
-                high=each.high,
-                limit=each.limit,
-                sentence=each.sentence,
-            )
-            for each in model.gates
-        ],
+        gates=[views.same(shapes.ModelGate, each) for each in model.gates],
         card=model.card,
         manifest=model.manifest,
         activated_at=model.activated_at,

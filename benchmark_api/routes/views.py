@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
@@ -17,12 +17,11 @@ from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
-    BenchmarkFile,
     Failure,
     Status,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import Explanation, Placement, PlannedStart, Verdict
+from edgeyard.scheduler.model.decision import Explanation, PlannedStart, Verdict
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
@@ -33,7 +32,18 @@ from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload
 from edgeyard.scheduler.prediction.repeatability import RunVariation, measured_number
 
+_Model = TypeVar("_Model")
+
 _PARTS = ("hcl", "explanation", "events", "logs", "results")
+
+
+def same(shape: type[_Model], value: object) -> _Model:
+    """Return the model whose fields are all attributes of a value by the same names.
+
+    Raises:
+        msgspec.ValidationError: The value lacks one, or has another type there: a defect.
+    """
+    return msgspec.convert(value, shape, from_attributes=True)
 
 
 # --- benchmarks ---------------------------------------------------------------------------------
@@ -87,19 +97,8 @@ def benchmark(
             if benchmark.status is Status.PENDING
             else None
         ),
-        files=[_named_file(file) for file in benchmark.files],
+        files=[same(shapes.NamedFile, file) for file in benchmark.files],
         attempts=[_attempt(services, each) for each in attempts],
-    )
-
-
-def _named_file(file: BenchmarkFile) -> shapes.NamedFile:
-    return shapes.NamedFile(
-        role=file.role.value,
-        position=file.position,
-        name=file.name,
-        sha256=file.sha256,
-        size_bytes=file.size_bytes,
-        url=file.url,
     )
 
 
@@ -131,9 +130,7 @@ def _attempt(services: Services, attempt: Attempt) -> shapes.Attempt:
 
 def failure(failure: Failure | None) -> shapes.Failure | None:
     """Return why something failed; None where it did not."""
-    if failure is None:
-        return None
-    return shapes.Failure(category=failure.category.value, sentence=failure.sentence)
+    return None if failure is None else same(shapes.Failure, failure)
 
 
 def waiting_reason(waiting: WaitReason | None) -> shapes.Reason | None:
@@ -168,14 +165,7 @@ def planned_start(found: PlannedStart | None) -> shapes.PlannedStart | None:
     """Return the board and the start that are planned; None: no plan."""
     if found is None:
         return None
-    return shapes.PlannedStart(
-        target_uid=found.target_uid,
-        start=found.start,
-        reason=found.reason.value,
-        sentence=found.sentence,
-        gain_s=found.gain_s,
-        error_s=found.error_s,
-    )
+    return same(shapes.PlannedStart, found)
 
 
 # --- decisions and events -----------------------------------------------------------------------
@@ -194,25 +184,10 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
         priority=found.priority,
         priority_parts=dict(found.priority_parts),
         verdicts=[_verdict(each) for each in found.verdicts],
-        placement=None if found.placement is None else _placement(found.placement),
-        waiting=(
-            None
-            if waiting is None
-            else shapes.WaitingExplanation(reason=waiting.reason.value, sentence=waiting.sentence)
-        ),
+        placement=None if found.placement is None else same(shapes.Placement, found.placement),
+        waiting=None if waiting is None else same(shapes.WaitingExplanation, waiting),
         never=found.never,
-        scorers=[
-            shapes.ScorerPart(
-                scorer=each.scorer,
-                objective=each.objective,
-                unit=each.unit,
-                weight=each.weight,
-                reward=each.reward,
-                absent=each.absent,
-                fallback=each.fallback,
-            )
-            for each in found.scorers
-        ],
+        scorers=[same(shapes.ScorerPart, each) for each in found.scorers],
         choice=found.choice,
         ran_on=ran_on,
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
@@ -234,18 +209,6 @@ def _verdict(verdict: Verdict) -> shapes.Verdict:
     )
 
 
-def _placement(placement: Placement) -> shapes.Placement:
-    return shapes.Placement(
-        benchmark_id=placement.benchmark_id,
-        target_uid=placement.target_uid,
-        family=placement.family,
-        binding=placement.binding,
-        priority=placement.priority,
-        allowed_uids=list(placement.allowed_uids),
-        binding_reason=placement.binding_reason,
-    )
-
-
 def event(event: Event) -> shapes.Event:
     """Return one line of the log."""
     return shapes.Event(
@@ -263,30 +226,15 @@ def event(event: Event) -> shapes.Event:
 
 def lease(lease: Lease, caller: Caller) -> shapes.Lease:
     """Return a lease; only its user and operators see whose it is."""
+    shown = same(shapes.Lease, lease)
     mine = caller.may_see(lease.user_id or "")
-    return shapes.Lease(
-        lease_id=lease.lease_id,
-        target_uid=lease.target_uid,
-        since=lease.since,
-        until=lease.until,
-        reason=lease.reason,
-        user_id=lease.user_id if mine else None,
-        by_user_id=lease.by_user_id if mine else None,
-    )
+    return shown if mine else replace(shown, user_id=None, by_user_id=None)
 
 
 def quarantine(quarantine: Quarantine, caller: Caller) -> shapes.Quarantine:
     """Return why a board is in quarantine; only operators see who put it there, and the probe."""
-    mine = caller.is_operator
-    return shapes.Quarantine(
-        since=quarantine.since,
-        reason=quarantine.reason,
-        by_user_id=quarantine.by_user_id if mine else None,
-        failure_rate=quarantine.failure_rate,
-        probes=quarantine.probes,
-        probe_id=quarantine.probe_id if mine else None,
-        next_probe_at=quarantine.next_probe_at,
-    )
+    shown = same(shapes.Quarantine, quarantine)
+    return shown if caller.is_operator else replace(shown, by_user_id=None, probe_id=None)
 
 
 # --- accounts -----------------------------------------------------------------------------------
@@ -294,26 +242,7 @@ def quarantine(quarantine: Quarantine, caller: Caller) -> shapes.Quarantine:
 
 def user(user: User) -> shapes.User:
     """Return an account."""
-    return shapes.User(
-        user_id=user.user_id,
-        role=user.role.value,
-        created_at=user.created_at,
-        max_priority=user.max_priority,
-        max_budget=user.max_budget,
-        max_running=user.max_running,
-        share=user.share,
-        max_lease_s=user.max_lease_s,
-        boards=list(user.boards),
-        max_bytes=user.max_bytes,
-        max_files=user.max_files,
-        max_pending=user.max_pending,
-        max_live=user.max_live,
-        max_schedules=user.max_schedules,
-        max_tokens=user.max_tokens,
-        max_run_files=user.max_run_files,
-        max_run_bytes=user.max_run_bytes,
-        disabled=user.disabled,
-    )
+    return same(shapes.User, user)
 
 
 def token(token: ApiToken, secret: str | None = None) -> shapes.Token:
@@ -334,19 +263,7 @@ def token(token: ApiToken, secret: str | None = None) -> shapes.Token:
 
 def charge(charge: Charge) -> shapes.Charge:
     """Return the cost of an attempt."""
-    return shapes.Charge(
-        benchmark_id=charge.benchmark_id,
-        attempt=charge.attempt,
-        family=charge.family,
-        rate=charge.rate,
-        time_limit_s=charge.time_limit_s,
-        reserved=charge.reserved,
-        reserved_at=charge.reserved_at,
-        charged=charge.charged,
-        board_s=charge.board_s,
-        refunded=charge.refunded,
-        settled_at=charge.settled_at,
-    )
+    return same(shapes.Charge, charge)
 
 
 def schedule(schedule: CronSchedule) -> shapes.Schedule:
@@ -522,13 +439,7 @@ def _repeat_interval(
 def _between_runs(variation: RunVariation | None) -> shapes.BetweenRuns | None:
     if variation is None:
         return None
-    return shapes.BetweenRuns(
-        share=variation.share,
-        degrees=variation.degrees,
-        source=variation.source.value,
-        numbers=variation.numbers,
-        sentence=variation.sentence,
-    )
+    return same(shapes.BetweenRuns, variation)
 
 
 # --- reading reports, which boards write --------------------------------------------------------
