@@ -30,19 +30,13 @@ class BoundedTransport(httpx.BaseTransport):
     """For `httpx.Client`: one request, of which the answer is there by a deadline or not at all.
 
     Args:
-        verify: As of `httpx.Client`.
         deadline_s: On `time.monotonic`'s clock; later waits raise `httpcore.TimeoutException`.
         cancelled: Asked a few times a second; once true, waits raise `Cancelled`.
     """
 
-    def __init__(
-        self, verify: ssl.SSLContext | bool, deadline_s: float, cancelled: Callable[[], bool]
-    ) -> None:
-        context = verify if isinstance(verify, ssl.SSLContext) else None
-        if context is None:
-            context = httpx.create_ssl_context(verify=bool(verify), trust_env=False)
+    def __init__(self, deadline_s: float, cancelled: Callable[[], bool]) -> None:
         self._pool = httpcore.ConnectionPool(
-            ssl_context=context,
+            ssl_context=httpx.create_ssl_context(trust_env=False),
             max_connections=1,
             max_keepalive_connections=0,
             network_backend=_Backend(_Bounds(deadline_s, cancelled)),

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from edgeyard.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +163,24 @@ def bounded_protocol(
             "idle": {},
         },
     )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address; port 0: a free one.
+
+    Raises:
+        ConfigError: The address can't be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol named: asyncio sets TCP_NODELAY only then, and each answer saves 40 ms by it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError([f"can't listen on {host}:{port}: {error.strerror}"]) from error
+    return listener
 
 
 def raise_descriptor_limit(wanted: int) -> int:

@@ -11,7 +11,6 @@ import ipaddress
 import logging
 import re
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,13 +233,11 @@ class Fetcher:
         *,
         timeout_s: float,
         resolve: Resolver | None = None,
-        verify: ssl.SSLContext | bool = True,
     ) -> None:
         self._files = files
         self._rules = rules
         self._timeout_s = timeout_s
         self._resolve = resolve or resolved
-        self._verify = verify
 
     def fetch(
         self, url: str, limit_bytes: int, cancelled: Callable[[], bool] = never
@@ -255,7 +252,6 @@ class Fetcher:
             with opened(
                 target,
                 address,
-                self._verify,
                 timeout_s=max(0.0, ends_at - time.monotonic()),
                 cancelled=cancelled,
             ) as response:
@@ -319,7 +315,6 @@ def _redirected(url: str, response: httpx.Response) -> str:
 def opened(
     target: Target,
     address: Address,
-    verify: ssl.SSLContext | bool,
     *,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
@@ -347,7 +342,7 @@ def opened(
             # No proxies and no .netrc from the environment: they would undo the checks.
             httpx.Client(
                 trust_env=False,
-                transport=BoundedTransport(verify, ends_at, cancelled),
+                transport=BoundedTransport(ends_at, cancelled),
                 timeout=timeout,
             ) as client,
             client.stream(

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.bootstrap import System, build
-from edgeyard.benchmark_api.connections import bounded_protocol, raise_descriptor_limit
+from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_descriptor_limit
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError
 
@@ -68,7 +68,7 @@ def serve(
     try:
         settings = load()
         logs.configure(settings.log_level, settings.log_format)
-        listener = _listen(settings.host, settings.port)
+        listener = listen(settings.host, settings.port)
         system = build(settings, listener.getsockname()[1])
     except ConfigError as error:
         for problem in error.problems:
@@ -113,19 +113,6 @@ class _Hangups:
         self._signals.put(False)
         if self._thread is not None:
             self._thread.join()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol named: asyncio sets TCP_NODELAY only then, and each answer saves 40 ms by it.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError([f"can't listen on {host}:{port}: {error.strerror}"]) from error
-    return listener
 
 
 class _Server(uvicorn.Server):

@@ -21,7 +21,6 @@ those that come after 1 MiB of others: the decision waits until the request is w
 from __future__ import annotations
 
 import io
-import ssl
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,7 +59,6 @@ class RemoteScorer:
         options: Options,
         rules: AddressRules,
         resolve: Resolver = resolved,
-        verify: ssl.SSLContext | bool = True,
         min_budget_s: float = 0.0,
     ) -> None:
         """Nothing is sent before it is asked.
@@ -80,7 +78,7 @@ class RemoteScorer:
         self.kind = ScorerKind(str(options.get("kind", "ai")))
         self.unit = ScoreUnit(str(options.get("unit", "preference")))
         self._target = rules.check(url)
-        self._rules, self._resolve, self._verify = rules, resolve, verify
+        self._rules, self._resolve = rules, resolve
         self._min_budget_s = min_budget_s
         # A thread of its own, since neither a name's look-up nor a slow body has a time-out that
         # covers the whole.
@@ -116,7 +114,6 @@ class RemoteScorer:
         with opened(
             self._target,
             address,
-            self._verify,
             method="POST",
             headers={"Content-Type": "application/x-npz", "Accept": "application/x-npy"},
             content=body,
@@ -139,15 +136,8 @@ class RemoteScorer:
 class RemoteScorers:
     """Makes them, one for each (name, URL, options)."""
 
-    def __init__(
-        self,
-        rules: AddressRules,
-        resolve: Resolver = resolved,
-        verify: ssl.SSLContext | bool = True,
-        min_budget_s: float = 0.0,
-    ) -> None:
-        self._rules, self._resolve, self._verify = rules, resolve, verify
-        self._min_budget_s = min_budget_s
+    def __init__(self, rules: AddressRules, min_budget_s: float = 0.0) -> None:
+        self._rules, self._min_budget_s = rules, min_budget_s
         self._made: dict[tuple[object, ...], RemoteScorer] = {}
 
     def scorer(self, name: str, url: str, options: Options) -> RemoteScorer:
@@ -155,13 +145,7 @@ class RemoteScorers:
         key = (name, url, *sorted(options.items()))
         if key not in self._made:
             self._made[key] = RemoteScorer(
-                name,
-                url,
-                options,
-                self._rules,
-                self._resolve,
-                self._verify,
-                self._min_budget_s,
+                name, url, options, self._rules, min_budget_s=self._min_budget_s
             )
         return self._made[key]
 

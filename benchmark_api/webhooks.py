@@ -14,7 +14,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -74,11 +73,9 @@ class WebhookSender:
         rules: AddressRules,
         *,
         resolve: Resolver = resolved,
-        verify: ssl.SSLContext | bool = True,
     ) -> None:
         self._rules = rules
         self._resolve = resolve
-        self._verify = verify
 
     def post(
         self,
@@ -95,7 +92,6 @@ class WebhookSender:
         with opened(
             target,
             address,
-            self._verify,
             method="POST",
             headers={"Content-Type": "application/json", **headers},
             content=body,

@@ -95,19 +95,15 @@ class SteadyClock:
         self,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic_s: Callable[[], float] = _boottime_s,
-        *,
-        settle_s: float = SETTLE_S,
     ) -> None:
         """Read both clocks; the machine's is right as it is now.
 
         Args:
             wall: The machine's clock, aware UTC.
             monotonic_s: A clock in seconds that can't be set.
-            settle_s: How long a clock that was set has to keep its new time to be believed.
         """
         self._wall = wall
         self._monotonic_s = monotonic_s
-        self._settle_s = settle_s
         self._lock = threading.Lock()
         self._agreed = self._read()  # the last reading at which both clocks agreed
         self._stepped: ClockReading | None = None  # the first reading of the new time
@@ -164,10 +160,10 @@ class SteadyClock:
             logger.warning(
                 "the machine's clock was set: nothing that can't be taken back is done until it is "
                 "back, or has kept its new time for a while",
-                extra={"event": "clock.stepped", "by_s": round(off_s, 3), "wait_s": self._settle_s},
+                extra={"event": "clock.stepped", "by_s": round(off_s, 3), "wait_s": SETTLE_S},
             )
             self._stepped = found
-        elif found.monotonic_s - stepped.monotonic_s >= self._settle_s:
+        elif found.monotonic_s - stepped.monotonic_s >= SETTLE_S:
             logger.warning(
                 "the machine's clock kept its new time, which is the server's from now on",
                 extra={"event": "clock.settled", "by_s": round(off_s, 3)},

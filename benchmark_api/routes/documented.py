@@ -54,8 +54,8 @@ def _body(shape: dict[str, Any], media_types: list[str], required: bool) -> dict
     }
 
 
-def accepts_files(field: str) -> dict[str, Any]:
-    """Describe a form with files."""
+def accepts_files() -> dict[str, Any]:
+    """Describe a form with files in the field ``file``."""
     return {
         "requestBody": {
             "required": True,
@@ -63,8 +63,8 @@ def accepts_files(field: str) -> dict[str, Any]:
                 "multipart/form-data": {
                     "schema": {
                         "type": "object",
-                        "required": [field],
-                        "properties": {field: {"type": "string", "format": "binary"}},
+                        "required": ["file"],
+                        "properties": {"file": {"type": "string", "format": "binary"}},
                     }
                 }
             },

@@ -121,7 +121,7 @@ async def upload(
 @router.post(
     "/upload/{job}/",
     status_code=201,
-    openapi_extra=accepts_files("file"),
+    openapi_extra=accepts_files(),
 )
 async def upload_form(job: str, request: Request, context: Ctx) -> Answer[shapes.UploadAnswer]:
     """Upload any number of result files as a form (field ``file``)."""

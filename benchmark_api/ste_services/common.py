@@ -22,14 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import problems, swagger
-from edgeyard.benchmark_api.connections import bounded_protocol, raise_descriptor_limit
+from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_descriptor_limit
 from edgeyard.benchmark_api.middleware import SECURITY_HEADERS
 from edgeyard.benchmark_api.routes.context import read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router, components
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.body import check_json_type
-from edgeyard.errors import ConfigError, Forbidden, InvalidInput, NotAuthenticated, TooLarge
+from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge
 from edgeyard.scheduler.sim.ste.documents import invalid_data
 
 T = TypeVar("T")
@@ -251,16 +251,8 @@ def serve(app: FastAPI, host: str, port: int) -> None:
     Raises:
         ConfigError: The address can't be listened on.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError([f"can't listen on {host}:{port}: {error.strerror}"]) from error
-    shown = f"[{host}]" if family == socket.AF_INET6 else host
-    with listener:
+    shown = f"[{host}]" if ":" in host else host
+    with listen(host, port) as listener:
         _Server(app, f"http://{shown}:{listener.getsockname()[1]}").run(sockets=[listener])
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Dict, Sequence, Tuple, cast
+from typing import BinaryIO, Dict, Iterator, Sequence, Tuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +28,27 @@ def array_names(archive: zipfile.ZipFile) -> Sequence[str]:
     return [name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")]
 
 
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except RunFailed:
+        raise
+    except OSError as error:
+        raise _wrong(path, f"can't be read: {error}") from error
+    except Exception as error:  # zipfile, its decompressors and NumPy have errors of many kinds
+        raise _wrong(path, f"is not a readable .npz: {error}") from error
+
+
 def names_in(path: Path) -> Sequence[str]:
     """Names of the arrays of an ``.npz``, in its order.
 
     Raises:
         RunFailed: ``user_input``: not a readable ``.npz``, or without an array.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = array_names(archive)
-    except OSError as error:
-        raise _wrong(path, f"can't be read: {error}") from error
-    except Exception as error:  # zipfile has errors of many kinds
-        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    with _archive(path) as archive:
+        found = array_names(archive)
     if not found:
         raise _wrong(path, "is not an .npz: it holds no array")
     for position, name in enumerate(found):
@@ -55,21 +64,14 @@ def headers_of(path: Path) -> Dict[str, Tuple[Tuple[int, ...], np.dtype[np.gener
         RunFailed: ``user_input``: not a readable ``.npz``, or an array of Python objects.
     """
     names = names_in(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = {}
-            for name in names:
-                info = archive.getinfo(f"{name}.npy")
-                with archive.open(info) as opened:
-                    shape, _, dtype = _header(cast(BinaryIO, opened), info, path)
-                found[name] = (shape, dtype)
-            return found
-    except RunFailed:
-        raise
-    except OSError as error:
-        raise _wrong(path, f"can't be read: {error}") from error
-    except Exception as error:  # zipfile, its decompressors and NumPy have errors of many kinds
-        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    with _archive(path) as archive:
+        found = {}
+        for name in names:
+            info = archive.getinfo(f"{name}.npy")
+            with archive.open(info) as opened:
+                shape, _, dtype = _header(cast(BinaryIO, opened), info, path)
+            found[name] = (shape, dtype)
+        return found
 
 
 def read_arrays(
@@ -91,24 +93,17 @@ def read_arrays(
         RunFailed: ``user_input``: not an ``.npz``, an array is missing, too large, of Python
             objects, or not what its header says.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = array_names(archive)
-            missing = [name for name in names if name not in found]
-            if missing:
-                has = ", ".join(found) or "none"
-                raise _wrong(path, f"has no array {missing[0]!r}; it holds {has}")
-            arrays = {}
-            for name in (*names, *(name for name in optional if name in found)):
-                arrays[name] = _read(archive, f"{name}.npy", path, limit_bytes)
-                limit_bytes -= arrays[name].nbytes
-            return arrays
-    except RunFailed:
-        raise
-    except OSError as error:
-        raise _wrong(path, f"can't be read: {error}") from error
-    except Exception as error:  # zipfile, its decompressors and NumPy have errors of many kinds
-        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    with _archive(path) as archive:
+        found = array_names(archive)
+        missing = [name for name in names if name not in found]
+        if missing:
+            has = ", ".join(found) or "none"
+            raise _wrong(path, f"has no array {missing[0]!r}; it holds {has}")
+        arrays = {}
+        for name in (*names, *(name for name in optional if name in found)):
+            arrays[name] = _read(archive, f"{name}.npy", path, limit_bytes)
+            limit_bytes -= arrays[name].nbytes
+        return arrays
 
 
 def read_all_arrays(

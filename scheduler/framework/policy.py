@@ -358,8 +358,8 @@ class _Table:
             for index, each in enumerate(value)
         ]
 
-    def by_type(self, key: str, read: Callable[[_Table, str], _T]) -> dict[BenchmarkType, _T]:
-        table = self.table(key)
+    def by_type(self, read: Callable[[_Table, str], _T]) -> dict[BenchmarkType, _T]:
+        table = self.table("types")
         found = {}
         for name in BenchmarkType:
             if table.has(name.value):
@@ -471,7 +471,7 @@ def _queue(table: _Table) -> float:
 
 
 def _priority(table: _Table) -> PrioritySettings:
-    types = table.by_type("types", lambda types, name: types.whole(name, 0, 100))
+    types = table.by_type(lambda types, name: types.whole(name, 0, 100))
     for name in BenchmarkType:
         if name not in types:
             table.wrong(f"types.{name}", "is missing")
@@ -493,7 +493,7 @@ def _preemption(
     margin = table.whole("margin", _NOMAD_GAP, 99)
     max_preemptions = table.whole("max_preemptions", 0, 100, _MAX_PREEMPTIONS)
     found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
-    victims_of = table.by_type("types", _Table.texts) if table.has("types") else {}
+    victims_of = table.by_type(_Table.texts) if table.has("types") else {}
     for name, victims in victims_of.items():
         known = {each.value for each in BenchmarkType}
         for victim in victims:

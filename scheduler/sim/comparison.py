@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -267,6 +268,13 @@ def _compare(
     more_completed = sum(
         int(one.jobs.completed.sum()) - int(other.jobs.completed.sum()) for one, other in both
     )
+    comparison = partial(
+        PairedComparison,
+        scenario=scenario,
+        first=first,
+        second=second,
+        more_completed=more_completed,
+    )
     for name in JOB_FIGURES:
         pairs = [_pair_jobs(one.jobs, other.jobs, name) for one, other in both]
         pairs = [(_without_noise(*pair[:2]), pair[1], pair[2]) for pair in pairs]
@@ -289,16 +297,12 @@ def _compare(
         else:
             result = compare(left, right, block=round(len(left) ** 0.5))
         found.append(
-            PairedComparison(
-                scenario=scenario,
+            comparison(
                 figure=name,
-                first=first,
-                second=second,
                 result=result,
                 pairs=len(left),
                 unpaired=unpaired,
                 by="seed" if by_seed else "job",
-                more_completed=more_completed,
             )
         )
     for name in RUN_FIGURES:
@@ -319,16 +323,12 @@ def _compare(
                 higher=result.higher,
             )
         found.append(
-            PairedComparison(
-                scenario=scenario,
+            comparison(
                 figure=name,
-                first=first,
-                second=second,
                 result=result,
                 pairs=len(known),
                 unpaired=len(values) - len(known),
                 by="seed",
-                more_completed=more_completed,
             )
         )
     return found

@@ -86,7 +86,7 @@ def test_the_embedded_cluster_chooses_by_them_among_free_boards() -> None:
     boards = [a_board(uid, attributes={"rack": rack}) for uid, rack in ((A, "a"), (B, "b"))]
     wanted = replace(PLATFORM_DESCRIPTION, affinities=(RACK_B,), job_completion_threshold=None)
     job = admit(build_job(a_request(description=replace(wanted, ram=0, storage=0)), EMBEDDED))
-    pool = BoardPool(boards, "dc1")
+    pool = BoardPool(boards)
     for running, chosen in (({}, B), ({B: "other"}, A)):
         found, why = pool.choose(job, running)
         assert found is not None, why

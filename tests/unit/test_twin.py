@@ -65,7 +65,7 @@ def test_a_board_whose_cores_are_in_use_closes_no_other_one() -> None:
         [board(uid, local=LocalSlice(cpus, len(cpus))) for uid, cpus in slices.items()]
     )
     twin = Twin(boards)
-    reported = BoardPool(boards, "dc1").views({A: "job"}, {A: 10.0})
+    reported = BoardPool(boards).views({A: "job"}, {A: 10.0})
     twin.refresh([host("h", *reported)], NOW)
     snapshot = twin.snapshot(NOW, drained={}, holders={A: "benchmark-1"})
     assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: False, C: True}

@@ -14,6 +14,7 @@ from edgeyard.scheduler.clusters.fitting import choose
 from edgeyard.scheduler.clusters.local.admission import LocalJob
 
 HOST_ID = "embedded"
+DATACENTER = "dc1"
 
 _RUNS = "runs a job"
 
@@ -24,11 +25,10 @@ _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i6
 class BoardPool:
     """The boards of this machine. Immutable: running jobs are an argument."""
 
-    def __init__(self, boards: Sequence[Board], datacenter: str) -> None:
+    def __init__(self, boards: Sequence[Board]) -> None:
         present = os.sched_getaffinity(0)
         self.boards = tuple(_checked(board, present) for board in boards)
-        self._datacenter = datacenter
-        self.node_attributes = _node_attributes(datacenter)
+        self.node_attributes = _node_attributes()
         self._attributes = {
             board.target_uid: {**attributes_of(board), **self.node_attributes}
             for board in self.boards
@@ -47,7 +47,7 @@ class BoardPool:
         Args:
             running: Job by board.
         """
-        if not {self._datacenter, "*"} & set(job.datacenters):
+        if not {DATACENTER, "*"} & set(job.datacenters):
             return None, f"no board is in the datacenters {', '.join(job.datacenters)}"
         return choose(
             sorted(self.boards, key=lambda board: -self._met(board, job))
@@ -96,13 +96,13 @@ class BoardPool:
         return ""
 
 
-def _node_attributes(datacenter: str) -> dict[str, str]:
+def _node_attributes() -> dict[str, str]:
     """Return the attributes of this machine, as a Nomad node on it would have them."""
     machine = platform.machine()
     return {
         "${node.unique.id}": HOST_ID,
         "${node.unique.name}": HOST_ID,
-        "${node.datacenter}": datacenter,
+        "${node.datacenter}": DATACENTER,
         "${node.class}": "",
         "${node.pool}": "default",
         "${attr.kernel.name}": platform.system().lower(),

@@ -36,7 +36,6 @@ from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogC
 
 logger = logging.getLogger(__name__)
 
-DATACENTER = "dc1"
 
 KEPT_JOBS = 500
 """Number of ended jobs whose state and logs are retained."""
@@ -76,7 +75,6 @@ class LocalCluster(Cluster, NodeSource):
         boards: Sequence[Board],
         data_dir: Path,
         *,
-        datacenter: str = DATACENTER,
         kept_jobs: int = KEPT_JOBS,
         sandbox: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -84,10 +82,9 @@ class LocalCluster(Cluster, NodeSource):
         """Use ``sandbox`` as the mode of all runs; None: the mode of each board."""
         self._sandbox = sandbox
         self._folder = data_dir / "alloc"
-        self._datacenter = datacenter
         self._kept_jobs = kept_jobs
         self._now = now
-        self._pool = BoardPool(boards, datacenter)
+        self._pool = BoardPool(boards)
         self._jobs: dict[str, _Entry] = {}
         self._running: dict[str, str] = {}  # job by board
         self._listeners: list[queue.Queue[str]] = []
@@ -106,7 +103,7 @@ class LocalCluster(Cluster, NodeSource):
             replace(board, attributes={**of_engines(attributes, board), **board.attributes})
             for board in self._pool.boards
         ]
-        self._pool = BoardPool(boards, self._datacenter)
+        self._pool = BoardPool(boards)
 
     # --- Cluster ---
 
@@ -243,7 +240,7 @@ class LocalCluster(Cluster, NodeSource):
 
     def reload(self, boards: Sequence[Board]) -> None:
         """Replace the boards; a run on a board that is gone continues to its end."""
-        pool = BoardPool(boards, self._datacenter)
+        pool = BoardPool(boards)
         with self._change:
             self._pool = pool
             self._place()
@@ -292,8 +289,6 @@ class LocalCluster(Cluster, NodeSource):
             board,
             entry.secrets,
             self._folder / job_id,
-            HOST_ID,
-            self._datacenter,
             self._downloader,
             self._confinement(board),
         )

@@ -23,6 +23,7 @@ from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.clusters.local.admission import LocalJob
+from edgeyard.scheduler.clusters.local.boards import DATACENTER, HOST_ID
 from edgeyard.scheduler.clusters.local.download import Downloader, DownloadFailed
 from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
@@ -59,8 +60,6 @@ class Task:
         board: Board,
         secrets: Mapping[str, str],
         folder: Path,
-        host_id: str,
-        datacenter: str,
         downloader: Downloader,
         sandbox: Sandbox,
     ) -> None:
@@ -72,9 +71,9 @@ class Task:
         self._sandbox = sandbox
         self._alloc_id = str(uuid.uuid4())
         self._node = {
-            "node.unique.id": host_id,
-            "node.unique.name": host_id,
-            "node.datacenter": datacenter,
+            "node.unique.id": HOST_ID,
+            "node.unique.name": HOST_ID,
+            "node.datacenter": DATACENTER,
         }
         self._stopping = threading.Event()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -293,7 +293,7 @@ def _columns(boards: Boards, present: list[LabBoard]) -> _Columns:
         expected=np.ones(len(present), dtype=np.bool_),
         supports={pair: _mask(rows, len(present)) for pair, rows in supported.items()},
         engines={engine: _mask(rows, len(present)) for engine, rows in offered.items()},
-        attributes=tuple(attributes_of(_board(each)) for each in present),
+        attributes=tuple(attributes_of(board_of(each)) for each in present),
         conflicts=conflicts,
     )
 
@@ -304,7 +304,8 @@ def _mask(rows: list[int], count: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _board(each: LabBoard) -> Board:
+def board_of(each: LabBoard) -> Board:
+    """Return a board as its host reports it, without those that share its cores."""
     group = each.group
     return Board(
         target_uid=each.uid,

@@ -13,13 +13,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
 
 from edgeyard import __version__
-from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.devices.model import Board, Host
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.accounts import Balance
@@ -38,7 +39,7 @@ from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.streams import stream
-from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard
+from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard, board_of
 from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_history, draw_jobs, model_sha256
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
@@ -178,18 +179,8 @@ def _hosts(boards: Boards) -> tuple[Host, ...]:
 
 
 def _board(boards: Boards, each: LabBoard) -> Board:
-    group = each.group
-    return Board(
-        target_uid=each.uid,
-        family=group.family,
-        ram_bytes=group.ram_mib * MIB,
-        storage_bytes=group.storage_mib * MIB,
-        engines=tuple(
-            BoardEngine(name=name, supported_types=frozenset(kind.value for kind in types))
-            for name, types in group.engines.items()
-        ),
-        shares_with=frozenset(other.uid for other in boards.sharing(each)),
-    )
+    sharing = frozenset(other.uid for other in boards.sharing(each))
+    return replace(board_of(each), shares_with=sharing)
 
 
 class _Neighbours:

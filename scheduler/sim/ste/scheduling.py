@@ -267,13 +267,7 @@ class SchedulerController:
                 learned = trainer.finish_episode()
         weights = run.learning.weights(policy, plugins)
         run.learning.scoring.last_rounds.clear()
-        rewarded.report(
-            _named(result.rewards) or "nothing was compared",
-            rewards=dict(result.rewards),
-            outcomes=outcomes,
-            weights=weights,
-            trained=dict(learned),
-        )
+        _report_rewards(rewarded, result.rewards, outcomes, weights, learned)
         return Round(
             run=notice.run,
             episode=notice.episode,
@@ -338,13 +332,7 @@ class SchedulerController:
             for role in plugins.scorers
         }
         _add_node_steps(log, result, plugins, data, began_s, rewarded, self._monotonic_s())
-        log.entry(12).report(
-            _named(result.rewards) or "nothing was compared",
-            rewards=dict(result.rewards),
-            outcomes={},
-            weights=weights,
-            trained=dict(learned),
-        )
+        _report_rewards(log.entry(12), result.rewards, {}, weights, learned)
         return Round(
             run=notice.run,
             episode=notice.episode,
@@ -388,6 +376,22 @@ class SchedulerController:
                 if trainer.name in whole:
                     trainer.ended(rating.benchmark_id, whole[trainer.name])
         return found
+
+
+def _report_rewards(
+    entry: StepEntry,
+    rewards: Mapping[str, float],
+    outcomes: Mapping[str, Mapping[str, float]],
+    weights: Mapping[str, float],
+    trained: Mapping[str, float],
+) -> None:
+    entry.report(
+        _named(rewards) or "nothing was compared",
+        rewards=dict(rewards),
+        outcomes=outcomes,
+        weights=weights,
+        trained=dict(trained),
+    )
 
 
 def _add_decision_steps(
