@@ -80,7 +80,9 @@ class Confinement:
     reason: str = ""
 
 
-_STRICT = Confinement(Binding.STRICT)
+STRICT = Confinement(Binding.STRICT)
+"""Of a job that names its board, where that is what was asked for."""
+
 _NAMES_A_BOARD = "strict instead of loose: the benchmark names its board"
 _STATES_MORE = "filtered instead of loose: the benchmark states constraints or a threshold"
 
@@ -108,9 +110,9 @@ class AllowLists:
                 those that have just failed it in any case.
         """
         requested = each.binding or self._decided.policy.binding
-        if binding is _STRICT.binding:
+        if binding is STRICT.binding:
             pinned = each.target_uid is not None and requested is Binding.LOOSE
-            return Confinement(binding, reason=_NAMES_A_BOARD) if pinned else _STRICT
+            return Confinement(binding, reason=_NAMES_A_BOARD) if pinned else STRICT
         uids = self._batch.snapshot.uids
         matching, excluded = self._of_class(row)
         tried = frozenset() if uids[board] in each.tried_uids else each.tried_uids

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import assign
-from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
+from edgeyard.scheduler.decide.binding import STRICT, AllowLists, bindings_of
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
@@ -283,6 +283,7 @@ def _placements(decided: Decisions) -> tuple[Placement, ...]:
     uids, families = decided.snapshot.uids, decided.snapshot.families
     order = decided.order
     placed = order[decided.assignment.board_of_job[order] != NO_ROW]
+    strict = Binding.STRICT
     found = []
     for job, board, row, priority in zip(
         placed.tolist(),
@@ -291,8 +292,12 @@ def _placements(decided: Decisions) -> tuple[Placement, ...]:
         decided.priorities.values[placed].tolist(),
         strict=True,
     ):
-        each = pending[job]
-        confined = allowed.of(row, board, bindings[job], each)
+        each, bound = pending[job], bindings[job]
+        confined = (
+            STRICT
+            if bound is strict and each.target_uid is None
+            else allowed.of(row, board, bound, each)
+        )
         found.append(
             Placement(
                 benchmark_id=each.benchmark_id,

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ from edgeyard.scheduler.prediction.timeline import (
     conflict_group,
     leases_of,
 )
+
+_gang_id = attrgetter("gang_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def together(pending: Sequence[PendingBenchmark], order: NDArray[np.intp]) -> ND
         pending: The benchmarks.
         order: Rows of benchmarks, first to last.
     """
-    if all(each.gang_id is None for each in pending):
+    if not any(map(_gang_id, pending)):
         return order
     first: dict[str, int] = {}
     places = []
@@ -79,7 +82,7 @@ def find_gangs(
         order: Rows of benchmarks, first to last.
         ready: Shape (jobs,): may be placed at all.
     """
-    if all(each.gang_id is None for each in pending):
+    if not any(map(_gang_id, pending)):
         return {}
     jobs_of: dict[str, list[int]] = {}
     for job in order.tolist():

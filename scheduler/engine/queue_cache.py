@@ -201,7 +201,10 @@ class QueueCache:
         )
         progress = uow.attempts.progress()  # changes no version
         attempts = [
-            replace(each, progress=progress.get(each.job_id, each.progress)) for each in attempts
+            each
+            if (reached := progress.get(each.job_id, each.progress)) == each.progress
+            else replace(each, progress=reached)
+            for each in attempts
         ]
         # One assignment: previews do the same on other threads.
         self._attempts = {attempt.job_id: attempt for attempt in attempts}

@@ -644,6 +644,8 @@ def _with_possible_times(job: JobState, attempt: Attempt, now: datetime) -> JobS
 
     started_at = possible(job.started_at, attempt.created_at)
     ended_at = possible(job.ended_at, attempt.started_at or started_at or attempt.created_at)
+    if (started_at, ended_at) == (job.started_at, job.ended_at):
+        return job
     return replace(job, started_at=started_at, ended_at=ended_at)
 
 

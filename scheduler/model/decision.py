@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,9 +267,10 @@ class CycleInput:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """The decision to run one benchmark now.
+
+    A tuple, because a cycle makes one for each benchmark that starts.
 
     Attributes:
         target_uid: The chosen board; with a loose binding the one that is expected to be free.
