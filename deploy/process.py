@@ -96,11 +96,11 @@ class Server:
         """Stop it as an operator would; its exit status."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(20)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise RuntimeError("the server did not stop within 20 s of SIGTERM") from None
+            raise RuntimeError("the server did not stop within 60 s of SIGTERM") from None
 
 
 def start(

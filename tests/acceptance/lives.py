@@ -20,6 +20,9 @@ from deploy.process import Server, free_port
 
 DIED = 137
 
+# Also what a server loads only at its start or first use: no life has to load it again.
+_PRELOADED = ["edgeyard.benchmark_api.main", "alembic.command", "scipy.optimize"]
+
 
 @dataclass
 class Life:
@@ -31,7 +34,7 @@ class Life:
 
     def ready(self) -> Server:
         url = f"http://127.0.0.1:{self.port}/readyz?verbose"
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         seen = "nothing"
         while self.process.is_alive() and time.monotonic() < until:
             try:
@@ -54,7 +57,7 @@ class Life:
     def end(self) -> int | None:
         if self.process.is_alive():
             self.process.terminate()
-            self.process.join(20)
+            self.process.join(60)
         return self.process.exitcode
 
 
@@ -75,7 +78,7 @@ def a_life(
         port: One for all lives, where tasks outlive the server and look for it again.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["edgeyard.benchmark_api.main"])
+    context.set_forkserver_preload(_PRELOADED)
     port = port or free_port()
     settings = {
         "EDGEYARD_LOG_LEVEL": "warning",

@@ -32,7 +32,7 @@ PRINT_TOKEN = (
 )
 """A task that shows its token, which no test's own tasks would do."""
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """How long tests wait for what must happen; far more than it takes."""
 
 

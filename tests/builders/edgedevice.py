@@ -24,7 +24,7 @@ FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0001-0002"
 CANARY = "CANARY-REGISTRY-PASSWORD"
 BASE = "hashicorp.nomad.plugins.base.proto.BasePlugin"
 DEVICE = "hashicorp.nomad.plugins.device.DevicePlugin"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def board_entry(uid: str = FIRST, **more: object) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from edgeyard.devices.model import SshAddress
 
 _SSHD = "/usr/sbin/sshd"
 _SHELLS = {"/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/usr/bin/zsh", "/bin/zsh"}
-_READY_S = 20.0
+_READY_S = 60.0
 _PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "flatbuffers", "google", "packaging")
 """What the engine ``ort`` needs."""
 

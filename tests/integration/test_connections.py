@@ -70,7 +70,7 @@ def served(
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(60)
 
 
 def closed(connection: socket.socket) -> bool:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad-edgedevice")]
 
 USB = "rpi5-0001-0001"
 BOARDS = ("rpi4b-0001-0001", "rpi4b-0001-0002", "jetsonorinnano-0001-0001", "x86-0001-0001", USB)
-WAIT_S = 40.0
+WAIT_S = 60.0
 PROBE_S = 1.0  # of the test bed
 # A client that is not `-dev` gathers changes of its node for 5-10 s before it tells its server
 # (client.go: nodeUpdateRetryIntv and a random stagger of the same size); 3 s for busy cores.

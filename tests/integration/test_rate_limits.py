@@ -49,7 +49,7 @@ def stalled_upload(api: Api) -> Iterator[socket.socket]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.05)

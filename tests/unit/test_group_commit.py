@@ -36,7 +36,7 @@ class CountingStore(SqlStore):
     def write(self) -> Iterator[SqlUnitOfWork]:
         self.writes += 1
         self.entered.set()
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.broken:
             raise Unavailable("the disk is gone")
         with super().write() as uow:
@@ -83,7 +83,7 @@ def together(store: CountingStore, calls: list[Callable[[Group], object]]) -> li
 
     with ThreadPoolExecutor(len(calls)) as pool:
         first = pool.submit(outcome, calls[0])
-        assert store.entered.wait(10)
+        assert store.entered.wait(60)
         rest = [pool.submit(outcome, call) for call in calls[1:]]
         while len(group._waiting) < len(rest):
             threading.Event().wait(0.001)

@@ -77,7 +77,7 @@ def test_a_service_gets_columns_and_its_numbers_come_back() -> None:
     with service(prefer_ram) as url:
         scorer = RemoteScorer("lab", url, {"objective": "size", "kind": "heuristic"}, LOCAL)
         found = PluginRunner().score(
-            WeightedScorer(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS
+            WeightedScorer(scorer=scorer, budget_s=60.0), 1.0, BATCH, PAIRS
         )
     assert found is not None
     assert (found.objective, found.kind) == ("size", ScorerKind.HEURISTIC)
@@ -134,7 +134,7 @@ def test_an_answer_that_is_none_is_refused(
     with service(lambda columns: said, status) as url:
         scorer = RemoteScorer("lab", url, {}, LOCAL)
         runner = PluginRunner()
-        assert runner.score(WeightedScorer(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS) is None
+        assert runner.score(WeightedScorer(scorer=scorer, budget_s=60.0), 1.0, BATCH, PAIRS) is None
     (fault,) = runner.faults
     assert fault.cause == cause
     assert detail in fault.detail
@@ -177,4 +177,4 @@ def test_a_policy_names_a_service_by_its_url() -> None:
         choice = ScorerChoice(name="lab", weight=1.0, url=url, options={"kind": "ilp"})
         (weighted,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
         assert weighted.scorer.kind is ScorerKind.ILP
-        assert PluginRunner().score(replace(weighted, budget_s=10.0), 1.0, BATCH, PAIRS) is not None
+        assert PluginRunner().score(replace(weighted, budget_s=60.0), 1.0, BATCH, PAIRS) is not None

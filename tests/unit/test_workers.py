@@ -91,7 +91,7 @@ class TestIsolated(ScorerContract):
 def test_a_scorer_says_the_same_in_its_own_process_as_in_ours(workers: Workers) -> None:
     isolated = workers.scorer("fastest", FASTEST, {})
     assert (isolated.objective, isolated.kind) == ("run time", ScorerKind.HEURISTIC)
-    asked = replace(PAIRS, budget_s=10.0)
+    asked = replace(PAIRS, budget_s=60.0)
     ours = Fastest().score(BATCH, asked)
     assert np.array_equal(isolated.score(BATCH, asked), ours, equal_nan=True)
     assert workers.scorer("fastest", FASTEST, {}) is isolated
@@ -117,7 +117,7 @@ def test_a_scorer_that_fails_is_named_and_answers_again_when_it_can(
     try:
         for _ in range(2):  # the second time in a new process, where the first is gone
             runner = PluginRunner()
-            weighted = WeightedScorer(scorer=scorer, budget_s=BUDGET_S if does == "stall" else 10.0)
+            weighted = WeightedScorer(scorer=scorer, budget_s=BUDGET_S if does == "stall" else 60.0)
             assert runner.score(weighted, 1.0, BATCH, PAIRS) is None
             (fault,) = runner.faults
             assert fault.cause == cause or (does, fault.cause) == ("stall", "timed_out")
@@ -131,7 +131,7 @@ def test_a_scorer_sees_nothing_of_the_servers_environment(
 ) -> None:
     monkeypatch.setenv("EDGEYARD_SECRET", "x")
     scorer = IsolatedScorer("mine", source, {"does": "secrets"})
-    assert scorer.score(BATCH, replace(PAIRS, budget_s=10.0)).max() == 0.0
+    assert scorer.score(BATCH, replace(PAIRS, budget_s=60.0)).max() == 0.0
     scorer.close()
 
 
@@ -149,7 +149,7 @@ def test_a_policy_brings_a_scorer_from_a_file(source: str, workers: Workers) -> 
     known = registry(entry_points=False, isolated=workers.scorer)
     choice = ScorerChoice(name="mine", weight=1.0, file=source, options={"value": 0.25})
     (weighted,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
-    proposal = PluginRunner().score(replace(weighted, budget_s=10.0), 1.0, BATCH, PAIRS)
+    proposal = PluginRunner().score(replace(weighted, budget_s=60.0), 1.0, BATCH, PAIRS)
     assert proposal is not None
     assert set(proposal.scores.tolist()) == {0.25}
     assert proposal.scorer == "mine"
