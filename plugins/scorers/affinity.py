@@ -26,6 +26,9 @@ class AffinityScorer:
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
         scores = np.full(len(pairs), np.nan, dtype=np.float32)
+        stated = {each for own in set(batch.affinities) for each in own}
+        columns = {name: attribute_column(batch, name) for name in {a.attribute for a in stated}}
+        boards_met = {each: columns[each.attribute].meets(each) for each in stated}
         for row, affinities in enumerate(batch.affinities):
             if not affinities:
                 continue
@@ -33,7 +36,7 @@ class AffinityScorer:
             boards = pairs.boards[its]
             met = np.zeros(len(boards))
             for each in affinities:
-                met += each.weight * attribute_column(batch, each.attribute).meets(each)[boards]
+                met += each.weight * boards_met[each][boards]
             total = sum(abs(each.weight) for each in affinities)
             scores[its] = (met / total + 1.0) / 2.0
         return scores

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs, attribute_column
+from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, Pairs, attribute_column
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.model.benchmark import Spread
+
+MAX_PLANNED = 1000
+"""Benchmarks of one cycle that are planned; those after them in the queue take what is left."""
 
 _PLANNED = 0.5
 """Boards of the plan score more than this, all others less."""
@@ -45,10 +48,19 @@ class CampaignSpread:
         rows = [row for row, spreads in enumerate(batch.spreads) if spreads and _size(pairs, row)]
         if not rows:
             return scores
-        classes = {row: _Class(batch, pairs, row) for row in rows}
+        names = {spread.attribute for row in rows for spread in batch.spreads[row]}
+        columns = {name: attribute_column(batch, name) for name in names}
+        known: dict[tuple[tuple[Spread, ...], bytes], _Boards] = {}
+        classes: dict[int, _Boards] = {}
+        for row in rows:
+            boards, spreads = pairs.boards[pairs.of(row)], batch.spreads[row]
+            key = spreads, boards.tobytes()
+            if key not in known:
+                known[key] = _Boards(batch, boards, spreads, columns)
+            classes[row] = known[key]
         counts = _Counts(batch)
         for row, own in classes.items():
-            loads = own.loads(counts)
+            loads = own.loads(counts.of(row))
             min_load = loads.min()
             scores[pairs.of(row)] = (
                 _PLANNED * 0.9 * min_load / loads if np.isfinite(min_load) else 0.0
@@ -80,25 +92,29 @@ class _Counts:
         return self._of_group[group]
 
 
-class _Class:
-    """A class that states spreads, with its boards."""
+class _Boards:
+    """The boards of classes that state the same spreads."""
 
-    def __init__(self, batch: Batch, pairs: Pairs, row: int) -> None:
-        self._row = row
+    def __init__(
+        self,
+        batch: Batch,
+        boards: NDArray[np.intp],
+        spreads: Sequence[Spread],
+        columns: Mapping[str, AttributeColumn],
+    ) -> None:
         order = np.empty(batch.shape[1], dtype=np.intp)
         order[batch.board_order] = np.arange(batch.shape[1])
-        self.boards = pairs.boards[pairs.of(row)]
+        self.boards = boards
         self._place = order[self.boards]
         self._spreads = []
-        for spread in batch.spreads[row]:
-            column = attribute_column(batch, spread.attribute)
+        for spread in spreads:
+            column = columns[spread.attribute]
             texts = [None if value is None else _text(value) for value in column.values]
             shares = _shares(texts, column.index[self.boards], spread)
             self._spreads.append((spread.weight, column.index, shares))
 
-    def loads(self, counts: _Counts) -> NDArray[np.float64]:
-        """Shape (boards of the class,)."""
-        of_board = counts.of(self._row)
+    def loads(self, of_board: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Shape (boards of the class,): by the counts of a group, shape (boards,)."""
         total = np.zeros(len(self.boards))
         for weight, index, shares in self._spreads:
             count = np.bincount(index, weights=of_board, minlength=len(shares))
@@ -107,24 +123,28 @@ class _Class:
             total += of_value[index[self.boards]]
         return total
 
-    def best(self, counts: _Counts, taken: NDArray[np.bool_]) -> int | None:
+    def best(self, of_board: NDArray[np.int64], taken: NDArray[np.bool_]) -> int | None:
         """Return the board that is left with the least load; None if none is left."""
         left = np.flatnonzero(~taken[self.boards])
         if not len(left):
             return None
-        chosen = left[np.lexsort((self._place[left], self.loads(counts)[left]))[0]]
-        return int(self.boards[chosen])
+        loads = self.loads(of_board)[left]
+        lightest = left[loads == loads.min()]
+        return int(self.boards[lightest[self._place[lightest].argmin()]])
 
 
-def _plan(batch: Batch, classes: dict[int, _Class], counts: _Counts) -> dict[int, NDArray[np.intp]]:
+def _plan(
+    batch: Batch, classes: Mapping[int, _Boards], counts: _Counts
+) -> dict[int, NDArray[np.intp]]:
     """Return the boards that the benchmarks of each class would get, in the queue's order."""
     taken = batch.snapshot.busy.copy()
     planned: dict[int, list[int]] = {}
     full: set[int] = set()
-    for row in batch.class_of_job[batch.queue].tolist():
-        if row not in classes or row in full:
+    of_queue = [row for row in batch.class_of_job[batch.queue].tolist() if row in classes]
+    for row in of_queue[:MAX_PLANNED]:
+        if row in full:
             continue
-        board = classes[row].best(counts, taken)
+        board = classes[row].best(counts.of(row), taken)
         if board is None:
             full.add(row)
             continue

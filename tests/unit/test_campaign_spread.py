@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,13 +15,15 @@ from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.devices.model import Host
 from edgeyard.errors import InvalidInput
+from edgeyard.plugins.scorers import affinity, campaign_spread
 from edgeyard.plugins.testing import NOW, board, pending
 from edgeyard.scheduler.clusters.nomad.expected import api_job
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.render import render
-from edgeyard.scheduler.model.benchmark import Binding, Spread
+from edgeyard.scheduler.model.benchmark import Affinity, Binding, Spread
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders.decision import cycle, places
@@ -208,3 +211,31 @@ def test_flags_state_weight_and_targets_or_none() -> None:
 def test_flags_that_cannot_be_read_are_refused(value: str) -> None:
     with pytest.raises(InvalidInput, match="--spread"):
         asking.spreads([value])
+
+
+def test_benchmarks_past_the_plan_get_boards_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_spread, "MAX_PLANNED", 2)
+    snapshot = lab({"a": 3, "b": 3})
+    assert racks_of(snapshot, cycle(snapshot, campaign(6))) == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("module", "wish"),
+    [
+        (campaign_spread, {"spreads": (RACK,)}),
+        (affinity, {"affinities": (Affinity(attribute="rack", operator="=", value="b"),)}),
+    ],
+)
+def test_the_boards_attributes_are_read_once_for_all_classes(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, wish: dict[str, object]
+) -> None:
+    read = []
+
+    def column(batch: Batch, name: str) -> AttributeColumn:
+        read.append(name)
+        return attribute_column(batch, name)
+
+    monkeypatch.setattr(module, "attribute_column", column)
+    own = [pending(f"b-{number}", nb_inference=number, **wish) for number in range(1, 5)]
+    assert len(places(cycle(lab({"a": 4}), own))) == 4
+    assert read == ["rack"]
