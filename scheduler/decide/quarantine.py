@@ -25,7 +25,7 @@ from datetime import datetime
 
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import PastRun
-from edgeyard.scheduler.prediction.estimates import OF_NOBODY, OF_THE_BOARD
+from edgeyard.scheduler.prediction.estimates import BOARD_FAILURES, INCONCLUSIVE_FAILURES
 
 FADE = 0.8
 """The last five runs or so count."""
@@ -35,14 +35,14 @@ CERTAIN = 0.9
 PRIOR = (0.5, 1.5)
 
 _SUSPECT = frozenset(
-    each.value for each in OF_THE_BOARD | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
+    each.value for each in BOARD_FAILURES | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
 )
 """Failures that may be the board's; others are the user's, or no one's."""
 
 _MIN_STRETCH = 2.0
 """A time-out counts from so many times the longest good run of the same model on."""
 
-_SILENT = frozenset(each.value for each in OF_NOBODY)
+_INCONCLUSIVE = frozenset(each.value for each in INCONCLUSIVE_FAILURES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
     A time-out is the board's only if the same thing has run well in far less time: the limit is the
     user's own, who could otherwise have a board quarantined by stating one that nothing can meet.
     """
-    runs = [run for run in runs if run.failure is None or run.failure not in _SILENT]
+    runs = [run for run in runs if run.failure is None or run.failure not in _INCONCLUSIVE]
     max_s: defaultdict[Hashable, float] = defaultdict(lambda: math.inf)
     for run in runs:
         if run.failure is None and run.run_s is not None:

@@ -58,7 +58,7 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.prediction.estimates import OF_NOBODY, run_times
+from edgeyard.scheduler.prediction.estimates import INCONCLUSIVE_FAILURES, run_times
 
 SUSPEND_AFTER_FAULTS = 3
 SUSPENSION_S = 300.0
@@ -77,9 +77,6 @@ _SAMPLE = 32
 
 _PREDICTIONS = (ScoreUnit.SECONDS, ScoreUnit.FAILURE)
 """Units of what an outcome shows to be right or wrong."""
-
-_OF_NOBODY = OF_NOBODY | {FailureCategory.REJECTED}
-"""Ends that say nothing of model or board; a job that was rejected never ran."""
 
 _BOARD_FAILED = frozenset(
     {
@@ -222,7 +219,7 @@ def _accuracy_of_seconds(rating: PlacementRating, outcome: Outcome) -> Mapping[s
 
 
 def _brier_scores(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:
-    if outcome.failure_category in _OF_NOBODY:
+    if outcome.failure_category in INCONCLUSIVE_FAILURES:
         return {}
     failed = float(outcome.failure_category is not None)
     return {

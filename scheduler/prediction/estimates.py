@@ -64,20 +64,21 @@ UNKNOWN_RUN_S = 60.0
 RETRY_S = 10.0
 """What another attempt costs besides its run: the first backoff."""
 
-OF_THE_BOARD = frozenset(
+BOARD_FAILURES = frozenset(
     {FailureCategory.BOARD_FAULT, FailureCategory.THERMAL, FailureCategory.UPLOAD}
 )
 """Failures that another board might not have had; more may turn out so: `unknown`, time-outs."""
 
-OF_NOBODY = frozenset(
+INCONCLUSIVE_FAILURES = frozenset(
     {
         FailureCategory.CLUSTER,
         FailureCategory.NETWORK,
         FailureCategory.PREEMPTED,
         FailureCategory.PREEMPTED_TOO_OFTEN,
+        FailureCategory.REJECTED,
     }
 )
-"""Ends that say nothing of model or board."""
+"""Failures that show nothing about the model or the board; a rejected job never ran."""
 
 _MODEL, _BOARD = 3, 5
 """Levels of the groups above, from 0, whose names have an effect wherever they occur."""
@@ -633,7 +634,7 @@ class _Failures:
         columns = history.columns
         causes = np.array(
             [
-                0 if name in OF_NOBODY else 2 if name in OF_THE_BOARD else 1
+                0 if name in INCONCLUSIVE_FAILURES else 2 if name in BOARD_FAILURES else 1
                 for name in history.names.failures.names
             ]
             + [3],

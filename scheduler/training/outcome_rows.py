@@ -26,7 +26,7 @@ from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
 from edgeyard.scheduler.model.history import EPOCH
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.prediction.cool_down import mark_cooling
-from edgeyard.scheduler.prediction.estimates import OF_NOBODY, PastPairs
+from edgeyard.scheduler.prediction.estimates import INCONCLUSIVE_FAILURES, PastPairs
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -252,7 +252,7 @@ def _rows_of(
         run_s=run_s,
         censored=np.array([each in CUT_SHORT for each in categories], np.bool_),
         failed=np.array([each is not None for each in categories], np.bool_),
-        countable=np.array([each not in OF_NOBODY for each in categories], np.bool_),
+        countable=np.array([each not in INCONCLUSIVE_FAILURES for each in categories], np.bool_),
         boards=np.array([each.target_uid for each in known], np.str_),
         users=np.array([each.user_id for each in known], np.str_),
         cycles=np.full(len(known), seq, np.int64),

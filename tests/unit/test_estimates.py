@@ -155,8 +155,8 @@ def test_a_board_that_got_well_is_trusted_again() -> None:
     )
 
 
-@pytest.mark.parametrize("category", ["cluster", "network", "preempted"])
-def test_what_is_nobodys_fault_counts_for_nothing(category: str) -> None:
+@pytest.mark.parametrize("category", ["cluster", "network", "preempted", "rejected"])
+def test_failures_of_neither_model_nor_board_count_for_nothing(category: str) -> None:
     assert rates([run(A, 1.0, failure=category)] * 9) == [0.0, 0.0, 0.0]
 
 
