@@ -4,6 +4,7 @@
 ``family``                           ``rpi4b``
 ``engines``                          names, joined by commas: ``ort,tflite``
 ``engine.<name>.supported_types``    benchmark types, joined by commas: ``TYPE1,TYPE2``
+``engine.<name>.type.<TYPE>``        declaration of a further type that the engine offers, JSON
 ``engine.<name>.version``            where the host states it
 ``memory.ram``, ``memory.storage``   bytes
 ``target_uid``                       ``rpi4b-0001-0001``
@@ -25,6 +26,11 @@ Imported on boards too: only the standard library, Python 3.10.
 from functools import lru_cache
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from edgeyard.devices.benchmark_types import (
+    STANDARD_TYPES,
+    DeclaredType,
+    declared_type_of_text,
+)
 from edgeyard.devices.model import (
     ENGINE_PATTERN,
     FAMILY_PATTERN,
@@ -70,6 +76,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
 def meaning(name: str) -> str:
     """Return what an attribute means; "" if its host defines it."""
     parts = name.split(".")
+    if len(parts) == 4 and parts[0] == "engine" and parts[2] == "type":
+        return f"declaration of {parts[3]} of {parts[1]}, as JSON"
     if len(parts) == 3 and parts[0] == "engine":
         return ENGINE_MEANINGS.get(parts[2], "").format(parts[1])
     return MEANINGS.get(name, "")
@@ -98,6 +106,8 @@ def attributes_of(board: Board) -> Dict[str, AttributeValue]:
     )
     for engine in board.engines:
         found[f"engine.{engine.name}.supported_types"] = ",".join(sorted(engine.supported_types))
+        for declared in engine.declared_types:
+            found[f"engine.{engine.name}.type.{declared.name}"] = declared.as_text()
         if engine.version:
             found[f"engine.{engine.name}.version"] = engine.version
     if board.progress is None:
@@ -135,7 +145,7 @@ def board_from_attributes(
     if problems:
         raise ConfigError([f"attribute {problem}" for problem in problems])
     status = attributes.get("dynamic.status")
-    fields = _field_names(tuple(engine.name for engine in engines))
+    fields = _field_names(engines)
     return Board(
         target_uid=uid,
         family=family,
@@ -189,7 +199,18 @@ def _engines(
             continue
         types = attributes.get(f"engine.{name}.supported_types", "")
         version = attributes.get(f"engine.{name}.version", "")
-        found.append(_engine(name, str(version), types if isinstance(types, str) else ""))
+        types = types if isinstance(types, str) else ""
+        declared = []
+        for kind in sorted(members(types) - {"", *STANDARD_TYPES}):
+            attribute = f"engine.{name}.type.{kind}"
+            text = attributes.get(attribute)
+            if text is None:
+                continue
+            try:
+                declared.append(declared_type_of_text(kind, str(text)))
+            except ValueError as error:
+                problems.append(f"{attribute}: {error}")
+        found.append(_engine(name, str(version), types, tuple(declared)))
     return tuple(found)
 
 
@@ -202,18 +223,19 @@ def _names(text: str) -> Tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _field_names(engines: Tuple[str, ...]) -> "frozenset[str]":
+def _field_names(engines: Tuple[BoardEngine, ...]) -> "frozenset[str]":
     """Return the attributes that are fields of a board with these engines."""
     found = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
     found |= {PROGRESS, "dynamic.status"}
-    for name in engines:
-        found |= {f"engine.{name}.supported_types", f"engine.{name}.version"}
+    for engine in engines:
+        found |= {f"engine.{engine.name}.supported_types", f"engine.{engine.name}.version"}
+        found |= {f"engine.{engine.name}.type.{each.name}" for each in engine.declared_types}
     return frozenset(found)
 
 
 @lru_cache(maxsize=4096)
-def _engine(name: str, version: str, types: str) -> BoardEngine:
-    return BoardEngine(name=name, version=version, supported_types=members(types) - {""})
+def _engine(name: str, version: str, types: str, declared: Tuple[DeclaredType, ...]) -> BoardEngine:
+    return BoardEngine(name, version, members(types) - {""}, declared)
 
 
 def _progress(value: Optional[AttributeValue]) -> Optional[float]:

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from edgeyard.devices.attributes import MEANINGS
+from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, declared_type
 from edgeyard.devices.containers import device_mappings
 from edgeyard.devices.model import (
     ENGINE_PATTERN,
@@ -105,7 +106,22 @@ _PathPattern = Annotated[
         r"(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]+)+", "must be an absolute path below the root folder"
     ),
 ]
-_BenchmarkType = Annotated[str, _TextPattern("TYPE[0-9]{1,2}", "must be a type such as TYPE1")]
+_BenchmarkType = Annotated[
+    str, _TextPattern(BENCHMARK_TYPE_PATTERN.pattern, "must be a type such as TYPE1")
+]
+
+
+def _declared_types(declarations: Dict[str, Any]) -> Dict[str, Any]:
+    for name, declaration in declarations.items():
+        try:
+            declared_type(name, declaration)
+        except ValueError as error:
+            raise PydanticCustomError(
+                "type", "{message}", {"message": f"{name}: {error}"}
+            ) from error
+    return declarations
+
+
 _EngineName = Annotated[
     str,
     _TextPattern(ENGINE_PATTERN.pattern, "must be a lower-case letter, then letters, digits, '_'"),
@@ -127,6 +143,14 @@ class EngineEntry(_Entry):
         str, BeforeValidator(_number_as_text), WithJsonSchema({"type": ["string", "number"]})
     ] = ""
     supported_types: List[_BenchmarkType] = Field(description="Benchmark types, e.g. TYPE1.")
+    types: Annotated[
+        Dict[str, Any],
+        AfterValidator(_declared_types),
+        Field(
+            description="Declarations of further types, TYPE4 to TYPE99, that the engine offers, "
+            "by name: description, dataset (none, optional, required), parameters and results."
+        ),
+    ] = {}
     image: Annotated[_Skipped, Field(description="Image of the engine's container.")] = None
     devices: Annotated[
         _Skipped,
@@ -139,6 +163,15 @@ class EngineEntry(_Entry):
         _Skipped,
         Field(description="User of the container as UID:GID; 10001:10001 by default."),
     ] = None
+
+    def board_engine(self, name: str) -> BoardEngine:
+        """Return the engine that this describes; the types that it declares are supported."""
+        return BoardEngine(
+            name,
+            self.version,
+            frozenset(self.supported_types) | frozenset(self.types),
+            tuple(declared_type(each, self.types[each]) for each in sorted(self.types)),
+        )
 
     def device_files(self) -> List[str]:
         """Return the host's side of `devices`.
@@ -300,7 +333,9 @@ class BoardEntry(_Entry):
             memory=MemoryEntry(storage=board.storage_bytes, ram=board.ram_bytes),
             engines={
                 engine.name: EngineEntry(
-                    version=engine.version, supported_types=sorted(engine.supported_types)
+                    version=engine.version,
+                    supported_types=sorted(engine.supported_types),
+                    types={each.name: each.as_json() for each in engine.declared_types},
                 )
                 for engine in board.engines
             },
@@ -319,10 +354,7 @@ class BoardEntry(_Entry):
             family=self.target_uid.partition("-")[0],
             ram_bytes=self.memory.ram,
             storage_bytes=self.memory.storage,
-            engines=tuple(
-                BoardEngine(name, engine.version, frozenset(engine.supported_types))
-                for name, engine in self.engines.items()
-            ),
+            engines=tuple(engine.board_engine(name) for name, engine in self.engines.items()),
             local=None if self.local is None else _value(LocalSlice, self.local),
             ssh=None if self.ssh is None else _value(SshAddress, self.ssh),
             hooks=tuple(_value(Hook, hook) for hook in self.hooks),

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import FrozenSet, Mapping, Optional, Tuple, Union
 
+from edgeyard.devices.benchmark_types import DeclaredType
+
 AttributeValue = Union[str, int, float, bool]
 
 NOT_READ = "not read yet"
@@ -34,11 +36,17 @@ class BoardEngine:
         name: Engine name, e.g. ``ort``.
         version: As the host states it; "" where unknown.
         supported_types: Benchmark types, e.g. ``{"TYPE1", "TYPE2"}``.
+        declared_types: Of those, the ones that the engine declares; sorted by name.
     """
 
     name: str
     version: str = ""
     supported_types: FrozenSet[str] = frozenset()
+    declared_types: Tuple[DeclaredType, ...] = ()
+
+    def declared_type(self, name: str) -> Optional[DeclaredType]:
+        """Return the declared type of that name; None if the engine declares none."""
+        return next((each for each in self.declared_types if each.name == name), None)
 
 
 @dataclass(frozen=True)

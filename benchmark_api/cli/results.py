@@ -411,6 +411,8 @@ def _facts(found: Results) -> Mapping[str, str]:
             f"95 %: {again_low} to {again_high} ms ({_between_runs(row.get('between_runs'))})"
         )
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
+    for name, each in found.values.items():
+        facts[plain(name)] = f"{plain(each.value)} {plain(each.unit)}".strip()
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
     if row.get("metric"):

@@ -15,13 +15,13 @@ from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, visi
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
-    BenchmarkType,
     Status,
 )
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -41,7 +41,7 @@ def list_benchmarks(
     user_id: str | None = None,
     target: str | None = None,
     runtime: str | None = None,
-    benchmark_type: BenchmarkType | None = None,
+    benchmark_type: BenchmarkTypeName | None = None,
     campaign_id: str | None = None,
     target_uid: str | None = None,
     model: str | None = None,
@@ -60,7 +60,7 @@ def list_benchmarks(
         status=frozenset(status) if status else None,
         family=target,
         engine=runtime,
-        benchmark_type=benchmark_type.value if benchmark_type else None,
+        benchmark_type=benchmark_type,
         campaign_id=campaign_id,
         target_uid=target_uid,
         model=model,

@@ -539,6 +539,8 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
 
 def _parameter_problems(description: JobDescription) -> list[FieldError]:
     kind = description.benchmark_type
+    if kind.is_declared:  # the offers of the boards know its parameters
+        return []
     no_dataset: tuple[str, str] | None = (
         f"describes how a dataset is read, and {kind.value} reads none",
         "TYPE2, or no such parameter",

@@ -444,6 +444,7 @@ def _engines(board: Board) -> list[shapes.Engine]:
             name=engine.name,
             version=engine.version or _text(board, f"engine.{engine.name}.version") or "",
             supported_types=sorted(engine.supported_types),
+            declared_types={each.name: each.as_json() for each in engine.declared_types},
             execution_providers=_providers(board, engine.name),
         )
         for engine in board.engines

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from edgeyard.devices.attributes import SIZES_IN_BYTES, attributes_of, members
+from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
 from edgeyard.devices.constraints import compare, constraint_problem, meets
 from edgeyard.devices.model import NOT_READ, AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
@@ -25,6 +26,7 @@ _CHANGING = "dynamic."
 """Attributes of this name change from second to second: no value of theirs is ever refused."""
 
 _NONE: frozenset[str] = frozenset()
+_MAX_LISTED = 5
 
 _REMEMBERED = 1024
 """Conditions whose answer is kept: submissions repeat them, and one on uids asks every board."""
@@ -160,7 +162,8 @@ class Offer:
         return (
             self._engine_problems(description, kinds, who)
             or [
-                *_type_problems(description, kinds),
+                *self._type_problems(description, kinds),
+                *_declaration_problems(description, kinds),
                 *_size_problems(description, kinds, who),
                 *_thread_problems(description, kinds, who),
                 *self._provider_problems(description, who),
@@ -334,6 +337,39 @@ class Offer:
         )
         return [FieldError("/runtime", reason, _choice(description.runtime, sorted(offered)))]
 
+    def _type_problems(
+        self, description: JobDescription, kinds: Sequence[_Kind]
+    ) -> list[FieldError]:
+        """Return the problem of a type that the engine offers on none of these boards."""
+        wanted = description.benchmark_type.value
+        types: set[str] = set()
+        for kind in kinds:
+            for engine in kind.engines:
+                if engine.name == description.runtime:
+                    types |= _offered_types(engine)
+        if wanted in types:
+            return []
+        elsewhere = sorted(
+            {
+                f"{engine.name} on {kind.family}"
+                for kind in self._attributes
+                for engine in kind.engines
+                if wanted in _offered_types(engine)
+            }
+        )
+        accepted = ["one of " + ", ".join(sorted(types))] if types else []
+        if elsewhere:
+            accepted.append(f"for {wanted} " + " or ".join(elsewhere[:_MAX_LISTED]))
+        if not elsewhere and description.benchmark_type.is_declared:
+            reason = "no engine of a board declares it"
+        else:
+            reason = f"{description.runtime} on {description.family} does not support it"
+        return [
+            FieldError(
+                "/benchmark_type", reason, "; ".join(accepted) or "another target or runtime"
+            )
+        ]
+
     def _constraint_problems(self, description: JobDescription, who: str) -> list[FieldError]:
         """Constraints that none of the boards meets, nor may meet once its host reports it."""
         found = [
@@ -457,7 +493,7 @@ class Offers:
 def _supports(kind: _Kind, description: JobDescription) -> bool:
     return any(
         engine.name == description.runtime
-        and description.benchmark_type.value in engine.supported_types
+        and description.benchmark_type.value in _offered_types(engine)
         for engine in kind.engines
     )
 
@@ -493,23 +529,40 @@ def _engines_of(kinds: Collection[_Kind]) -> set[str]:
     return {engine.name for kind in kinds for engine in kind.engines}
 
 
-def _type_problems(description: JobDescription, kinds: Sequence[_Kind]) -> list[FieldError]:
-    types = {
-        each
+def _offered_types(engine: BoardEngine) -> set[str]:
+    """Return the types that an engine supports and whose meaning is known."""
+    known = {*STANDARD_TYPES, *(each.name for each in engine.declared_types)}
+    return {each for each in engine.supported_types if each in known}
+
+
+def _declarations(description: JobDescription, kinds: Sequence[_Kind]) -> list[DeclaredType]:
+    """Return the different declarations of the benchmark's type by its engine on these boards."""
+    found = {
+        engine.declared_type(description.benchmark_type.value)
         for kind in kinds
         for engine in kind.engines
         if engine.name == description.runtime
-        for each in engine.supported_types
     }
-    if description.benchmark_type.value in types:
-        return []
-    return [
-        FieldError(
-            "/benchmark_type",
-            f"{description.runtime} on {description.family} does not support it",
-            "one of " + ", ".join(sorted(types)) if types else "another target or runtime",
-        )
-    ]
+    return sorted((each for each in found if each is not None), key=DeclaredType.as_text)
+
+
+def _declaration_problems(description: JobDescription, kinds: Sequence[_Kind]) -> list[FieldError]:
+    """Return what the first declaration of the type that is not satisfied does not accept."""
+    has_dataset = description.dataset is not None or bool(description.dataset_urls)
+    for declared in _declarations(description, kinds):
+        found = [
+            FieldError(f"/parameters/{each.name}", each.reason, each.accepted)
+            for each in declared.parameter_problems(description.parameters)
+        ]
+        if has_dataset and declared.dataset == "none":
+            where = "/dataset" if description.dataset is not None else "/dataset_urls"
+            found.append(FieldError(where, f"{declared.name} takes none", "no dataset"))
+        if not has_dataset and declared.dataset == "required":
+            reason = f"{declared.name} needs a dataset"
+            found.append(FieldError("/dataset", reason, "an uploaded file's name, or a URL"))
+        if found:
+            return found
+    return []
 
 
 def _size_problems(

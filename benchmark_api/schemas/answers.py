@@ -740,11 +740,16 @@ class FilePage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """A runtime of a board: its version, benchmark types, and execution providers by name."""
+    """A runtime of a board: its version, benchmark types, and execution providers by name.
+
+    ``declared_types`` are its types beyond TYPE1, TYPE2 and TYPE3, with their parameters and
+    results, as its host declares them.
+    """
 
     name: str
     version: str
     supported_types: list[str]
+    declared_types: dict[str, JsonObject]
     execution_providers: list[str]
 
 

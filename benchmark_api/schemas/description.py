@@ -21,6 +21,7 @@ from pydantic import (
 from edgeyard.benchmark_api.schemas.fields import (
     AttributeName,
     BenchmarkId,
+    BenchmarkTypeName,
     Duration,
     EngineName,
     Family,
@@ -229,8 +230,9 @@ class JobDescriptionIn(BaseModel):
     )
     model_url: Url | None = Field(None, description="Where the model is downloaded from.")
     runtime: EngineName = Field(description="Inference engine, e.g. ort or tflite.")
-    benchmark_type: Literal["TYPE1", "TYPE2", "TYPE3"] = Field(
-        description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training."
+    benchmark_type: BenchmarkTypeName = Field(
+        description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training; "
+        "further types, to TYPE99, mean what the engine of a board declares."
     )
     dataset: FileNameOrUrl | None = Field(
         None,
@@ -406,7 +408,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
             )
         )
     has_data = description.dataset is not None or bool(description.dataset_urls)
-    if description.benchmark_type != "TYPE1" and not has_data:
+    if description.benchmark_type in ("TYPE2", "TYPE3") and not has_data:
         found.append(
             FieldError(
                 "/dataset",
@@ -446,7 +448,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
         found.append(
             FieldError(
                 "/input",
-                f"describes random data, and {description.benchmark_type} runs on its dataset",
+                f"describes random data of TYPE1, and this is {description.benchmark_type}",
                 "no input, or TYPE1",
             )
         )
@@ -502,7 +504,7 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
     if benchmark_type == "TYPE1":
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
-    return frozenset(of_type1 | ({"odt_config"} if benchmark_type == "TYPE2" else set()))
+    return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})
 
 
 def _unused(description: JobDescriptionIn) -> list[FieldError]:
@@ -511,7 +513,9 @@ def _unused(description: JobDescriptionIn) -> list[FieldError]:
     kind = description.benchmark_type
     unused = unused_fields(kind, keep_outputs=description.keep_outputs)
     if "nb_inference" in unused and description.nb_inference not in (None, DEFAULT_RUNS):
-        runs = "runs each row of its dataset once" if kind == "TYPE2" else "trains"
+        runs = {"TYPE2": "runs each row of its dataset once", "TYPE3": "trains"}.get(
+            kind, "runs as its engine declares"
+        )
         reason = f"is the number of timed runs of TYPE1, and {kind} {runs}"
         found.append(FieldError("/nb_inference", reason, "TYPE1, or no nb_inference"))
     if "dataset" in unused:

@@ -51,6 +51,14 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredValue:
+    """A value that the engine's declaration of a benchmark type lists; ``unit`` may be empty."""
+
+    value: str | int | float | bool
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """All that came back of one benchmark.
 
@@ -59,6 +67,7 @@ class Results:
         report: The last attempt's ``report.json``; empty before there is one.
         verdict: None before there is a report.
         accuracy: Share of right answers, 0-1 (TYPE2); None elsewhere.
+        values: Values of a type that the engine declares, by name; empty for other types.
         answer: The server's answer, with the reports of all attempts.
     """
 
@@ -69,6 +78,7 @@ class Results:
     latency: Latency | None
     verdict: Trust | None
     accuracy: float | None
+    values: Mapping[str, DeclaredValue]
     files: tuple[shapes.ResultFile, ...]
     answer: shapes.Results = field(repr=False)
     fetch: Fetch = field(repr=False, compare=False)
@@ -107,6 +117,7 @@ def results_of(answer: shapes.Results, fetch: Fetch) -> Results:
         latency=latency_of(report),
         verdict=trust_of(report),
         accuracy=accuracy if accuracy is not None else accuracy_of(report),
+        values=declared_values(report),
         files=tuple(answer.files),
         answer=answer,
         fetch=fetch,
@@ -147,6 +158,18 @@ def _reasons(given: object) -> tuple[shapes.Reason, ...]:
         for one in listed
         if isinstance(one, Mapping)
     )
+
+
+def declared_values(report: Record) -> Mapping[str, DeclaredValue]:
+    """Return the values of a type that the engine declares; empty for other types."""
+    found = {}
+    results = record(report, "results")
+    for name in results:
+        each = record(results, name)
+        value = each.get("value")
+        if isinstance(value, str | int | float):
+            found[name] = DeclaredValue(value=value, unit=text(each, "unit") or "")
+    return found
 
 
 def accuracy_of(report: Record) -> float | None:

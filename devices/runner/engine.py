@@ -20,6 +20,7 @@ from typing import (
     runtime_checkable,
 )
 
+from edgeyard.devices.benchmark_types import DeclaredType
 from edgeyard.devices.model import DEFAULT_SANDBOX, Hook, Sandbox, SshAddress
 
 if TYPE_CHECKING:  # the runner's parent process reads `BoardFacts` and never loads NumPy
@@ -195,6 +196,59 @@ class ProfilingEngine(Protocol):
             out: Folder that the profiler may write to; it is left as it was.
             runs: Profiled runs that are wanted.
             max_s: No further run begins after this time.
+
+        Raises:
+            RunFailed: As `Engine.load` and `Session.run`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class DeclaredRun:
+    """What a run of a declared benchmark type led to.
+
+    Attributes:
+        values: The values that the type's declaration lists under ``results``, by name.
+        latencies_ms: Time of each measured unit of the work, milliseconds; at least one.
+        files: Files in the given folder that belong to the result.
+    """
+
+    values: Mapping[str, Union[str, int, float, bool]]
+    latencies_ms: Sequence[float]
+    files: Sequence[str] = ()
+
+
+@runtime_checkable
+class DeclaringEngine(Protocol):
+    """An engine that offers benchmark types of its own, ``TYPE4`` to ``TYPE99``.
+
+    The boards file repeats the declarations (``types`` of the engine, in the form of
+    `DeclaredType.as_json`), so that submissions can be checked without the engine.
+    """
+
+    benchmark_types: Sequence[DeclaredType]
+
+    def run_type(
+        self,
+        benchmark_type: str,
+        model: Path,
+        datasets: Sequence[Path],
+        out: Path,
+        progress: Progress,
+        *,
+        max_s: float,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> DeclaredRun:
+        """Run a benchmark of a declared type.
+
+        Args:
+            benchmark_type: One of `benchmark_types`.
+            datasets: Files of the dataset; empty without one.
+            out: Folder for the files of the result.
+            max_s: The run is stopped some time after this many seconds, without a result.
+            threads: Threads that the board allows, at least 1.
+            parameters: As the type declares them; they have been checked.
 
         Raises:
             RunFailed: As `Engine.load` and `Session.run`.

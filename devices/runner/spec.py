@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Tuple, TypeVar
 from urllib.parse import urlsplit
 
+from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import SANDBOX_MODES, Hook, Sandbox, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
@@ -41,7 +42,6 @@ TOKEN_FILE = "token.env"
 _MAX_TOKEN_BYTES = 4096
 
 MAX_SPEC_BYTES = 8 * 1024 * 1024
-BENCHMARK_TYPES = ("TYPE1", "TYPE2", "TYPE3")
 _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
 
 T = TypeVar("T")
@@ -169,10 +169,8 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
     return RunSpec(
         task_dir=task_dir,
         engine=read.text("engine", environ.get("RUNTIME", "")),
-        benchmark_type=_one_of(
-            "benchmark_type",
-            read.text("benchmark_type", environ.get("BENCHMARK_TYPE") or "TYPE1"),
-            BENCHMARK_TYPES,
+        benchmark_type=_benchmark_type(
+            read.text("benchmark_type", environ.get("BENCHMARK_TYPE") or "TYPE1")
         ),
         model=read.file("model", environ.get("MODEL_FILENAME", "")),
         benchmark_id=read.text("benchmark_id", job),
@@ -373,9 +371,9 @@ def _inputs(value: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
     return inputs
 
 
-def _one_of(key: str, value: str, accepted: Tuple[str, ...]) -> str:
-    if value not in accepted:
-        raise _wrong(key, f"{value!r} is not one of {', '.join(accepted)}")
+def _benchmark_type(value: str) -> str:
+    if not BENCHMARK_TYPE_PATTERN.fullmatch(value):
+        raise _wrong("benchmark_type", f"{value!r} is not one of TYPE1 to TYPE99")
     return value
 
 

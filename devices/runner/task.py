@@ -13,7 +13,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple, cast
 
-from edgeyard.devices.runner.engine import BoardFacts, Engine, Session
+from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
+from edgeyard.devices.runner.engine import BoardFacts, DeclaringEngine, Engine, Session
 from edgeyard.devices.runner.launches import limit_memory, measure_in_launches
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import Channel
@@ -113,7 +114,7 @@ class _Task:
         return report
 
     def _in_this_process(self) -> Report:
-        """TYPE2, TYPE3, and TYPE1 on the user's own inputs."""
+        """TYPE2, TYPE3, types of the engine's own, and TYPE1 on the user's own inputs."""
         began = time.perf_counter()
         from edgeyard.devices.runner import engines
 
@@ -129,7 +130,7 @@ class _Task:
             engines.confine(engine)
         baseline = machine.memory_bytes().get("VmRSS")
         run = {"TYPE1": self._inference, "TYPE2": self._accuracy, "TYPE3": self._training}
-        report = run[self.spec.benchmark_type](engine)
+        report = run.get(self.spec.benchmark_type, self._declared)(engine)
         peak = machine.memory_bytes().get("VmHWM")
         report["import_ms"] = import_ms
         report["ram_peak"] = peak
@@ -362,6 +363,72 @@ class _Task:
         self._add_file(report, result.model_file.name)
         return report
 
+    def _declared(self, engine: Engine) -> Report:
+        """A type that the engine declares: it runs it, and its values become the result."""
+        import numpy as np
+
+        from edgeyard.devices.runner.measure import Measurement
+        from edgeyard.devices.runner.trust import judge
+
+        spec = self.spec
+        declaring, declared = _declaration(engine, spec)
+        problems = declared.parameter_problems(spec.parameters)
+        if problems:
+            first = problems[0]
+            raise RunFailed(
+                "user_input",
+                f"parameters/{first.name}: {first.reason}; accepted: {first.accepted}",
+            )
+        if declared.dataset == "required":
+            self._datasets()
+        if declared.dataset == "none" and spec.datasets:
+            raise RunFailed("user_input", f"{declared.name} takes no dataset")
+        report: Report = {}
+        watch = self._watch()
+        watch.start()
+
+        def progress(percent: float, phase: str) -> None:
+            watch.look()
+            self.progress(_LOADED_PERCENT + percent * _TRAINING_SHARE, phase)
+
+        found = declaring.run_type(
+            declared.name,
+            spec.path(spec.model),
+            [spec.path(one) for one in spec.datasets],
+            spec.results_dir,
+            progress,
+            max_s=max(0.0, spec.user_time_s * _SHARE_OF_TIME - time.monotonic() + self.started),
+            threads=self.board.threads,
+            parameters=spec.parameters,
+        )
+        conditions = watch.stop()
+        try:
+            report["results"] = declared.checked_results(found.values)
+        except ValueError as error:
+            raise RunFailed(
+                "engine_unsupported",
+                f"the result of engine {spec.engine} is not what it declares for "
+                f"{declared.name}: {error}",
+            ) from error
+        latencies_ms = np.array(found.latencies_ms, dtype=np.float64)
+        if latencies_ms.ndim != 1 or not len(latencies_ms) or not np.all(latencies_ms >= 0):
+            raise RunFailed(
+                "engine_unsupported",
+                f"engine {spec.engine} measured no times of {declared.name}, in milliseconds",
+            )
+        self._add_measurement(
+            report,
+            Measurement(
+                latencies_ms=latencies_ms,
+                warmup=None,
+                conditions=conditions,
+                verdict=judge(latencies_ms, conditions),
+            ),
+        )
+        for name in found.files:
+            self._add_file(report, name)
+        return report
+
     def _add_measurement(self, report: Report, found: Measurement) -> None:
         import numpy as np
 
@@ -394,6 +461,25 @@ class _Task:
                 "user_input", f"own inputs are one dataset file; there are {len(files)}"
             )
         return files[0]
+
+
+def _declaration(engine: Engine, spec: RunSpec) -> Tuple[DeclaringEngine, DeclaredType]:
+    """Return the engine with its declaration of the run's type.
+
+    Raises:
+        RunFailed: ``engine_unsupported``: it does not offer that type.
+    """
+    offered: List[str] = list(STANDARD_TYPES)
+    if isinstance(engine, DeclaringEngine):
+        for each in engine.benchmark_types:
+            if each.name == spec.benchmark_type:
+                return engine, each
+            offered.append(each.name)
+    raise RunFailed(
+        "engine_unsupported",
+        f"engine {spec.engine} on this board does not offer {spec.benchmark_type}; it offers "
+        + ", ".join(offered),
+    )
 
 
 def _fail(channel: Channel, category: str, sentence: str) -> None:

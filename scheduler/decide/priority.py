@@ -102,7 +102,9 @@ def priorities(
         urgency[np.isnan(urgency)] = 0.0
         waited = ages / settings.age_step_s if settings.age_step_s > 0 else np.zeros_like(ages)
         parts = {
-            "type": np.array([settings.types[each.benchmark_type] for each in pending], np.int64),
+            "type": np.array(
+                [settings.type_points(each.benchmark_type) for each in pending], np.int64
+            ),
             "user": _points(
                 np.array([each.user_priority for each in pending], float) * settings.user_points
             ),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.baselines import BASELINES, baseline_text
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
@@ -98,7 +100,7 @@ class PrioritySettings:
     """Constants of the formula; see `edgeyard.scheduler.decide.priority`.
 
     Attributes:
-        types: Points of each benchmark type.
+        types: Points of each of Edgeyard's own benchmark types, and of others that are stated.
         user_points: For each point of user priority.
         age_step_s: Waiting this long gives a point; 0: waiting gives none.
         deadline_points: Most that a near deadline gives.
@@ -112,6 +114,11 @@ class PrioritySettings:
     deadline_points: float
     deadline_horizon_s: float
     fifo: int
+
+    def type_points(self, benchmark_type: BenchmarkType) -> int:
+        """Return the points of a type; one that is not stated has the fewest of those that are."""
+        points = self.types.get(benchmark_type)
+        return min(self.types.values()) if points is None else points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +333,9 @@ class _Table:
             self.wrong(key, f"is none of {', '.join(accepted)}")
         return accepted[0]
 
+    def names(self) -> list[str]:
+        return sorted(self._data)
+
     def has(self, key: str) -> bool:
         return key in self._data
 
@@ -361,9 +371,10 @@ class _Table:
     def by_type(self, read: Callable[[_Table, str], _T]) -> dict[BenchmarkType, _T]:
         table = self.table("types")
         found = {}
-        for name in BenchmarkType:
-            if table.has(name.value):
-                found[name] = read(table, name.value)
+        for name in table.names():
+            with suppress(ValueError):
+                kind = BenchmarkType(name)
+                found[kind] = read(table, name)
         table.done()
         return found
 
@@ -487,6 +498,12 @@ def _priority(table: _Table) -> PrioritySettings:
     return settings
 
 
+def _points(name: BenchmarkType, points: Mapping[BenchmarkType, int], missing: int) -> int:
+    """Return a type's points; of Edgeyard's own types that lack them, which is an error, others."""
+    unlisted = min(points.values(), default=missing) if name.is_declared else missing
+    return points.get(name, unlisted)
+
+
 def _preemption(
     table: _Table, points: Mapping[BenchmarkType, int]
 ) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]], int]:
@@ -495,11 +512,10 @@ def _preemption(
     found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
     victims_of = table.by_type(_Table.texts) if table.has("types") else {}
     for name, victims in victims_of.items():
-        known = {each.value for each in BenchmarkType}
         for victim in victims:
-            if victim not in known:
-                table.wrong(f"types.{name}", f"{victim!r} is none of {', '.join(sorted(known))}")
-            elif points.get(name, 100) - points.get(BenchmarkType(victim), 0) < margin:
+            if not BENCHMARK_TYPE_PATTERN.fullmatch(victim):
+                table.wrong(f"types.{name}", f"{victim!r} is no type: TYPE1 to TYPE99")
+            elif _points(name, points, 100) - _points(BenchmarkType(victim), points, 0) < margin:
                 table.wrong(
                     f"types.{name}",
                     f"is less than {margin} points above {victim} in priority.types",

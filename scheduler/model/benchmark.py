@@ -8,13 +8,36 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, STANDARD_TYPES
+
 
 class BenchmarkType(StrEnum):
-    """What a benchmark measures."""
+    """What a benchmark measures: one of Edgeyard's own types, or one that engines declare.
+
+    The members are Edgeyard's own types, which iteration returns. Any other name that
+    `edgeyard.devices.benchmark_types.BENCHMARK_TYPE_PATTERN` accepts is a value, too, the same
+    object for the same name; every further name raises ValueError.
+    """
 
     TYPE1 = "TYPE1"  # latency over nb_inference runs on random data
     TYPE2 = "TYPE2"  # accuracy over a dataset
     TYPE3 = "TYPE3"  # on-device training
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether engines declare what it means; otherwise it is one of Edgeyard's own."""
+        return self.value not in STANDARD_TYPES
+
+    @classmethod
+    def _missing_(cls, value: object) -> BenchmarkType | None:
+        """Return the type of a name that engines may declare; at most 96 are ever made."""
+        if not isinstance(value, str) or not BENCHMARK_TYPE_PATTERN.fullmatch(value):
+            return None
+        made = str.__new__(cls, value)
+        made._name_ = made._value_ = value
+        found = cls._value2member_map_.setdefault(value, made)
+        assert isinstance(found, cls)
+        return found
 
 
 class Status(StrEnum):

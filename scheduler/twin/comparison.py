@@ -95,6 +95,16 @@ def _differences(expected: Board, found: Board) -> list[Difference]:
             pairs.append((f"engine {name}", *words))
             continue
         pairs.append((f"types of {name}", _types(here[name]), _types(there[name])))
+        for kind in sorted(
+            {each.name for each in (*here[name].declared_types, *there[name].declared_types)}
+        ):
+            pairs.append(
+                (
+                    f"{kind} of {name}",
+                    _declaration(here[name], kind),
+                    _declaration(there[name], kind),
+                )
+            )
         if here[name].version and there[name].version:  # an unstated version is no difference
             pairs.append((f"version of {name}", here[name].version, there[name].version))
     return [
@@ -102,6 +112,11 @@ def _differences(expected: Board, found: Board) -> list[Difference]:
         for what, wanted, seen in pairs
         if wanted != seen
     ]
+
+
+def _declaration(engine: BoardEngine, kind: str) -> str:
+    declared = engine.declared_type(kind)
+    return "not declared" if declared is None else declared.as_text()
 
 
 def _types(engine: BoardEngine) -> str:

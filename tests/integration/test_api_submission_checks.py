@@ -105,7 +105,7 @@ def test_the_attributes_of_the_lab_are_listed_with_their_values(api: Api) -> Non
 
 
 def test_a_list_of_a_type_that_does_not_exist_is_refused(api: Api) -> None:
-    answer = api.as_().get("/v1/benchmarks?benchmark_type=TYPE9")
+    answer = api.as_().get("/v1/benchmarks?benchmark_type=TYPE100")
     assert answer.status_code == 422
     assert "TYPE3" in answer.text
     assert api.as_().get("/v1/benchmarks?benchmark_type=TYPE1").json()["items"] == []

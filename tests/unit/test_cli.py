@@ -1524,7 +1524,9 @@ def test_render_prints_the_job_without_a_server(server: FakeServer) -> None:
 
 
 def test_render_names_what_is_wrong(server: FakeServer) -> None:
-    Path("job.yaml").write_text("model: net.onnx\nruntim: ort\nbenchmark_type: TYPE9\ntarget: x\n")
+    Path("job.yaml").write_text(
+        "model: net.onnx\nruntim: ort\nbenchmark_type: TYPE100\ntarget: x\n"
+    )
     result = run("render", "job.yaml")
     assert result.exit_code == 1
     assert "\nruntim: is not a field" in result.stderr

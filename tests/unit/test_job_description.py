@@ -169,7 +169,7 @@ def test_all_required_fields_are_reported_at_once() -> None:
         ({"runtime": ...}, "/runtime"),
         ({"runtime": "ORT"}, "/runtime"),
         ({"runtime": "1.0"}, "/runtime"),
-        ({"benchmark_type": "TYPE9"}, "/benchmark_type"),
+        ({"benchmark_type": "TYPE100"}, "/benchmark_type"),
         ({"benchmark_type": "TYPE2"}, "/dataset"),
         ({"benchmark_type": "TYPE3"}, "/odt_config"),
         ({"target": ...}, "/target"),
@@ -225,7 +225,7 @@ def test_a_wrong_field_is_named(changes: dict[str, object], pointer: str) -> Non
 
 
 def test_all_wrong_fields_are_reported_at_once() -> None:
-    wrong = refused(ram=-1, nb_inference=0, benchmark_type="TYPE9")
+    wrong = refused(ram=-1, nb_inference=0, benchmark_type="TYPE100")
     assert {error.pointer for error in wrong} == {"/ram", "/nb_inference", "/benchmark_type"}
 
 

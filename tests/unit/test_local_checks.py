@@ -76,7 +76,7 @@ def test_a_file_that_is_no_model_is_not_sent(
         ({"deadline": "tomorrow"}, "/deadline: "),
         ({"user_priority": 11}, "/user_priority: "),
         ({"precision": "2 %", "nb_inference": 30}, "/precision: can't be combined"),
-        ({"benchmark_type": "TYPE9"}, "/benchmark_type: "),
+        ({"benchmark_type": "TYPE100"}, "/benchmark_type: "),
     ],
 )
 def test_a_wrong_field_is_refused_before_the_model_is_sent(

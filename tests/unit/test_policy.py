@@ -90,11 +90,11 @@ def test_all_mistakes_of_a_policy_are_reported_at_once() -> None:
             [priority.types]
             TYPE1 = 60
             TYPE2 = 55
-            TYPE9 = 1
+            TYPE100 = 1
             [preemption]
             margin = 5
             [preemption.types]
-            TYPE1 = ["TYPE2", "TYPE8"]
+            TYPE1 = ["TYPE2", "TYPE0"]
             """,
             source="mine.toml",
         )
@@ -118,7 +118,7 @@ def test_all_mistakes_of_a_policy_are_reported_at_once() -> None:
         "priority.deadline_horizon_s",
         "priority.fifo",
         "priority.types.TYPE3",
-        "priority.types.TYPE9",
+        "priority.types.TYPE100",
         "preemption.margin",
         "preemption.types.TYPE1",
     }

@@ -117,7 +117,7 @@ class TestDescription:
             {"model": {"filename": ".."}},
             {"model": "m.onnx"},
             {"datasets": [{"filename": "a\u0000b"}]},
-            {"benchmark_type": "TYPE9"},
+            {"benchmark_type": "TYPE100"},
             {"upload_url": "file:///etc/passwd"},
             {"input": {"x": [1]}},
         ],

@@ -105,7 +105,7 @@ def test_the_hash_is_that_of_what_is_simulated() -> None:
         ("duration_s = 3600", "duration_s = inf", "duration_s: is inf"),
         ("duration_s = 3600", "", "the field 'duration_s' is missing"),
         ('world = "boards"', 'world = "nodes"', "nodes: is missing: the world is 'nodes'"),
-        ('["TYPE1"], tflite', '["TYPE9"], tflite', "TYPE9"),
+        ('["TYPE1"], tflite', '["TYPE100"], tflite', "TYPE100"),
         ("duration_s = 3600", "duration_s = [", "is no TOML"),
         ('name = "small"', 'name = "../x"', "name: is '../x'"),
     ],

@@ -28,6 +28,8 @@ from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.answers import SubmissionAnswer
+from edgeyard.benchmark_api.schemas.fields import ACCEPTED_TYPES
+from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release
@@ -36,7 +38,6 @@ from edgeyard.scheduler.model.benchmark import (
     LIVE,
     Benchmark,
     BenchmarkFile,
-    BenchmarkType,
     FileRole,
     Status,
 )
@@ -92,10 +93,10 @@ class _Filters(BaseModel):
         Raises:
             InvalidInput: It is no type.
         """
-        known = [each.value for each in BenchmarkType]
-        if self.benchmark_type is not None and self.benchmark_type not in known:
-            raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ", ".join(known))
-        return self.benchmark_type
+        named = self.benchmark_type
+        if named is not None and not BENCHMARK_TYPE_PATTERN.fullmatch(named):
+            raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ACCEPTED_TYPES)
+        return named
 
 
 Filters = Annotated[_Filters, Query()]

@@ -1,0 +1,190 @@
+"""Benchmark types that engines declare: the names, the declarations, and where they are checked."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from edgeyard.devices.attributes import attributes_of, board_from_attributes, meaning
+from edgeyard.devices.benchmark_types import (
+    MAX_DECLARATION_BYTES,
+    DeclaredType,
+    declared_type,
+    declared_type_of_text,
+)
+from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.model import BoardEngine
+from edgeyard.errors import ConfigError
+from edgeyard.plugins.testing import board
+from edgeyard.scheduler.framework.policy import parse_policy, read_policy
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+from tests.builders.declaring import code_of_page, engine_entry
+
+ENTRY = engine_entry()
+STATED = ENTRY["types"]["TYPE4"]
+BANDWIDTH = declared_type("TYPE4", STATED)
+ENGINE = BoardEngine("memory", "1", frozenset({"TYPE4"}), (BANDWIDTH,))
+BOARD = replace(board("rpi4b-0001-0001"), engines=(ENGINE,), busy=False)
+
+
+def test_the_engine_and_the_boards_file_of_the_page_declare_the_same() -> None:
+    names: dict[str, Any] = {}
+    exec(code_of_page("python"), names)
+    assert names["BANDWIDTH"].as_json() == BANDWIDTH.as_json() == STATED
+    assert names["MemoryEngine"].benchmark_types == (names["BANDWIDTH"],)
+
+
+@pytest.mark.parametrize("name", ["TYPE1", "TYPE4", "TYPE99"])
+def test_a_type_is_one_object_for_its_name(name: str) -> None:
+    found = BenchmarkType(name)
+    assert found is BenchmarkType(name)
+    assert pickle.loads(pickle.dumps(found)) is found
+    assert copy.deepcopy(found) is found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=BenchmarkType) is found
+    assert (str(found), found.value) == (name, name)
+    assert found.is_declared == (name != "TYPE1")
+
+
+@pytest.mark.parametrize("name", ["", "TYPE", "TYPE0", "TYPE01", "TYPE100", "type4", "TYPE4\n", 4])
+def test_other_names_are_no_types(name: Any) -> None:
+    with pytest.raises(ValueError, match="is not a valid BenchmarkType"):
+        BenchmarkType(name)
+
+
+def test_the_standard_types_are_those_that_iteration_returns() -> None:
+    BenchmarkType("TYPE7")
+    assert list(BenchmarkType) == ["TYPE1", "TYPE2", "TYPE3"]
+
+
+def test_a_declaration_comes_back_from_the_attributes_of_its_board() -> None:
+    published = attributes_of(BOARD)
+    assert json.loads(str(published["engine.memory.type.TYPE4"])) == STATED
+    found = board_from_attributes(published)
+    assert found.engines == BOARD.engines
+    assert "engine.memory.type.TYPE4" not in found.attributes
+    assert meaning("engine.memory.type.TYPE4") == "declaration of TYPE4 of memory, as JSON"
+
+
+def test_a_host_with_an_invalid_declaration_is_refused_with_the_reason() -> None:
+    published = {**attributes_of(BOARD), "engine.memory.type.TYPE4": "{}"}
+    with pytest.raises(ConfigError, match=r"engine\.memory\.type\.TYPE4: results is empty"):
+        board_from_attributes(published)
+
+
+def test_a_declaration_comes_back_from_the_boards_file() -> None:
+    tree = {
+        "rpi4b": [
+            {
+                "target_uid": "rpi4b-0001-0001",
+                "memory": {"ram": "1 GiB", "storage": "1 GiB"},
+                "engines": {"memory": ENTRY},
+            }
+        ]
+    }
+    inventory = Inventory.from_json(tree)
+    assert inventory.boards[0].engines == (ENGINE,)
+    assert Inventory.from_json(inventory.to_json()).boards == inventory.boards
+    tree["rpi4b"][0]["engines"]["memory"]["types"] = {"TYPE2": STATED}  # type: ignore[index]
+    with pytest.raises(ConfigError, match="TYPE2 is Edgeyard's own type"):
+        Inventory.from_json(tree)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("TYPE3", {}, "Edgeyard's own"),
+        ("SPEED", {}, "no benchmark type"),
+        ("TYPE4", {"results": {}}, "results is empty"),
+        ("TYPE4", {"results": []}, "results is no JSON object"),
+        ("TYPE4", {"results": {"x": {"type": "float"}}}, "results/x/type"),
+        ("TYPE4", {"results": {"X": {}}}, "'X' is not a lower-case letter"),
+        ("TYPE4", {"results": {f"x{n}": {} for n in range(65)}}, "at most 64"),
+        ("TYPE4", {"dataset": "some"}, "dataset is none of none, optional, required"),
+        ("TYPE4", {"unknown": 1}, "unknown field 'unknown'"),
+        ("TYPE4", {"description": "a\nb"}, "description is no text"),
+        ("TYPE4", {"description": 1}, "description is no text"),
+        ("TYPE4", {"parameters": {"n": {}}}, "parameters/n/type"),
+        ("TYPE4", {"parameters": {"n": {"type": "integer", "choices": ["a"]}}}, "choices"),
+        ("TYPE4", {"parameters": {"n": {"type": "string", "minimum": 1}}}, "for numbers only"),
+        ("TYPE4", {"parameters": {"n": {"type": "number", "minimum": "1"}}}, "is no number"),
+        (
+            "TYPE4",
+            {"parameters": {"n": {"type": "number", "minimum": 2, "maximum": 1}}},
+            "minimum is above maximum",
+        ),
+        ("TYPE4", {"parameters": {"n": {"type": "number", "required": 1}}}, "required"),
+    ],
+)
+def test_an_invalid_declaration_is_refused_with_its_place(
+    name: str, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        declared_type(name, {**STATED, **changes})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 9000, "x" * (MAX_DECLARATION_BYTES + 1)])
+def test_a_text_that_declares_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        declared_type_of_text("TYPE4", text)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"mebibytes": 1}, []),
+        ({"mebibytes": 64, "access": "fill"}, []),
+        ({}, ["mebibytes"]),
+        ({"mebibytes": 0}, ["mebibytes"]),
+        ({"mebibytes": 65}, ["mebibytes"]),
+        ({"mebibytes": 1.0}, ["mebibytes"]),
+        ({"mebibytes": True}, ["mebibytes"]),
+        ({"mebibytes": 1, "access": "read"}, ["access"]),
+        ({"mebibytes": 1, "speed": 1}, ["speed"]),
+    ],
+)
+def test_parameters_are_checked_by_the_declaration(
+    values: dict[str, object], names: list[str]
+) -> None:
+    assert [each.name for each in BANDWIDTH.parameter_problems(values)] == names
+
+
+def test_results_carry_their_units_and_are_what_is_declared() -> None:
+    found = BANDWIDTH.checked_results({"bandwidth": 2.5, "access": "copy"})
+    assert found == {"bandwidth": {"value": 2.5, "unit": "MiB/s"}, "access": {"value": "copy"}}
+    for values, message in (
+        ({"bandwidth": 2.5}, "access is missing"),
+        ({"bandwidth": float("nan"), "access": "copy"}, "bandwidth is not of type number"),
+        ({"bandwidth": "2.5", "access": "copy"}, "bandwidth is not of type number"),
+        ({"bandwidth": 2.5, "access": "copy", "more": 1}, "'more' is not declared"),
+        ({"bandwidth": 2.5, "access": "x" * 5000}, "access is not of type string"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            BANDWIDTH.checked_results(values)
+
+
+def test_a_type_without_points_in_the_policy_has_the_fewest_of_those_with() -> None:
+    text = read_policy("default")
+    assert parse_policy(text).priority.type_points(BenchmarkType("TYPE4")) == 50
+    stated = text.replace("TYPE3 = 50", "TYPE3 = 50\nTYPE4 = 90")
+    assert parse_policy(stated).priority.type_points(BenchmarkType("TYPE4")) == 90
+    preempting = stated.replace('TYPE2 = ["TYPE3"]', 'TYPE2 = ["TYPE3"]\nTYPE4 = ["TYPE1"]')
+    assert parse_policy(preempting).preempting_types[BenchmarkType("TYPE4")] == {"TYPE1"}
+    with pytest.raises(ConfigError, match="'TYPE100' is no type"):
+        parse_policy(preempting.replace('["TYPE1"]', '["TYPE100"]'))
+
+
+def test_a_minimum_of_zero_is_stated() -> None:
+    tree = {
+        "parameters": {"seconds": {"type": "number", "minimum": 0.0, "maximum": 1.0}},
+        "results": {"joules": {"type": "number"}},
+    }
+    found = declared_type("TYPE9", tree)
+    assert found.as_json() == tree
+    assert isinstance(found, DeclaredType)
+    assert [each.name for each in found.parameter_problems({"seconds": -1})] == ["seconds"]
