@@ -58,6 +58,9 @@ class _AgentLab(LabWorld):
         self.is_due = False
         self.in_system = 0.0
         super().__init__(scenario, policy, plugins, seed=seed)
+        if any(job.gang_id is not None for job in self._jobs):
+            reason = "has gangs, but the agent places one benchmark after the other"
+            raise InvalidInput.at(scenario.name, reason, "kinds with count 1, jobs without a gang")
         self.weights = [
             HOUR_S / max(job.description.run_s, 1.0) if by_slowdown else 1.0 for job in self._jobs
         ]

@@ -21,8 +21,14 @@ import msgspec
 
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FailureCategory
+from edgeyard.scheduler.model.benchmark import (
+    MAX_COUNT,
+    BenchmarkType,
+    Binding,
+    FailureCategory,
+)
 from edgeyard.scheduler.model.tariff import checked_tariff
+from edgeyard.scheduler.sim.wording import count_of
 
 DAY_S = 86400.0
 BUILT_IN = Path(__file__).parent / "scenarios"
@@ -129,6 +135,8 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
         queue_timeout_s: Maximum wait; None: only the deadline counts.
         job_completion_threshold: It may preempt a less urgent benchmark whose progress is below.
         binding: How firmly its job is bound to the board of the decision; None: the policy's.
+        count: Boards on which each runs at the same time: so many benchmarks, a gang, that start
+            in one cycle or not at all.
     """
 
     model: str
@@ -155,6 +163,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None
     binding: Binding | None = None
+    count: int = 1
 
 
 class User(_Value, frozen=True, omit_defaults=True):
@@ -227,6 +236,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
         start_s: Earliest start, not after submission.
         cancel_s: Its owner cancels it then, unless it has ended; None: never.
         failures: Its first attempts fail like this; the next one runs for ``run_s``.
+        gang: All jobs with the same name start in one cycle or not at all; "": it starts by itself.
     """
 
     job_id: str
@@ -255,6 +265,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
     job_completion_threshold: int | None = None
     binding: Binding | None = None
     failures: tuple[PastFailure, ...] = ()
+    gang: str = ""
 
 
 class Change(_Value, frozen=True, omit_defaults=True):
@@ -751,6 +762,10 @@ def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Probl
         here = f"{path}mix[{row}]."
         yield from _above_zero(kind, here, ("run_s", "user_time_s", "queue_timeout_s"))
         yield from _request_problems(kind, here)
+        if not 1 <= kind.count <= MAX_COUNT:
+            yield f"{here}count", f"is {kind.count}", f"1 to {MAX_COUNT}"
+        if kind.count > 1 and kind.pinned_share:
+            yield f"{here}pinned_share", "requests one board for a gang", "0, or a count of 1"
         for family in (*kind.families, *kind.family_run_s):
             if family not in families:
                 accepted = ", ".join(sorted(families))
@@ -772,6 +787,30 @@ def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Pro
             reason = f"{job.job_id!r} is there twice" if job.job_id else "is empty"
             yield f"{here}job_id", reason, "another name for each job"
         seen.add(job.job_id)
+    yield from _gang_problems(jobs)
+
+
+_OF_GANG = ("submit_s", "family", "start_s", "deadline_s", "queue_timeout_s")
+"""Fields of jobs that are the same in a gang."""
+
+
+def _gang_problems(jobs: tuple[JobRow, ...]) -> Iterator[_Problem]:
+    gangs: dict[str, list[int]] = {}
+    for row, job in enumerate(jobs):
+        if job.gang:
+            gangs.setdefault(job.gang, []).append(row)
+    for name, rows in gangs.items():
+        first = jobs[rows[0]]
+        here = f"lab.jobs[{rows[0]}].gang"
+        if not 2 <= len(rows) <= MAX_COUNT:
+            yield here, f"{name!r} has {count_of(len(rows), 'job')}", f"2 to {MAX_COUNT} jobs"
+        for row in rows:
+            if jobs[row].target_uid:
+                yield f"lab.jobs[{row}].target_uid", "is stated by a job of a gang", "none"
+            for field in _OF_GANG:
+                if getattr(jobs[row], field) != getattr(first, field):
+                    reason = f"differs from that of {first.job_id}, of the same gang {name!r}"
+                    yield f"lab.jobs[{row}].{field}", reason, f"{getattr(first, field)}"
 
 
 def _request_problems(description: JobKind | JobRow, here: str) -> Iterator[_Problem]:

@@ -9,6 +9,7 @@ What is kept, and how:
 - A benchmark that never ended a run (it waited, or was cancelled) takes the median of the runs of
   its model and family, or else of its family, or else of all. One that was cancelled is cancelled
   at the same time.
+- Benchmarks of a gang (``count``) start together, as far as the history has them.
 - All boards that recorded cycles know are there, with their hosts and engines. What the cycles saw
   of them returns: faults, hosts that were offline, drains.
 - Users have the shares and limits that they had, and the credits that the first cycle saw.
@@ -17,12 +18,14 @@ What is kept, and how:
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
+
+import msgspec
 
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
@@ -192,7 +195,7 @@ def _jobs(
         if its and its[-1]["failure_category"] is None and _held_s(its[-1]) > 0.0:
             ran.append((description.model, description.family, _held_s(its[-1])))
     typical = _Typical(ran)
-    guessed = left_out = later = constrained = wishing = together = 0
+    guessed = left_out = later = constrained = wishing = 0
     made: list[JobRow] = []
     for benchmark, description in zip(benchmarks, described, strict=True):
         its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
@@ -250,6 +253,7 @@ def _jobs(
             job_completion_threshold=description.job_completion_threshold,
             binding=description.binding,
             failures=tuple(failed),
+            gang=(benchmark["campaign_id"] or "") if description.count > 1 else "",
         )
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:
             later += 1
@@ -257,20 +261,24 @@ def _jobs(
             made.append(job)
             constrained += bool(description.constraints)
             wishing += bool(description.affinities or description.spreads)
-            together += description.count > 1
         else:
             left_out += 1
     if not made:
         raise InvalidInput.at(source, "no board of the history can run any of its benchmarks")
+    sizes = Counter(each.gang for each in made if each.gang)
+    alone = {gang for gang, size in sizes.items() if size == 1}
     notes = (
         *counted(guessed, "that never ended a run got the run time of similar ones"),
         *counted(later, "that start after the history left out"),
         *counted(left_out, "that no board of the history can run left out"),
         *counted(constrained, "lost constraints on attributes, which labs do not simulate"),
         *counted(wishing, "lost affinities or spreads, which labs do not simulate"),
-        *counted(together, "start by themselves, for labs do not simulate a count"),
+        *counted(len(alone), "start by themselves, because others of their gang are not there"),
     )
-    return tuple(made), notes
+    rows = tuple(
+        msgspec.structs.replace(each, gang="") if each.gang in alone else each for each in made
+    )
+    return rows, notes
 
 
 class _Typical:

@@ -7,8 +7,9 @@ meet the same arrivals.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -47,6 +48,8 @@ class LabJob:
         cancel_s: When its owner cancels it; None: never.
         bad_model: It fails on every board.
         failures: How its first attempts end.
+        gang_id: Those of one gang start in one cycle or not at all; None: it starts by itself.
+        gang_size: How many its gang has; 1 without a gang.
     """
 
     row: int
@@ -62,6 +65,8 @@ class LabJob:
     cancel_s: float | None = None
     bad_model: bool = False
     failures: tuple[PastFailure, ...] = field(default=())
+    gang_id: str | None = None
+    gang_size: int = 1
 
     def run_s(self, board: LabBoard) -> float:
         """Return for how long it runs on a board, seconds."""
@@ -91,6 +96,9 @@ class LabJob:
             model_sha256=model_sha256(description.model),
             job_completion_threshold=description.job_completion_threshold,
             nb_inference=description.nb_inference,
+            campaign_id=self.gang_id,
+            gang_id=self.gang_id,
+            gang_size=self.gang_size,
         )
 
 
@@ -108,7 +116,8 @@ def draw_jobs(scenario: Scenario, lab: LabScenario, boards: Boards, seed: int) -
     drawn: list[LabJob] = []
     if lab.arrivals is not None:
         drawn = _drawn(scenario, lab, lab.arrivals, boards, seed)
-    stated = [_stated(job, row, boards) for row, job in enumerate(lab.jobs)]
+    sizes = Counter(job.gang for job in lab.jobs if job.gang)
+    stated = [_stated(job, row, boards, sizes[job.gang] or 1) for row, job in enumerate(lab.jobs)]
     jobs = sorted([*drawn, *stated], key=lambda job: (job.submit_s, job.job_id))
     if not jobs:
         raise InvalidInput.at(scenario.name, "nothing arrives", "a higher rate or a longer time")
@@ -149,7 +158,7 @@ def can_run(group: BoardGroup, description: JobKind | JobRow) -> bool:
     )
 
 
-def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
+def _stated(job: JobRow, row: int, boards: Boards, gang_size: int) -> LabJob:
     key = f"lab.jobs[{row}]"
     if job.target_uid and job.target_uid not in boards.row_of_uid:
         raise InvalidInput.at(
@@ -160,6 +169,10 @@ def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
         raise InvalidInput.at(
             key, f"no board of {job.family} can ever run it", _offers(groups.values())
         )
+    able = sum(each.group.family == job.family and can_run(each.group, job) for each in boards.rows)
+    if able < gang_size:
+        reason = f"{job.gang!r} has {gang_size} jobs, but {able} boards of {job.family} can run it"
+        raise InvalidInput.at(f"{key}.gang", reason, f"up to {able} jobs")
     return LabJob(
         row=0,
         job_id=job.job_id,
@@ -172,6 +185,8 @@ def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
         start_s=job.start_s,
         cancel_s=job.cancel_s,
         failures=job.failures,
+        gang_id=f"gang-{job.gang}" if job.gang else None,
+        gang_size=gang_size,
     )
 
 
@@ -265,22 +280,36 @@ def _at_times(
         deadline_s = None
         if kind.deadline_s is not None and deadline_draws[row] < kind.deadline_share:
             deadline_s = at_s + kind.deadline_s
-        made.append(
-            LabJob(
-                row=row,
-                job_id=f"{purpose[0]}{row + 1:07d}",
-                user=arrivals.users[who].name,
-                submit_s=at_s,
-                family=family,
-                target_uid=target_uid,
-                description=kind,
-                noise=float(np.exp(kind.run_spread * noises[row])),
-                deadline_s=deadline_s,
-                start_s=None if kind.start_s is None else at_s + kind.start_s,
-                bad_model=model_draws[row] < lab.faults.model_rate,
-            )
+        first = LabJob(
+            row=row,
+            job_id=f"{purpose[0]}{row + 1:07d}",
+            user=arrivals.users[who].name,
+            submit_s=at_s,
+            family=family,
+            target_uid=target_uid,
+            description=kind,
+            noise=float(np.exp(kind.run_spread * noises[row])),
+            deadline_s=deadline_s,
+            start_s=None if kind.start_s is None else at_s + kind.start_s,
+            bad_model=model_draws[row] < lab.faults.model_rate,
         )
+        made += [first] if kind.count == 1 else _gang(first, kind, seed, purpose)
     return made
+
+
+def _gang(first: LabJob, kind: JobKind, seed: int, purpose: str) -> list[LabJob]:
+    """Return a benchmark and the others of its gang, which differ in their run times."""
+    noises = stream(seed, purpose, "gangs", first.row).normal(size=kind.count - 1).tolist()
+    gang = replace(first, gang_id=f"gang-{first.job_id}", gang_size=kind.count)
+    others = [
+        replace(
+            gang,
+            job_id=f"{first.job_id}-{number}",
+            noise=float(np.exp(kind.run_spread * noise)),
+        )
+        for number, noise in enumerate(noises, 2)
+    ]
+    return [gang, *others]
 
 
 class _Families:
@@ -292,17 +321,22 @@ class _Families:
         able = [each for each in among if can_run(each.group, kind)]
         if kind.families:
             able = [each for each in able if each.group.family in kind.families]
-        if not able:
+        if not able or max(Counter(each.group.family for each in able).values()) < kind.count:
             groups = {id(each.group): each.group for each in among}
             raise InvalidInput.at(
                 f"lab.arrivals.mix[{row}]",
-                f"no board can ever run {kind.model!r} ({kind.engine}, {kind.benchmark_type})",
+                f"no board can ever run {kind.model!r} ({kind.engine}, {kind.benchmark_type})"
+                if kind.count == 1
+                else f"no family has {kind.count} boards that can run {kind.model!r}",
                 _offers(groups.values()),
             )
+        boards_of = Counter(each.group.family for each in able)
+        able = [each for each in able if boards_of[each.group.family] >= kind.count]
         self._boards: dict[str, list[str]] = {}
         for each in able:
             self._boards.setdefault(each.group.family, []).append(each.uid)
-        self._stated = kind.families
+        self._count = kind.count
+        self._stated = [family for family in kind.families if family in self._boards]
         times = sorted({0.0, *(each.at_s for each in lab.changes)})
         self._times = np.array(times)
         self._known = [self._families_at(lab, at_s, able) for at_s in times]
@@ -323,7 +357,7 @@ class _Families:
             elif change.what == "boards_leave" and change.family in counts:
                 left = counts[change.family] if change.count is None else change.count
                 counts[change.family] -= left
-        return sorted(family for family, count in counts.items() if count > 0)
+        return sorted(family for family, count in counts.items() if count >= self._count)
 
     def at(self, at_s: float, draw: float) -> str:
         families = list(self._stated)

@@ -250,6 +250,7 @@ class LabWorld:
         self.count, self.ended, self.cycles = len(self._jobs), 0, 0
         self.now_s = 0.0
         self._states: dict[str, _JobState] = {}
+        self._gangs: defaultdict[str, list[_JobState]] = defaultdict(list)
         self._queue: dict[str, _JobState] = {}
         self._holders: dict[str, BoardHolder] = {}
         self._payloads: dict[int, tuple[Callable[..., None], tuple[object, ...]]] = {}
@@ -405,6 +406,8 @@ class LabWorld:
         self._changed()
         state = _JobState(job=job, pending=job.pending(self._time))
         self._states[job.job_id] = state
+        if job.gang_id is not None:
+            self._gangs[job.gang_id].append(state)
         if job.deadline_s is not None:
             self._at(job.deadline_s, _NORMAL, self._expire, state, None)
         if job.cancel_s is not None:
@@ -460,10 +463,13 @@ class LabWorld:
         self._wake()
 
     def _cancel(self, state: _JobState) -> None:
-        if state.status in (runs.PENDING, runs.RUNNING):
-            self._stop(state, runs.STOPPED)
-            self._close(state, runs.CANCELLED)
-            self._wake()
+        """End a benchmark, and with it all of its gang."""
+        gang_id = state.job.gang_id
+        for each in [state] if gang_id is None else self._gangs[gang_id]:
+            if each.status in (runs.PENDING, runs.RUNNING):
+                self._stop(each, runs.STOPPED)
+                self._close(each, runs.CANCELLED)
+                self._wake()
 
     def _unpin(self, row: int, since_s: float) -> None:
         """Let benchmarks run elsewhere whose one board is unavailable for the grace time."""
@@ -650,6 +656,8 @@ class LabWorld:
         state.attempts += 1
         state.status = runs.RUNNING
         state.pending = replace(state.pending, start_time=None)  # it has had its start
+        if job.gang_id is not None:
+            self._leave_gang(state, job.gang_id, board.uid)
         starts = self.boards.usable(board)
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
@@ -704,6 +712,14 @@ class LabWorld:
         board.holder = job.row
         self._running += 1
         self._at(attempt.end_s, _EARLY, self._end, attempt)
+
+    def _leave_gang(self, state: _JobState, gang_id: str, uid: str) -> None:
+        """Have one of a gang that has started start by itself from now on; it got a board."""
+        state.pending = replace(state.pending, gang_id=None, gang_size=1)
+        for each in self._gangs[gang_id]:
+            if each is not state:
+                used = each.pending.gang_uids | {uid}
+                each.pending = replace(each.pending, campaign_started=True, gang_uids=used)
 
     def _board_of(self, placement: Placement, state: _JobState) -> LabBoard | None:
         """Return the board that a placed benchmark runs on: the decision's, or Nomad's choice.

@@ -253,6 +253,7 @@ def _arrival(
             preemptible_measuring=description.preemptible_measuring,
             job_completion_threshold=description.job_completion_threshold,
             queue_timeout_s=description.queue_timeout_s,
+            count=job.gang_size,
         )
 
     def plan(number: int, target_uid: str) -> TaskPlan:
@@ -276,6 +277,7 @@ def _arrival(
         describe=describe,
         plan=plan,
         model=description.model,
+        gang_id=job.gang_id,
     )
 
 

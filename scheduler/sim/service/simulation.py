@@ -28,6 +28,7 @@ from edgeyard.scheduler.engine.election import TURN_S
 from edgeyard.scheduler.engine.service import Step
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
+from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.ports import LoadReport, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.sim.service.cluster import SimCluster, TaskPlan, Upload
 from edgeyard.scheduler.sim.service.job_reader import JobReader
@@ -77,6 +78,7 @@ class Arrival:
         at_s: Virtual time.
         describe: Makes its description at the server's time of the submission.
         plan: What its task does, by the number of the attempt and the board.
+        gang_id: The campaign of those that start together; its description states their count.
     """
 
     at_s: float
@@ -85,6 +87,7 @@ class Arrival:
     describe: Callable[[datetime], JobDescription]
     plan: Callable[[int, str], TaskPlan]
     model: str = "net"
+    gang_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,16 @@ class ServersCluster(ClusterDecorator[SimCluster], NodeSource):
                 for job in self._inner.live_jobs()
                 if not is_known(uow, job.state.job_id)
             }
+
+
+def _add_campaign(uow: UnitOfWork, gang_id: str, user_id: str, now: datetime) -> None:
+    """Store the campaign of a gang with the first of its benchmarks."""
+    try:
+        uow.campaigns.get(gang_id)
+    except NotFound:
+        uow.campaigns.add(
+            Campaign(campaign_id=gang_id, user_id=user_id, name=gang_id, created_at=now)
+        )
 
 
 def is_known(uow: UnitOfWork, job_id: str) -> bool:
@@ -561,6 +574,8 @@ class ServiceSimulation:
                 sha256=digest,
                 size_bytes=1000,
             )
+            if arrival.gang_id is not None:
+                _add_campaign(uow, arrival.gang_id, arrival.user_id, now)
             lifecycle.submit(
                 uow,
                 description,
@@ -568,6 +583,7 @@ class ServiceSimulation:
                 [file],
                 now,
                 benchmark_id=arrival.benchmark_id,
+                campaign_id=arrival.gang_id,
             )
 
         taken = False
