@@ -192,7 +192,7 @@ class RunQueue:
         self._shown: OrderedDict[str, _Live] = OrderedDict()
         self._stopped = False
         for record in runs.runs():
-            if record["state"] in ("queued", "running"):
+            if record["state"] == "queued":
                 record["state"] = "cancelled"
                 record["problem"] = "the controller was stopped"
                 runs.save(record)

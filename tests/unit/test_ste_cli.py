@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,48 @@ def test_training_goes_on_where_it_was_cancelled(file: Path, tmp_path: Path) -> 
     curve = tmp_path / "curve.png"
     assert ste("show", found["run_id"], "--runs", runs, "--plot", curve).exit_code == 0
     assert curve.read_bytes().startswith(b"\x89PNG")
+
+
+EXECUTES = """
+import sys, time
+from pathlib import Path
+from edgeyard.scheduler.sim.ste.runs import RunFolder
+with RunFolder(Path(sys.argv[1])).executing(sys.argv[2]):
+    print("executes", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_run_whose_process_was_killed_is_not_listed_as_running_and_is_resumed(
+    file: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    done = ste("run", file, "--policy", "default", "--runs", runs, "--json")
+    run_id = json.loads(done.stdout)["run_id"]
+    record = runs / run_id / "run.json"
+    cut_off = json.loads(record.read_text()) | {"state": "running", "episodes_wanted": 2}
+    record.write_text(json.dumps(cut_off))
+
+    def state() -> str:
+        (listed,) = json.loads(ste("list", "--runs", runs, "--json").stdout)
+        return str(listed["state"])
+
+    command = [sys.executable, "-c", EXECUTES, str(runs), run_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"executes\n"
+        assert state() == "running"
+        refused = ste("run", "--resume", run_id, "--runs", runs)
+        assert refused.exit_code == 1
+        assert f"run {run_id} is being executed" in refused.stderr
+        process.kill()
+    assert state() == "cancelled"
+    shown = json.loads(ste("show", run_id, "--runs", runs, "--json").stdout)
+    assert shown["problem"] == "its process ended in the middle of it; it can be resumed"
+    resumed = ste("run", "--resume", run_id, "--runs", runs, "--json")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["state"] == "completed"
+    assert len(json.loads(resumed.stdout)["episodes"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -255,45 +255,47 @@ class RunDriver:
 
         Raises:
             Cancelled: It was cancelled; finished episodes are stored.
+            Conflict: It is executed already.
         """
         run_id, train = str(record["run_id"]), str(record["train"])
-        if train:
-            self._trained().begin(run_id, train, new=new, resume=resume)
-        record["state"] = "running"
-        if resume:
-            record["resumes"] = record.get("resumes", 0) + 1
-        self._runs.save(record)
-        # The rounds of an episode that was cut off are other ones now.
-        notified_as = f"{run_id}/resumed-{record['resumes']}" if resume else run_id
-        try:
-            for number in range(len(record["episodes"]), record["episodes_wanted"]):
-                episode = self._controller.episode(
-                    scenario,
-                    run=notified_as,
-                    episode=number,
-                    seed=record["seed"] + number,
-                    train=train,
-                    max_rounds=record["max_rounds"],
-                    on_round=on_round(number),
-                    cancelled=cancelled,
-                )
-                on_episode(episode)
-                record["episodes"].append(episode_to_json(episode))
-                if train:
-                    self._trained().keep(run_id)
-                self._runs.save(record)
+        with self._runs.executing(run_id):
             if train:
-                record["judgement"] = self._judgement(record, scenario, cancelled)
-                episodes = count_of(record["episodes_wanted"], "episode")
-                trained_on = f"run {run_id}: {episodes} of {scenario}"
-                record["model_version"] = self._trained().publish(run_id, trained_on)
-        except (Cancelled, KeyboardInterrupt):
-            self._end(record, "cancelled")
-            raise
-        except BaseException as error:
-            self._end(record, "failed", str(error))
-            raise
-        self._end(record, "completed")
+                self._trained().begin(run_id, train, new=new, resume=resume)
+            record["state"] = "running"
+            if resume:
+                record["resumes"] = record.get("resumes", 0) + 1
+            self._runs.save(record)
+            # The rounds of an episode that was cut off are other ones now.
+            notified_as = f"{run_id}/resumed-{record['resumes']}" if resume else run_id
+            try:
+                for number in range(len(record["episodes"]), record["episodes_wanted"]):
+                    episode = self._controller.episode(
+                        scenario,
+                        run=notified_as,
+                        episode=number,
+                        seed=record["seed"] + number,
+                        train=train,
+                        max_rounds=record["max_rounds"],
+                        on_round=on_round(number),
+                        cancelled=cancelled,
+                    )
+                    on_episode(episode)
+                    record["episodes"].append(episode_to_json(episode))
+                    if train:
+                        self._trained().keep(run_id)
+                    self._runs.save(record)
+                if train:
+                    record["judgement"] = self._judgement(record, scenario, cancelled)
+                    episodes = count_of(record["episodes_wanted"], "episode")
+                    trained_on = f"run {run_id}: {episodes} of {scenario}"
+                    record["model_version"] = self._trained().publish(run_id, trained_on)
+            except (Cancelled, KeyboardInterrupt):
+                self._end(record, "cancelled")
+                raise
+            except BaseException as error:
+                self._end(record, "failed", str(error))
+                raise
+            self._end(record, "completed")
 
     def _end(self, record: dict[str, Any], state: str, problem: str = "") -> None:
         record["state"] = state

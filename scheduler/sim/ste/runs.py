@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from edgeyard.atomic_files import open_atomically
-from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.errors import Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.sim.ste.controller import Episode
 from edgeyard.scheduler.sim.ste.lab import EpisodeFigures
 
 RUN_FILE = "run.json"
+LOCK_FILE = "lock"
+"""Locked while the run is executed."""
+
 CHECKPOINT_FILE = "checkpoint.npz"
 FROZEN_FILE = "frozen.npz"
 """The model as it was before the run."""
@@ -44,8 +49,34 @@ class RunFolder:
         with open_atomically(folder / RUN_FILE, sync=True) as file:
             file.write(text.encode())
 
+    @contextmanager
+    def executing(self, run_id: str) -> Iterator[None]:
+        """Hold a run while its episodes are done; the end of the process lets it go, too.
+
+        Raises:
+            Conflict: It is executed already, by this or another process.
+        """
+        folder = self.path(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK_FILE).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(f"run {run_id} is being executed: wait, or cancel it") from None
+            yield
+
+    def _is_executed(self, run_id: str) -> bool:
+        try:
+            with (self.path(run_id) / LOCK_FILE).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        return False
+
     def run(self, run_id: str) -> dict[str, Any]:
-        """Return a run.
+        """Return a run; one whose process ended in the middle of it counts as cancelled.
 
         Raises:
             NotFound: There is none of this id.
@@ -58,6 +89,9 @@ class RunFolder:
             raise NotFound("run", run_id) from None
         except (OSError, ValueError) as error:
             raise InvalidInput.at(str(path), f"can't be read: {error}") from error
+        if found.get("state") == "running" and not self._is_executed(run_id):
+            found["state"] = "cancelled"
+            found["problem"] = "its process ended in the middle of it; it can be resumed"
         return found
 
     def runs(self) -> list[dict[str, Any]]:
