@@ -27,7 +27,7 @@ def scenario(seed: int = 1, **fields: object) -> dict[str, Any]:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
+def api(each_database: str, tmp_path: Path) -> Iterator[Api]:
     with running(tmp_path, scenario_limit_bytes=20_000) as found:
         yield found
 
@@ -122,6 +122,48 @@ def test_a_wrong_scenario_is_refused(api: Api, body: bytes, status: int, words: 
     assert answer.status_code == status, answer.text
     assert words in answer.text
     assert api.as_().get("/v1/scenarios").json()["items"] == []
+
+
+@pytest.mark.parametrize("text", ["%00", "x%00", "%25", "_", "%27%20or%201=1", "e" * 400])
+def test_hostile_names_find_nothing_and_change_nothing(api: Api, text: str) -> None:
+    alice = api.as_("alice")
+    body = json.dumps(scenario(1)).encode()
+    headers = {"Content-Type": "application/json"}
+    assert alice.post("/v1/scenarios", content=body, headers=headers).status_code == 201
+    for path in (f"scenarios/{text}", f"scenarios/{text}/content", f"simulations/{text}"):
+        assert alice.get(f"/v1/{path}").status_code in (404, 422)
+    assert alice.delete(f"/v1/scenarios/{text}").status_code in (404, 422)
+    for query in (f"name={text}", f"tag={text}"):
+        answer = alice.get(f"/v1/scenarios?{query}")
+        assert answer.status_code == 422 or answer.json()["items"] == []
+    assert alice.get(f"/v1/scenarios?cursor={text}").status_code == 422
+    for query in (f"policy={text}", f"kind={text}"):
+        answer = alice.get(f"/v1/simulations?{query}")
+        assert answer.status_code == 422 or answer.json()["items"] == []
+    assert len(alice.get("/v1/scenarios").json()["items"]) == 1
+
+
+def test_pages_have_each_scenario_once(api: Api) -> None:
+    alice, headers = api.as_("alice"), {"Content-Type": "application/json"}
+    for seed in range(5):
+        body = json.dumps(scenario(seed)).encode()
+        assert alice.post("/v1/scenarios", content=body, headers=headers).status_code == 201
+    names: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = alice.get(f"/v1/scenarios?limit=2{cursor and f'&cursor={cursor}'}").json()
+        names += [each["name"] for each in page["items"]]
+        cursor = page["next_cursor"]
+    assert names == [f"trace-{seed}" for seed in reversed(range(5))]
+
+
+def test_without_a_token_nothing_is_answered(api: Api) -> None:
+    nobody = api.as_(None)
+    for path in ("scenarios", "scenarios/x", "scenarios/x/content", "simulations", "simulations/x"):
+        assert nobody.get(f"/v1/{path}").status_code == 401
+    assert nobody.post("/v1/scenarios", content=b"{}").status_code == 401
+    assert nobody.delete("/v1/scenarios/x").status_code == 401
+    assert api.as_("host").get("/v1/scenarios").status_code == 403
 
 
 def test_scenarios_count_for_their_users_quota(api: Api, client: Client) -> None:
