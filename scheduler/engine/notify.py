@@ -1,4 +1,4 @@
-"""Reports the outcomes of benchmarks to their users' webhooks: each event once.
+"""Reports outcomes of benchmarks to their users' webhooks, models' states to operators': each once.
 
 The event log is followed from the last event that each webhook has seen. Events that its owner is
 to know become rows in the store in the same transaction, so that neither a crash nor a restart
@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -21,7 +22,9 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.registered_models import ModelState
 from edgeyard.scheduler.model.strict_json import time_to_json
+from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.model.webhooks import Delivery, Webhook
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, WebhookPost
 
@@ -45,6 +48,10 @@ _SEEN_EVERY = 10_000
 """Events of others after which it is stored that they were seen."""
 
 _SENT_AS_THEY_ARE = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
+_OF_MODELS = "model.state"
+_REPORTED_STATES = frozenset({ModelState.SHADOW, ModelState.ACTIVE, ModelState.RETIRED})
+"""A new candidate changes nothing, and may come every day."""
+
 _TERMINAL = frozenset(status.value for status in TERMINAL)
 
 Sign = Callable[[Webhook, bytes, datetime], Mapping[str, str]]
@@ -61,6 +68,11 @@ def message_type(event: Event) -> str | None:
     if status in _TERMINAL:
         return f"benchmark.{status}"
     return "benchmark.requeued" if event.data.get("retry") is True else None
+
+
+def is_for_operators(event: Event) -> bool:
+    """Return whether all operators are sent an event: a model was promoted or rolled back."""
+    return event.kind == _OF_MODELS and event.data.get("state") in _REPORTED_STATES
 
 
 class Notifier:
@@ -113,12 +125,19 @@ class Notifier:
                     return
                 seen = min(hook.seen_seq for hook in hooks.values())
                 events = uow.log.events(after=max(seen, self._read_up_to), limit=_BATCH)
+                operators = _operators(uow, hooks) if any(map(is_for_operators, events)) else ()
             messages = [
-                (event, kind)
+                (event, kind, event.user_id or "")
                 for event in events
                 if (hook := hooks.get(event.user_id or "")) is not None
                 and event.seq > hook.seen_seq
                 and (kind := message_type(event)) is not None
+            ]
+            messages += [
+                (event, event.kind, user_id)
+                for event in filter(is_for_operators, events)
+                for user_id in operators
+                if event.seq > hooks[user_id].seen_seq
             ]
             if not events:
                 return
@@ -130,24 +149,29 @@ class Notifier:
                 return
 
     def _add_deliveries(
-        self, messages: Sequence[tuple[Event, str]], last: int, uow: UnitOfWork
+        self, messages: Sequence[tuple[Event, str, str]], last: int, uow: UnitOfWork
     ) -> None:
-        for event, kind in messages:
-            uow.webhooks.add_delivery(self._delivery(event, kind))
+        for event, kind, user_id in messages:
+            uow.webhooks.add_delivery(self._delivery(event, kind, user_id))
         uow.webhooks.set_seen(last)
 
-    def _delivery(self, event: Event, kind: str) -> Delivery:
+    def _delivery(self, event: Event, kind: str, user_id: str) -> Delivery:
+        page = (
+            f"models/{event.data.get('model')}"
+            if is_for_operators(event)
+            else f"benchmarks/{event.benchmark_id}"
+        )
         body = {
             "id": f"evt-{event.seq}",
             "type": kind,
             "at": time_to_json(event.at),
             "benchmark_id": event.benchmark_id,
-            "url": f"{self._public_url}/v1/benchmarks/{event.benchmark_id}",
+            "url": f"{self._public_url}/v1/{page}",
             "data": dict(event.data),
         }
         return Delivery(
             event_seq=event.seq,
-            user_id=event.user_id or "",
+            user_id=user_id,
             body=json.dumps(body, allow_nan=False),
             tries=0,
             next_at=self._clock.now(),
@@ -195,7 +219,7 @@ class Notifier:
         def note(uow: UnitOfWork) -> int:
             uow.webhooks.set_trouble(delivery.user_id, trouble)
             if not trouble:
-                uow.webhooks.remove_delivery(delivery.event_seq)
+                uow.webhooks.remove_delivery(delivery.event_seq, delivery.user_id)
                 return 0
             now = self._clock.now()
             wait_s = BACK_OFF_S[min(delivery.tries, len(BACK_OFF_S) - 1)]
@@ -239,3 +263,14 @@ class Notifier:
         except RunFailed as error:
             return error.sentence
         return "" if 200 <= status < 300 else f"it answered {status}"
+
+
+def _operators(uow: UnitOfWork, user_ids: Iterable[str]) -> Sequence[str]:
+    """Return those of these users who are operators."""
+    found = []
+    for user_id in user_ids:
+        with suppress(NotFound):
+            user = uow.accounts.user(user_id)
+            if user.role is Role.OPERATOR and not user.disabled:
+                found.append(user_id)
+    return found

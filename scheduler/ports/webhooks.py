@@ -41,7 +41,7 @@ class Webhooks(Protocol):
         ...
 
     def add_delivery(self, delivery: Delivery) -> None:
-        """Store a delivery unless the event has one."""
+        """Store a delivery unless its user has one of the same event."""
         ...
 
     def due_users(self, now: datetime) -> Sequence[str]:
@@ -60,8 +60,8 @@ class Webhooks(Protocol):
         """
         ...
 
-    def remove_delivery(self, event_seq: int) -> None:
-        """Remove a delivery that was made."""
+    def remove_delivery(self, event_seq: int, user_id: str) -> None:
+        """Remove a delivery that was made to a user."""
         ...
 
     def count_deliveries(self, user_id: str) -> int:

@@ -772,7 +772,7 @@ deliveries = Table(
     "deliveries",
     metadata,
     Column("event_seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("user_id", Text, nullable=False, index=True),
+    Column("user_id", Text, primary_key=True, index=True),
     Column("body", Text, nullable=False),
     Column("tries", Integer, nullable=False),
     Column("next_at", UtcTime, nullable=False, index=True),

@@ -81,8 +81,12 @@ class SqlWebhooks(Webhooks):
         )
         return dropped.rowcount
 
-    def remove_delivery(self, event_seq: int) -> None:
-        self._tx.run(delete(deliveries).where(deliveries.c.event_seq == event_seq))
+    def remove_delivery(self, event_seq: int, user_id: str) -> None:
+        self._tx.run(
+            delete(deliveries).where(
+                deliveries.c.event_seq == event_seq, deliveries.c.user_id == user_id
+            )
+        )
 
     def count_deliveries(self, user_id: str) -> int:
         return cast(

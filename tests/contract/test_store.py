@@ -978,7 +978,7 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         uow.webhooks.put(_hook())
         for seq, at in ((3, 0), (1, 0), (2, 60)):
             uow.webhooks.add_delivery(_delivery(seq, at=at))
-        uow.webhooks.add_delivery(_delivery(1))  # once an event
+        uow.webhooks.add_delivery(_delivery(1))  # once an event and user
         uow.webhooks.add_delivery(_delivery(4, "bob"))
     with store.write() as uow:
         assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == [1, 3]
@@ -994,8 +994,10 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         ]
         assert uow.webhooks.postpone("ada", make.at(10), make.at(20), max_tries=2) == 2
         assert uow.webhooks.count_deliveries("ada") == 1
-        uow.webhooks.remove_delivery(2)
-        uow.webhooks.remove_delivery(2)
+        uow.webhooks.add_delivery(_delivery(2, "bob"))  # an event of both
+        uow.webhooks.remove_delivery(2, "ada")
+        uow.webhooks.remove_delivery(2, "ada")
+        assert [e.event_seq for e in uow.webhooks.due("bob", make.at(99), limit=9)] == [2, 4]
         assert uow.webhooks.count_deliveries("ada") == 0
 
 

@@ -16,11 +16,15 @@ from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.errors import UrlRefused
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.notify import BACK_OFF_S, Notifier
+from edgeyard.scheduler.engine.registered_models import promote, roll_back
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, IfUnavailable
+from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.model.webhooks import Webhook
 from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
+from tests.builders.registered import add_candidate
 from tests.databases import database_in, stored_text
 from tests.fakes.receiver import ReceivedFile, Receiver, receiver
 
@@ -359,3 +363,35 @@ def test_the_server_s_key_is_its_own_and_stays(tmp_path: Path) -> None:
     (other := tmp_path / "other").mkdir()
     assert WebhookKeys.of_folder(other).secret(made) != first
     assert stat.S_IMODE((tmp_path / "webhook.key").stat().st_mode) == 0o600
+
+
+def test_operators_are_sent_promotions_and_roll_backs_of_models(lab: Lab, there: Receiver) -> None:
+    with lab.store.write() as uow:
+        for user_id in ("olga", "otto"):
+            uow.accounts.add_user(
+                User(user_id=user_id, role=Role.OPERATOR, created_at=lab.clock.now())
+            )
+    hooks = {user_id: hook(lab, there.url, user_id) for user_id in ("olga", "otto", "ann")}
+    add_candidate(lab.store)
+    now = lab.clock.now()
+    with lab.store.write() as uow:
+        promote(uow, ModelKind.FAILURE, 1, now, by_user_id="olga")
+        promote(uow, ModelKind.FAILURE, 1, now, by_user_id="", force=True)
+        roll_back(uow, ModelKind.FAILURE, now, by_user_id="", reason="worse")
+    sending = notifier(lab)
+    for _ in range(3):
+        sending.run()
+    sent = {
+        user_id: [each.json for each in there.got if is_genuine(each, KEYS.secret(of))]
+        for user_id, of in hooks.items()
+    }
+    assert {user_id: len(each) for user_id, each in sent.items()} == {
+        "olga": 3,
+        "otto": 3,
+        "ann": 0,
+    }
+    for received in (sent["olga"], sent["otto"]):
+        assert [each["data"]["state"] for each in received] == ["shadow", "active", "retired"]
+        assert {each["type"] for each in received} == {"model.state"}
+        assert received[0]["url"] == "http://edgeyard.test/v1/models/failure/1"
+        assert received[-1]["data"]["reason"] == "rolled back: worse"
