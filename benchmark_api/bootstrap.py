@@ -39,7 +39,7 @@ from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
-from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
+from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, PREFIX, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.machine import engine_attributes, machine_attributes
@@ -69,6 +69,7 @@ from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.engine.notify import Notifier, Sign
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
+from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.engine.service import FULL_REPAIR_S, Engine, EngineParts
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.files import ContentFiles
@@ -143,6 +144,7 @@ class System:
     workers: Workers
     reloader: Reloader
     inventory_watch: InventoryWatch
+    retraining: Retraining
     puller: ScenarioPuller | None = None
 
     def start(self) -> None:
@@ -157,6 +159,7 @@ class System:
         self.inventory_watch.stop()
         if self.puller is not None:
             self.puller.stop()
+        self.retraining.close()
         self.engine.stop()
         self.workers.close()
         self.cluster.close()
@@ -261,6 +264,7 @@ def build(settings: Settings, port: int) -> System:
     past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
 
     current = settings
+    retraining = Retraining(TRAINING, training_environment(settings), clock, metrics.observe)
 
     def engine_of(epoch: int | None) -> Engine:
         """Return an engine for the epoch that this server leads, or one that only reads."""
@@ -281,6 +285,7 @@ def build(settings: Settings, port: int) -> System:
             post=WebhookSender(webhook_rules),
             sign=webhook_keys.sign,
             save_time=lambda: clock_file.write(clock.record()),
+            train=lambda: retraining.run_if_due(settings.learn_every_s),
             file_limits=file_limits,
             live_settings=lambda: services.settings,
         )
@@ -306,6 +311,7 @@ def build(settings: Settings, port: int) -> System:
         lab_inventory=lab_inventory,
         confinement=confinement,
         twin_metrics=metrics_source(settings, clock.monotonic_s),
+        retraining=retraining,
     )
 
     def apply(settings: Settings, inventory: Inventory) -> Collection[str]:
@@ -349,7 +355,34 @@ def build(settings: Settings, port: int) -> System:
     )
     app = create_app(services, metrics)
     puller = scenario_puller(settings, store, clock, lambda: engine.leader().leads)
-    return System(app, engine, cluster, store, public_url, lock, workers, reloader, watch, puller)
+    return System(
+        app,
+        engine,
+        cluster,
+        store,
+        public_url,
+        lock,
+        workers,
+        reloader,
+        watch,
+        retraining,
+        puller,
+    )
+
+
+DATABASE = f"{PREFIX}DATABASE_URL"
+TRAINING = (sys.executable, "-m", "edgeyard", "learn", "outcomes")
+"""The process that learns from the server's database, with limits that it sets itself."""
+
+
+def training_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of a training: the server's own, with its data and its rules."""
+    found = {name: each for name, each in os.environ.items() if name != f"{DATABASE}_FILE"}
+    found[f"{PREFIX}DATA_DIR"] = str(settings.data_dir)
+    found[f"{PREFIX}LEARN_PROMOTE"] = settings.learn_promote
+    if settings.database_url is not None:
+        found[DATABASE] = settings.database_url.get_secret_value()
+    return found
 
 
 class _StoredPulls(PulledScenarios):
@@ -466,6 +499,7 @@ class EngineSurroundings:
         executor: Makes all calls; None: threads of the engine's own.
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
         full_repair_s: Between two comparisons of all jobs with the cluster.
+        train: Begins a training of models if it is due; called while this server leads.
     """
 
     store: Store
@@ -489,6 +523,7 @@ class EngineSurroundings:
     executor: Executor | None = None
     new_id: NewId = new_benchmark_id
     full_repair_s: float = FULL_REPAIR_S
+    train: Callable[[], object] = lambda: None
 
 
 def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None) -> Engine:
@@ -592,6 +627,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             calls=found.executor,
             new_id=found.new_id,
             full_repair_s=found.full_repair_s,
+            train=found.train,
         )
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from edgeyard import __version__
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.engine.retraining import TRAINING_RESULTS
 from edgeyard.scheduler.model.benchmark import (
     RETRYABLE,
     TERMINAL,
@@ -21,6 +22,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
 from edgeyard.scheduler.sim.live import measure_policies
 from edgeyard.scheduler.sim.metrics import RunMetrics
 
@@ -83,6 +85,7 @@ class Metrics:
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")
         quarantines = self._counter("quarantines_total", "Boards set aside.", ("cause",))
         deliveries = self._counter("webhook_deliveries_total", "Tries to tell users.", ("result",))
+        trainings = self._counter("trainings_total", "Trainings of models.", ("result",))
         requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
         build = self._gauge("build_info", "Always 1.", ("version",))
@@ -104,6 +107,8 @@ class Metrics:
             quarantines.labels(cause)
         for result in ("delivered", "failed", "given_up"):
             deliveries.labels(result)
+        for result in TRAINING_RESULTS:
+            trainings.labels(result)
         for op in _CLUSTER_OPS:
             requests.labels(op, "ok")
 
@@ -203,6 +208,7 @@ class _StoreMetrics(Collector):
         with services.store.read() as uow:
             by_status = uow.benchmarks.counts_by_status()
             by_reason = uow.benchmarks.counts_by_waiting_reason()
+            models = uow.models.all()
         statuses = GaugeMetricFamily(
             "edgeyard_benchmarks", "Stored benchmarks.", labels=("status",)
         )
@@ -218,6 +224,7 @@ class _StoreMetrics(Collector):
         free = GaugeMetricFamily("edgeyard_files_free_bytes", "Room left for files.")
         free.add_metric((), services.files.free_bytes())
         yield free
+        yield from _models(models)
         yield from self._policies()
 
     def _policies(self) -> Iterable[GaugeMetricFamily]:
@@ -258,6 +265,29 @@ class _StoreMetrics(Collector):
         yield counts
         yield from spread.values()
         yield from alone.values()
+
+
+def _models(found: Sequence[RegisteredModel]) -> Iterable[GaugeMetricFamily]:
+    versions = GaugeMetricFamily(
+        "edgeyard_models",
+        "Versions of models from the lab's history.",
+        labels=("kind", "state"),
+    )
+    active = GaugeMetricFamily(
+        "edgeyard_model_active_version",
+        "Version that predicts; 0: past runs do.",
+        labels=("kind",),
+    )
+    for kind in ModelKind:
+        mine = [each for each in found if each.kind is kind]
+        for state in ModelState:
+            versions.add_metric(
+                (kind.value, state.value), sum(each.state is state for each in mine)
+            )
+        in_use = [each.version for each in mine if each.state is ModelState.ACTIVE]
+        active.add_metric((kind.value,), max(in_use, default=0))
+    yield versions
+    yield active
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:

@@ -21,6 +21,7 @@ from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import CycleComparison
+from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
@@ -195,6 +196,7 @@ class Services:
         confinement: Whether the embedded cluster's runs are confined in all that matters, and in
             words; None: there is no embedded cluster.
         twin_metrics: The Prometheus whose figures the digital twin shows; None: none is configured.
+        retraining: Begins and ends trainings of models, in processes of their own.
         content: Looks into the files of submissions.
         others: Boards that hosts report and the inventory lacks; the same tuple while it is equal.
     """
@@ -211,6 +213,7 @@ class Services:
     webhook_keys: WebhookKeys
     others: Callable[[], tuple[Board, ...]]
     joined: Callable[[], Mapping[str, JoinedBoard]]
+    retraining: Retraining
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)

@@ -186,6 +186,17 @@ class Settings(BaseSettings):
         None,
         description="Folder of ONNX models with manifests: each is a scorer for policies to name.",
     )
+    learn_promote: Literal["auto", "ask", "never"] = Field(
+        "ask",
+        description="Models from the lab's history whose gates hold. auto: become the shadow, then "
+        "active; ask: become the shadow, then operators are notified; never: wait for operators.",
+    )
+    learn_every_s: Seconds = Field(
+        0.0,
+        ge=0,
+        description="Time from one training of such models to the next, s; 0: only by a command. "
+        "Needs edgeyard[learn].",
+    )
     twin_max_age_s: Seconds | None = Field(
         None,
         gt=0,

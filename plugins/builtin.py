@@ -41,6 +41,7 @@ from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, Deadli
 from edgeyard.plugins.scorers.learned import learned
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
+from edgeyard.plugins.scorers.outcome_models import FailureModel, RunTimeModel
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.scorers.seeded_random import SeededRandom
 from edgeyard.plugins.scorers.spread import Spread
@@ -84,6 +85,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "best_fit": BestFit,
         "campaign_spread": CampaignSpread,
         "cheapest": Cheapest,
+        "failure_model": FailureModel,
         "fastest": Fastest,
         "host_load": HostLoad,
         "ilp_completion": CompletionIlp,
@@ -93,6 +95,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "locality": Locality,
         "random": SeededRandom,
         "reliable": Reliable,
+        "run_time_model": RunTimeModel,
         "spread": Spread,
         "tetris": Tetris,
     },

@@ -53,16 +53,18 @@ def outcomes(
     Each run is seen with the features of its decision, from the recorded cycles. A model is judged
     on later decisions and on other boards, and registered as a candidate with its gates: see
     edgeyard models. Before that, shadows are measured on the runs that have ended since, and active
-    models that are worse than the history are rolled back. Uses the server's database; the server
+    models that are worse than the history are rolled back; afterwards models whose gates hold are
+    promoted as the setting learn_promote states. Uses the server's database; the server
     may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned.
     """
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
+    from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
     from edgeyard.scheduler.training.limits import ProcessorTimeUsed, limit_own_process
     from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
     from edgeyard.scheduler.training.outcome_watch import watch_models
     from edgeyard.scheduler.training.outcomes import learn_outcomes
 
-    with opened(data_dir, config) as (store, _):
+    with opened(data_dir, config) as (store, settings):
         limit_own_process(max_memory_mib << 20, max_cpu_s)
         try:
             with sim_reports.progress() as advanced:
@@ -80,6 +82,7 @@ def outcomes(
                 now,
                 report=lambda text: echo(f"edgeyard: {text}", err=True),
             )
+            promoted = promote_due(store, PromotionMode(settings.learn_promote), now)
         except MemoryError:
             _stopped(f"{max_memory_mib} MiB", "--max-memory-mib")
         except ProcessorTimeUsed:
@@ -91,12 +94,18 @@ def outcomes(
                 "left_out": dict(rows.left_out),
                 "models": _json(found),
                 "watched": _watched(watched),
+                "promoted": [
+                    {"model": each.reference, "state": each.state.value, "reason": each.reason}
+                    for each in promoted
+                ],
             }
         )
     else:
         for each in watched:
             echo(f"{each.model.reference} is {each.model.state.value}: {each.sentence}")
         _show(found)
+        for model in promoted:
+            echo(f"{model.reference} is {model.state.value} now: {model.reason}")
     if not any(each.registered for each in found):
         raise typer.Exit(2)
 

@@ -124,6 +124,27 @@ def models_rollback(
     _report(session, answer, f"{kind}/{{version}} is {{state}} now: {{reason}}")
 
 
+def models_retrain(
+    session: Session,
+    stop: Annotated[bool, typer.Option("--stop", help="End the training that is running.")] = False,
+) -> None:
+    """Train models from the lab's history now, in a process of the server (operators only).
+
+    What it learns are candidates: see edgeyard models list. The server trains by itself at the
+    interval of its setting learn_every_s. The command does not wait for the end.
+    """
+    answer = session.client.api.post(f"/v1/models/training/{'stop' if stop else 'begin'}")
+    found = answer if isinstance(answer, dict) else {}
+    if session.output is Output.JSON:
+        emit_json(found)
+    elif stop:
+        session.report("the training was ended")
+    elif found.get("running"):
+        session.report("the training began; what it learns: edgeyard models list")
+    else:
+        session.report(f"the training did not begin: {found.get('message')}")
+
+
 def _report(session: Session, answer: object, words: str) -> None:
     found = answer if isinstance(answer, dict) else {}
     if session.output is Output.JSON:
@@ -189,6 +210,7 @@ def add_to(app: typer.Typer) -> None:
         "compare": models_compare,
         "promote": models_promote,
         "rollback": models_rollback,
+        "retrain": models_retrain,
     }
     for name, function in verbs.items():
         verb(group, name)(function)

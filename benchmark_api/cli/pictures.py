@@ -208,6 +208,7 @@ _SCORER_COLUMNS = (
     Column(title="UNIT", of=field("unit"), whole=True),
     Column(title="WEIGHT", of=lambda row: _decimal(row.get("weight")), right=True, whole=True),
     Column(title="REWARD", of=lambda row: _decimal(row.get("reward")), right=True, whole=True),
+    Column(title="MODEL", of=field("model"), always=False, whole=True),
     Column(title="ABSENT", of=field("absent"), always=False),
     Column(title="FALLBACK", of=field("fallback"), always=False),
 )

@@ -27,6 +27,27 @@ def models(caller: Operator, context: Ctx) -> Answer[shapes.Models]:
         return Answer(shapes.Models(items=[_item(each) for each in uow.models.all()]))
 
 
+@router.get("/training")
+def training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
+    """The last training that this server began; with it, whether one is running."""
+    return Answer(views.same(shapes.Training, context.services.retraining.state))
+
+
+@router.post("/training/begin", status_code=202)
+def begin_training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
+    """Train models from the ended runs now, in a process of its own; 409 while one is running.
+
+    What it learns are candidates in `GET /v1/models`.
+    """
+    return Answer(views.same(shapes.Training, context.services.retraining.begin()), 202)
+
+
+@router.post("/training/stop")
+def stop_training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
+    """End the running training; what it registered before stays. 409 where none is running."""
+    return Answer(views.same(shapes.Training, context.services.retraining.stop()))
+
+
 @router.get("/{kind}/{version}")
 def model(
     kind: ModelKind, version: int, caller: Operator, context: Ctx

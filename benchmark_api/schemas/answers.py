@@ -224,7 +224,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
     ``weight`` is its share of all weights, 0-1, and ``reward`` what the evaluator gave it in this
     cycle, null where it gave none. ``absent`` states why it did not answer, ``fallback`` what it
     answered instead of what its kind states: for example a greedy plan, because the solver found
-    none in time.
+    none in time. ``model`` is the active registered model that it answered by, ``run_time/3``.
     """
 
     scorer: str
@@ -234,6 +234,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
     reward: float | None
     absent: str
     fallback: str
+    model: str
 
 
 ChangedField = Literal[
@@ -1127,6 +1128,20 @@ class Models(Struct, frozen=True, kw_only=True):
     """All versions, by kind and newest first."""
 
     items: list[Model]
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """The last training that the server began; times are null before there was any.
+
+    ``result`` is ``learned``, ``nothing_learned``, ``failed`` or ``stopped``, or "" before its end;
+    ``message`` is what it reported last.
+    """
+
+    running: bool
+    began_at: datetime | None
+    ended_at: datetime | None
+    result: str
+    message: str
 
 
 class Scorer(Struct, frozen=True, kw_only=True):

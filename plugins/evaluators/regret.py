@@ -3,8 +3,10 @@
 The cost is of expected run time and failures, in seconds; credits and joules, which the aggregator
 `expected_cost` counts, play no part. Run times and failures are those that past runs let be
 expected, little history shrunk to the family and to all
-(`edgeyard.scheduler.prediction.estimates`). A class c with k benchmarks that wait would take
-the k boards that a scorer likes best; boards that it finds alike are taken by lot::
+(`edgeyard.scheduler.prediction.estimates`), or an active registered model where it is certain
+(`edgeyard.scheduler.learning.active`): it was shown to predict better. A class c with k benchmarks
+that wait would take the k boards that a scorer likes best; boards that it finds alike are taken by
+lot::
 
     cost(s, c)    mean expected cost of the boards that s would take for c
     best(c)       mean expected cost of the k cheapest boards
@@ -29,6 +31,11 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
 from edgeyard.scheduler.framework.relative import TIE_SHARE, relative_scores
+from edgeyard.scheduler.learning.active import (
+    ModelPrediction,
+    predicted_failures,
+    predicted_run_times,
+)
 from edgeyard.scheduler.prediction.estimates import RETRY_S, past_pairs
 
 MAX_CLASSES = 64
@@ -100,7 +107,7 @@ class _Judge:
 
 
 def expected_costs_s(batch: Batch, pairs: Pairs) -> Floats:
-    """Return what a run of each pair is expected to cost by past runs alone.
+    """Return what a run of each pair is expected to cost by past runs and active models.
 
     ``run + failures x (mean run of the class + RETRY_S)``
 
@@ -108,12 +115,17 @@ def expected_costs_s(batch: Batch, pairs: Pairs) -> Floats:
         Shape (pairs,), seconds; NaN where nothing at all is known.
     """
     past = past_pairs(batch, pairs)
-    run_s = np.exp(past.run_time_parts().location)
+    run_s = _corrected(np.exp(past.run_time_parts().location), predicted_run_times(batch, pairs))
+    failures = _corrected(past.failure_laws()[0], predicted_failures(batch, pairs))
     classes = len(pairs.starts) - 1
     count = np.maximum(np.bincount(pairs.rows, minlength=classes), 1)
     mean_s = np.bincount(pairs.rows, weights=run_s, minlength=classes) / count
     another_s = mean_s[pairs.rows] + RETRY_S
-    return np.asarray(run_s + past.failure_laws()[0] * another_s, dtype=np.float64)
+    return np.asarray(run_s + failures * another_s, dtype=np.float64)
+
+
+def _corrected(history: Floats, found: ModelPrediction | None) -> Floats:
+    return history if found is None else np.where(np.isnan(found.values), history, found.values)
 
 
 def _names(proposals: Sequence[Proposal]) -> list[str]:

@@ -57,6 +57,7 @@ class Explainer:
         scores = self._decided.scores
         answers = {each.scorer: each for each in scores.proposals}
         weighted_scorers = {each.scorer.name: each for each in self._decided.plugins.scorers}
+        models = [each.reference for each in self._decided.batch.knowledge.models]
         return tuple(
             ScorerPart(
                 scorer=name,
@@ -70,6 +71,9 @@ class Explainer:
                 reward=scores.rewards.get(name),
                 absent=scores.absent.get(name, ""),
                 fallback=answers[name].fallback if name in answers else "",
+                model=next(
+                    (each for each in models if name in answers and each in answers[name].facts), ""
+                ),
             )
             for name in dict.fromkeys([*weighted_scorers, *answers])
         )

@@ -1,8 +1,9 @@
 """A cycle as bytes: all that it depended on, and all that it found out.
 
 A record is made of parts, each compressed on its own, so that what did not change from one cycle to
-the next (the policy, often the boards) is the same bytes and is stored once. Past runs are no part:
-they never change, so that the store keeps them once and a cycle names the first and the last.
+the next (the policy, active models, often the boards) is the same bytes and is stored once. Past
+runs are no part: they never change, so that the store keeps them once and a cycle names the first
+and the last.
 What scorers measured on the way (the time of a solver) is a part of its own: it belongs to the
 explanation, but not to the decision, which may be the same on a slower machine.
 From it come the cycle's explanations, word for word, and its input, to be decided again.
@@ -38,10 +39,10 @@ from edgeyard.scheduler.framework.protocols import Proposal, Refusal
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
-from edgeyard.scheduler.model.cycle_record import FACTS, OUTCOME, CycleRecord
+from edgeyard.scheduler.model.cycle_record import FACTS, MODELS, OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
-from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
 from edgeyard.scheduler.prediction.timeline import Reservation, Timeline
 
 _T = TypeVar("_T")
@@ -95,7 +96,8 @@ class Recorder:
         """
         policy, decided = result.decided.policy, result.decided
         loads = given.knowledge.host_loads
-        knowledge = replace(given.knowledge, host_loads={})
+        models = given.knowledge.models
+        knowledge = replace(given.knowledge, host_loads={}, models=())
         parts = [
             ("policy", self._pack("policy", policy, lambda: _pack(_settled(policy)))),
             ("snapshot", self._pack("snapshot", given.snapshot, lambda: _pack(given.snapshot))),
@@ -106,6 +108,8 @@ class Recorder:
             (OUTCOME, _pack(_outcome(decided))),
             (FACTS, _pack({each.scorer: each.facts for each in decided.scores.proposals})),
         ]
+        if models:
+            parts.append((MODELS, self._pack(MODELS, models, lambda: _pack(models))))
         self._packed = {name: self._packed[name] for name, _ in parts if name in self._packed}
         return CycleRecord(
             decided_at=given.now,
@@ -152,6 +156,7 @@ def given_of(record: CycleRecord) -> CycleInput:
             knowledge,
             runs=record.runs,
             host_loads=_unpack(parts["loads"], dict[str, HostLoad]),
+            models=_unpack(parts[MODELS], tuple[ActiveModel, ...]) if MODELS in parts else (),
         ),
         seed=seed,
     )

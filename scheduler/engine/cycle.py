@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit, QueueView
 from edgeyard.scheduler.engine.decider import CyclePolicies, Decider
@@ -39,6 +40,7 @@ class Cycle:
 
     Attributes:
         latest: Outcome of the last cycle; None before the first.
+        models: The active registered models that decisions know.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Cycle:
         tariff: Tariff | None = None,
         past: PastRuns | None = None,
         policies: Policies | None = None,
+        models: ActiveModels | None = None,
     ) -> None:
         """Read nothing before the first cycle.
 
@@ -66,6 +69,7 @@ class Cycle:
             tariff: Factors on the rates by hour of the day; None: 1 at all hours.
             past: Ended attempts; None: within the usual bounds.
             policies: Says which policies operators activated; None: it stays ``policy``.
+            models: The active registered models; None: read from the store.
         """
         self._store = store
         self._refresher = refresher
@@ -75,6 +79,7 @@ class Cycle:
             active=LoadedPolicy(policy=policy, plugins=with_lock(plugins))
         )
         self._scorekeeper = Scorekeeper()
+        self.models = models or ActiveModels(store)
         pins = PinTimers(pin_grace_s, clock)
         self._cache = QueueCache(clock, pins, start_lead_s)
         self._decider = Decider(
@@ -86,6 +91,7 @@ class Cycle:
             clock,
             max_run_s,
             tariff or Tariff(),
+            self.models,
         )
         self._committer = Committer(
             store, self._cache, self._scorekeeper, pins, clock, max_run_s, tariff or Tariff()

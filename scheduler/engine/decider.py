@@ -8,6 +8,7 @@ from datetime import datetime
 
 from edgeyard.devices.operators import is_of_node
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.plugin_lock import with_max_wait
 from edgeyard.scheduler.engine.policies import LoadedPolicy
@@ -72,12 +73,14 @@ class Decider:
         clock: Clock,
         max_run_s: float,
         tariff: Tariff,
+        models: ActiveModels,
     ) -> None:
         """Read nothing before the first decision.
 
         Args:
             max_run_s: Bound on a run that states no ``user_time``, seconds.
             tariff: Factors on the rates by hour of the day.
+            models: The active registered models.
         """
         self._store = store
         self._twin = twin
@@ -86,6 +89,7 @@ class Decider:
         self._past = past
         self._clock = clock
         self._max_run_s, self._tariff = max_run_s, tariff
+        self._models = models
         self._seed = 0
         self._decided_lab: tuple[object, ...] = ()
 
@@ -229,7 +233,9 @@ class Decider:
         runs = self._past.read(uow, now)
         loads = self._twin.loads(now)
         certain = self._clock.certain()
-        return gather(uow, now, runs, self._max_run_s, self._tariff, loads, certain)
+        return gather(
+            uow, now, runs, self._max_run_s, self._tariff, loads, certain, self._models.current
+        )
 
     def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
         """Pass to the twin which boards hold, or have just held, tasks of Edgeyard."""

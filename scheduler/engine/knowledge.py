@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from edgeyard.scheduler.engine.entitlements import entitlements
 from edgeyard.scheduler.model.history import History
-from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -23,6 +23,7 @@ def gather(
     tariff: Tariff,
     host_loads: Mapping[str, HostLoad],
     certain: datetime,
+    models: tuple[ActiveModel, ...],
 ) -> Knowledge:
     """Gather what a cycle knows now.
 
@@ -34,6 +35,7 @@ def gather(
         host_loads: By name of the host.
         certain: The time that has certainly come: a lease that ends between it and ``now`` still
             holds, because the clocks disagree.
+        models: The active registered models.
     """
     return Knowledge(
         runs=runs,
@@ -42,6 +44,7 @@ def gather(
         entitlements=entitlements(uow, now),
         rates=uow.credits.rates(),
         tariff=tariff,
+        models=models,
         leases=tuple(
             each if each.until > now else replace(each, until=now + _A_MOMENT)
             for each in uow.reservations.leases(min(certain, now))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from itertools import takewhile
 
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.learning.model import Model, model_of_content
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind, ModelState, RegisteredModel
-from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.ports import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ def file_problem(uow: UnitOfWork, model: RegisteredModel) -> str:
 def register(uow: UnitOfWork, model: RegisteredModel, content: bytes) -> RegisteredModel:
     """Store a trained model as a candidate; return it with its version."""
     stored = uow.models.add(model, content)
-    _log(uow, stored)
+    _log(uow, stored, stored.state_at)
     return stored
 
 
@@ -97,6 +101,75 @@ def promote(
     return _save(uow, model, goal, now, by_user_id, reason)
 
 
+class PromotionMode(StrEnum):
+    """What happens to models whose gates hold, without an operator."""
+
+    AUTO = "auto"  # candidates become the shadow, shadows become active
+    ASK = "ask"  # candidates become the shadow; shadows wait for an operator, who is notified
+    NEVER = "never"  # nothing: operators promote
+
+
+def promote_due(store: Store, mode: PromotionMode, now: datetime) -> Sequence[RegisteredModel]:
+    """Promote the models whose gates hold, by Edgeyard itself; return those that changed.
+
+    The newest candidate of a kind becomes the shadow where there is none, unless a newer version
+    was in use before. A shadow becomes active, or is reported as ready in one event, once its gate
+    was measured and holds. A file that was replaced is not promoted.
+
+    Args:
+        store: Of the server.
+        mode: From the settings.
+        now: By the server's clock.
+    """
+    if mode is PromotionMode.NEVER:
+        return []
+    changed = []
+    for kind in ModelKind:
+        with store.read() as uow:
+            shadow = _of_kind(uow, kind, ModelState.SHADOW)
+            newer = takewhile(lambda each: each.state is ModelState.CANDIDATE, uow.models.all(kind))
+            chosen = shadow or next((each for each in newer if not each.failed_gates), None)
+            if chosen is None or file_problem(uow, chosen):
+                continue
+        if shadow is not None and mode is PromotionMode.ASK:
+            found = store.transact(partial(_report_ready, model=shadow, now=now))
+            changed += [] if found is None else [found]
+            continue
+        try:
+            changed.append(
+                store.transact(
+                    partial(promote, kind=kind, version=chosen.version, now=now, by_user_id="")
+                )
+            )
+        except Conflict as error:  # a gate does not hold, or an operator was faster
+            logger.info(
+                "not promoted",
+                extra={"event": "model.not_promoted", "model": chosen.reference, "why": str(error)},
+            )
+    return changed
+
+
+READY = "ready: its gates hold, and an operator may make it active"
+"""Reason of a shadow that waits for an operator."""
+
+
+def _report_ready(uow: UnitOfWork, model: RegisteredModel, now: datetime) -> RegisteredModel | None:
+    """Log once that a shadow may become active; None: it may not, or this was logged."""
+    current = uow.models.get(model.kind, model.version)
+    measured = any(each.name == SHADOW_GATE for each in current.gates)
+    if (
+        current.state is not ModelState.SHADOW
+        or not measured
+        or current.failed_gates
+        or current.reason == READY
+    ):
+        return None
+    ready = replace(current, reason=READY)
+    uow.models.save(ready)
+    _log(uow, ready, now)
+    return ready
+
+
 def roll_back(
     uow: UnitOfWork,
     kind: ModelKind,
@@ -123,9 +196,7 @@ def roll_back(
     Raises:
         Conflict: No version is active, or another one than ``version``.
     """
-    active = next(
-        (each for each in uow.models.in_state(ModelState.ACTIVE) if each.kind is kind), None
-    )
+    active = _of_kind(uow, kind, ModelState.ACTIVE)
     if active is None:
         raise Conflict(f"no version of {kind.value} is active: the history predicts already")
     if version not in (None, active.version):
@@ -152,6 +223,10 @@ def record_gate(uow: UnitOfWork, model: RegisteredModel, gate: Gate) -> Register
     return changed
 
 
+def _of_kind(uow: UnitOfWork, kind: ModelKind, state: ModelState) -> RegisteredModel | None:
+    return next((each for each in uow.models.in_state(state) if each.kind is kind), None)
+
+
 def _save(
     uow: UnitOfWork,
     model: RegisteredModel,
@@ -162,14 +237,14 @@ def _save(
 ) -> RegisteredModel:
     changed = replace(model, state=state, state_at=now, by_user_id=by_user_id, reason=reason)
     uow.models.save(changed)
-    _log(uow, changed)
+    _log(uow, changed, now)
     return changed
 
 
-def _log(uow: UnitOfWork, model: RegisteredModel) -> None:
+def _log(uow: UnitOfWork, model: RegisteredModel, at: datetime) -> None:
     uow.log.append(
         Event(
-            at=model.state_at,
+            at=at,
             kind="model.state",
             user_id=model.by_user_id or None,
             data={

@@ -241,6 +241,7 @@ class _RepeatedAnswers(_RecordedAnswers):
                 errors=recorded.errors,
                 facts=recorded.facts,
                 fallback=recorded.fallback,
+                kind=recorded.kind,
             )
         return answer_of(self._scorer, batch, pairs)
 

@@ -12,7 +12,7 @@ repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   calls users' webhooks
-timers   one each: full repair, cron schedules, quarantine, housekeeping
+timers   one each: full repair, cron schedules, quarantine, housekeeping, active models
 follow   instead of all others while another server leads: refreshes the twin and
          decides, to answer questions alone
 ======== ===========================================================================
@@ -39,6 +39,7 @@ from functools import partial
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, Unavailable
 from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.active_models import REFRESH_S
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
@@ -60,6 +61,7 @@ from edgeyard.scheduler.engine.quarantine import QuarantineController
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.replay import CycleComparison
+from edgeyard.scheduler.engine.retraining import CHECK_S
 from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -123,9 +125,19 @@ class Step(StrEnum):
     QUARANTINE = "watch-over"  # judge the boards' records
     GARBAGE = "garbage"  # collect garbage
     SAVE_TIME = "save-time"
+    MODELS = "models"  # load active models before a decision needs them
+    TRAINING = "training"  # begin or end the training of models
 
 
-_TIMERS = (Step.FULL_REPAIR, Step.SCHEDULES, Step.QUARANTINE, Step.GARBAGE, Step.SAVE_TIME)
+_TIMERS = (
+    Step.FULL_REPAIR,
+    Step.SCHEDULES,
+    Step.QUARANTINE,
+    Step.GARBAGE,
+    Step.SAVE_TIME,
+    Step.MODELS,
+    Step.TRAINING,
+)
 """Steps that have a thread of their own and nothing to wait for but their interval."""
 
 
@@ -146,6 +158,7 @@ class EngineParts:
         max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
         calls: Makes the dispatcher's calls; None: ``dispatch_threads`` threads.
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
+        train: Begins a training of models if it is due, and notes the end of one.
     """
 
     store: Store
@@ -178,6 +191,7 @@ class EngineParts:
     calls: Executor | None = None
     tariff: Tariff | None = None
     new_id: NewId = new_benchmark_id
+    train: Callable[[], object] = lambda: None
 
 
 class Engine:
@@ -221,6 +235,8 @@ class Engine:
             Step.QUARANTINE: self._check_quarantines,
             Step.GARBAGE: lambda _: parts.collect_garbage(),
             Step.SAVE_TIME: lambda _: parts.save_time(),
+            Step.MODELS: lambda _: parts.cycle.models.refresh(),
+            Step.TRAINING: lambda _: parts.train(),
         }
 
     @property
@@ -236,6 +252,8 @@ class Engine:
             Step.QUARANTINE: TICK_S,
             Step.GARBAGE: GARBAGE_INTERVAL_S,
             Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
+            Step.MODELS: REFRESH_S,
+            Step.TRAINING: CHECK_S,
         }
 
     def step(self, step: Step, wait_s: float = 0.0) -> None:
@@ -262,6 +280,7 @@ class Engine:
     def begin(self) -> None:
         """Do what `start` does before the threads run; afterwards the caller takes the steps."""
         self._guarded("past", self._parts.cycle.load_past)
+        self.step(Step.MODELS)
         self._repair_first()
         self.wake()
 
@@ -301,14 +320,20 @@ class Engine:
     def follow(self) -> None:
         """Keep answers to questions fresh while another server leads; nothing is written."""
         self._load_past()
-        thread = threading.Thread(target=self._follow_loop, name="edgeyard-follow")
-        self._threads.append(thread)
-        thread.start()
+        loops: list[tuple[str, Callable[[], None]]] = [
+            ("follow", self._follow_loop),
+            (Step.MODELS.value, partial(self._timer_loop, Step.MODELS)),
+        ]
+        for name, loop in loops:
+            thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
+            self._threads.append(thread)
+            thread.start()
         self.wake()
 
     def _load_past(self) -> None:
         def load() -> None:
             self._guarded("past", self._parts.cycle.load_past)
+            self.step(Step.MODELS)
 
         thread = threading.Thread(target=load, name="edgeyard-past")
         self._threads.append(thread)

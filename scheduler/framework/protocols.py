@@ -217,12 +217,14 @@ class Answer:
         fallback: What the answer is instead, and why, if it is not what the scorer's kind states,
             for example a simple rule's plan because the solver found none in time; "" otherwise.
             It counts as an answer of a heuristic, and is neither rated nor rates others.
+        kind: How this answer was found; None: as the scorer's kind states.
     """
 
     scores: NDArray[np.float32]
     errors: NDArray[np.float32] | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     fallback: str = ""
+    kind: ScorerKind | None = None
 
 
 @runtime_checkable

@@ -227,7 +227,7 @@ class PluginRunner:
         return Proposal(
             scorer=scorer.name,
             objective=scorer.objective,
-            kind=ScorerKind.HEURISTIC if answer.fallback else scorer.kind,
+            kind=ScorerKind.HEURISTIC if answer.fallback else answer.kind or scorer.kind,
             unit=scorer.unit,
             weight=weight,
             scores=answer.scores.astype(np.float32, copy=False),

@@ -16,6 +16,9 @@ OUTCOME = "outcome"
 FACTS = "facts"
 """The part that holds what scorers measured, which no decision depends on."""
 
+MODELS = "models"
+"""The part that holds the active registered models; cycles without any have no such part."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleRecord:
@@ -24,7 +27,7 @@ class CycleRecord:
     Attributes:
         policy: Name and version, ``default/1``.
         parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
-            ``loads``, ``knowledge``, ``outcome`` and ``facts``.
+            ``loads``, ``knowledge``, ``outcome``, ``facts`` and, where any are active, ``models``.
         runs: Past runs that it knew; the store records the numbers of the first and the last.
     """
 

@@ -378,6 +378,7 @@ class ScorerPart:
         reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
         absent: Why it did not answer; "" if it did.
         fallback: What it answered instead of what its kind states, and why; "" otherwise.
+        model: The active registered model that it answered by, ``run_time/3``; "": by none.
     """
 
     scorer: str
@@ -387,6 +388,7 @@ class ScorerPart:
     reward: float | None
     absent: str = ""
     fallback: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from datetime import datetime
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.history import PastRun as PastRun
 from edgeyard.scheduler.model.history import RunKind as RunKind
+from edgeyard.scheduler.model.registered_models import ModelKind
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.tariff import Tariff
 
@@ -68,6 +69,28 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveModel:
+    """The active version of a registered model, whole, so that a decision can be repeated.
+
+    Attributes:
+        manifest: TOML; see `edgeyard.scheduler.learning.manifest`.
+        content: Of its ONNX file; empty where it can't be used.
+        problem: Why it can't be used, so that the history predicts; "" where it can.
+    """
+
+    kind: ModelKind
+    version: int
+    manifest: str
+    content: bytes
+    problem: str = ""
+
+    @property
+    def reference(self) -> str:
+        """``run_time/3``."""
+        return f"{self.kind.value}/{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
     """What a decision knows apart from the state of the boards.
 
@@ -82,6 +105,7 @@ class Knowledge:
         host_loads: By host; hosts without a recent report are missing.
         weights: Learned weights of scorers under this policy version, by name.
         suspended: By scorer that is not called after repeated faults: why, and until when.
+        models: Active registered models, at most one a kind.
     """
 
     runs: History = field(default_factory=History)
@@ -94,6 +118,11 @@ class Knowledge:
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[ActiveModel, ...] = ()
+
+    def model(self, kind: ModelKind) -> ActiveModel | None:
+        """Return the active model of a kind; None: the history alone predicts."""
+        return next((each for each in self.models if each.kind is kind), None)
 
     def rate(self, family: str, now: datetime) -> float:
         """Return what a second on a board of a family costs an attempt that is placed now."""

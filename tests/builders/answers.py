@@ -396,6 +396,7 @@ def explanation(**changes: object) -> Body:
                 "reward": None,
                 "absent": "",
                 "fallback": "",
+                "model": "",
             }
             for scorer, objective, unit in (
                 ("fastest", "run time", "seconds"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import CycleComparison
+from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -91,6 +93,9 @@ ROOMY: dict[str, Any] = {
     "failures_per_minute": 0,
 }
 """Limits that no test meets by the way: those that hold have tests of their own."""
+
+TRAINING = (sys.executable, "-c", "import time; time.sleep(600)")
+"""Instead of a training: one that does not end by itself."""
 
 FREE_BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 10_000))
 
@@ -467,6 +472,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         webhook_keys=WebhookKeys(b"k" * 32),
         others=lambda: engine.unknown,
         joined=lambda: engine.joined,
+        retraining=Retraining(TRAINING, {}, clock, lambda name, value, labels: None),
     )
     made.lab_inventory = LabInventory(made.store, clock, lambda settings: Inventory(BOARDS))
     made.reload_inventory = Reloader(
@@ -522,6 +528,7 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
                 yield api
             finally:
                 api.close()
+        made.retraining.close()
         made.store.close()
 
 

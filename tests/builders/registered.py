@@ -1,4 +1,4 @@
-"""Registered models that need no training."""
+"""Models that need no training: registered ones, and active ones as decisions know them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,45 @@ from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.engine.registered_models import register
 from edgeyard.scheduler.learning.features import Input, features_version
 from edgeyard.scheduler.learning.manifest import parse_manifest
+from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind, RegisteredModel
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_files import failure_files
-from edgeyard.scheduler.training.outcome_models import FailureModel
+from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
+from edgeyard.scheduler.training.outcome_models import FailureModel, RunTimeModel
+
+BY_LOAD = (Input(column="host_cpu", mean=0.5, scale=0.25),)
+"""The only input next to the history: loads of 0 to 1 are within 2 standard deviations."""
+
+
+def active_failures(*, by_load: float = 0.0, version: int = 1) -> ActiveModel:
+    """Return a model of failures.
+
+    Args:
+        by_load: By how much the log-odds of a host that is fully loaded are above an idle one's.
+        version: Of the model.
+    """
+    model = FailureModel(BY_LOAD, np.array([0.25 * by_load]), 1.0, 0.0)
+    content, manifest = failure_files(model, "a test")
+    return ActiveModel(kind=ModelKind.FAILURE, version=version, manifest=manifest, content=content)
+
+
+def active_run_times(
+    *, by_load: float = 0.0, width: float = 1.0, alone_s: float = 10.0, version: int = 1
+) -> ActiveModel:
+    """Return a model of run times.
+
+    Args:
+        by_load: By how much ln seconds on a host that is fully loaded are above an idle one's.
+        width: Of its quantiles, relative to the history's; also of what nothing is known of.
+        alone_s: Expected of what nothing is known of, at half load.
+        version: Of the model.
+    """
+    normal = np.array([-1.2815515655, 0.0, 1.2815515655])
+    model = RunTimeModel(
+        BY_LOAD, np.array([0.25 * by_load]), width * normal, np.log(alone_s) + width * normal
+    )
+    content, manifest = run_time_files(model, "a test")
+    return ActiveModel(kind=ModelKind.RUN_TIME, version=version, manifest=manifest, content=content)
 
 
 def add_candidate(

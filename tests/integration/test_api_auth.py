@@ -117,6 +117,9 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/models/{kind}/{version}"): OPERATORS | {"operator": 404},  # there is none
     ("POST", "/v1/models/{kind}/{version}/promote"): OPERATORS | {"operator": 404},
     ("POST", "/v1/models/{kind}/rollback"): OPERATORS | {"operator": 409},
+    ("GET", "/v1/models/training"): OPERATORS,
+    ("POST", "/v1/models/training/begin"): OPERATORS,
+    ("POST", "/v1/models/training/stop"): OPERATORS,
     ("POST", "/v1/scenarios"): USERS,
     ("GET", "/v1/scenarios"): USERS,
     ("GET", "/v1/scenarios/{scenario}"): USERS,

@@ -135,3 +135,32 @@ def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     assert [each["refusal"] for each in found["models"]] == [
         "there are no ended runs to learn from"
     ] * 2
+
+
+def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) -> None:
+    operator = api.as_("operator")
+    assert operator.get("/v1/models/training").json()["began_at"] is None
+    assert operator.post("/v1/models/training/stop").status_code == 409
+    began = operator.post("/v1/models/training/begin")
+    assert began.status_code == 202
+    assert began.json()["running"] is True
+    again = operator.post("/v1/models/training/begin")
+    assert again.status_code == 409
+    assert "a training is running already" in again.json()["detail"]
+    assert api.as_("alice").post("/v1/models/training/stop").status_code == 403
+    stopped = operator.post("/v1/models/training/stop").json()
+    assert (stopped["running"], stopped["result"]) == (False, "stopped")
+
+
+def test_the_metrics_state_the_versions_and_which_one_predicts(api: Api) -> None:
+    for _ in range(2):
+        add_candidate(api.store)
+    operator = api.as_("operator")
+    for _ in range(2):
+        assert operator.post("/v1/models/failure/2/promote?force=true").status_code == 200
+    text = operator.get("/metrics").text
+    assert 'edgeyard_models{kind="failure",state="active"} 1.0' in text
+    assert 'edgeyard_models{kind="failure",state="candidate"} 1.0' in text
+    assert 'edgeyard_model_active_version{kind="failure"} 2.0' in text
+    assert 'edgeyard_model_active_version{kind="run_time"} 0.0' in text
+    assert 'edgeyard_trainings_total{result="learned"} 0.0' in text

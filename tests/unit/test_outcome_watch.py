@@ -9,7 +9,13 @@ import pytest
 
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.plugins.testing import NOW
-from edgeyard.scheduler.engine.registered_models import promote, roll_back
+from edgeyard.scheduler.engine.registered_models import (
+    READY,
+    PromotionMode,
+    promote,
+    promote_due,
+    roll_back,
+)
 from edgeyard.scheduler.learning.check import CheckedModel
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.store import SqlStore
@@ -122,3 +128,58 @@ def test_a_roll_back_means_one_version_and_checks_the_one_before(store: SqlStore
     assert retired.reason.startswith("rolled back: worse; the history predicts, since model fail")
     with store.read() as uow:
         assert not uow.models.in_state(ModelState.ACTIVE)
+
+
+@pytest.mark.parametrize("mode", list(PromotionMode))
+def test_models_whose_gates_hold_are_promoted_as_the_setting_states(
+    store: SqlStore, mode: PromotionMode
+) -> None:
+    add_candidate(store, by_load=2.0)
+    add_candidate(store, passed=False)
+    states = [[each.state for each in promote_due(store, mode, NOW)]]
+    count = add_past(store, 60)
+    if mode is not PromotionMode.NEVER:
+        assert [each.passed for each in watched(store).model.gates] == [True, True]
+    states += [[each.state for each in promote_due(store, mode, NOW)] for _ in range(2)]
+    shadow, active = ModelState.SHADOW, ModelState.ACTIVE
+    assert (
+        states
+        == {
+            PromotionMode.AUTO: [[shadow], [active], []],
+            PromotionMode.ASK: [[shadow], [shadow], []],  # the second one only reports it
+            PromotionMode.NEVER: [[], [], []],
+        }[mode]
+    )
+    with store.read() as uow:
+        first = uow.models.get(ModelKind.FAILURE, 1)
+        assert uow.models.get(ModelKind.FAILURE, 2).state is ModelState.CANDIDATE
+        reasons = [
+            each.data["reason"]
+            for each in uow.log.events(after=0, limit=100_000)
+            if each.kind == "model.state" and each.data["state"] != "candidate"
+        ]
+    assert (
+        reasons
+        == {
+            PromotionMode.AUTO: ["promoted", "promoted"],
+            PromotionMode.ASK: ["promoted", READY],
+            PromotionMode.NEVER: [],
+        }[mode]
+    )
+    assert count == 480
+    assert first.by_user_id == ""
+
+
+def test_a_replaced_file_and_an_older_candidate_are_not_promoted_by_the_setting(
+    store: SqlStore,
+) -> None:
+    for _ in range(2):
+        add_candidate(store)
+    with store.write() as uow:
+        promote(uow, ModelKind.FAILURE, 2, NOW, by_user_id="")
+        promote(uow, ModelKind.FAILURE, 2, NOW, by_user_id="", force=True)
+    assert promote_due(store, PromotionMode.AUTO, NOW) == []  # version 1 is older than the active
+    add_candidate(store, by_load=3.0)
+    with store.write() as uow:
+        uow.tx.run(model_files.update().values(data=b"another file"))
+    assert promote_due(store, PromotionMode.AUTO, NOW) == []

@@ -1,0 +1,94 @@
+"""Boards by the lab's own models: the registered ones that are active, otherwise by past runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.scorers.reliable import Reliable
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.learning.active import (
+    ModelPrediction,
+    predicted_failures,
+    predicted_run_times,
+)
+
+
+class RunTimeModel:
+    """The run time that the active model of run times expects, with its standard error.
+
+    Where no model is active, or it is uncertain, it answers as `Fastest` does.
+    """
+
+    name = "run_time_model"
+    objective = "run time"
+    kind = ScorerKind.AI
+    unit = ScoreUnit.SECONDS
+
+    def __init__(self) -> None:
+        """Take the history's answer from the scorer that states it."""
+        self._history = Fastest()
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
+        history = self._history.answer(batch, pairs)
+        return _corrected(history, predicted_run_times(batch, pairs))
+
+
+class FailureModel:
+    """The chance of a failure that the active model of failures expects, with its standard error.
+
+    Where no model is active, or it is uncertain, it answers as `Reliable` does.
+    """
+
+    name = "failure_model"
+    objective = "failures"
+    kind = ScorerKind.AI
+    unit = ScoreUnit.FAILURE
+
+    def __init__(self) -> None:
+        """Take the history's answer from the scorer that states it."""
+        self._history = Reliable()
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
+        history = self._history.answer(batch, pairs)
+        return _corrected(history, predicted_failures(batch, pairs))
+
+
+def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
+    """Return the model's numbers where it has any, and the history's otherwise."""
+    if found is None or not len(history.scores):
+        return replace(history, kind=ScorerKind.HEURISTIC)
+    known = ~np.isnan(found.values)
+    if found.problem or not known.any():
+        why = found.problem or f"model {found.reference} is uncertain of all boards"
+        return Answer(
+            scores=history.scores, errors=history.errors, fallback=f"past runs, because {why}"
+        )
+    scores = np.where(known, found.values, history.scores).astype(np.float32)
+    others = np.full(len(scores), np.nan) if history.errors is None else history.errors
+    return Answer(
+        scores=scores,
+        errors=np.where(known, found.errors, others).astype(np.float32),
+        facts={found.reference: float(known.sum())},
+    )
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    _: tuple[Scorer, ...] = (RunTimeModel(), FailureModel())

@@ -1,0 +1,193 @@
+"""What the active registered models predict, where they are certain enough.
+
+A prediction is NaN, so that the history counts instead, where
+
+- an input lies more than `MAX_DISTANCE` standard deviations from what the model learned from,
+- an input is missing that was never missing then, or
+- the model's own quantiles of the run time are wider than `MAX_DEVIATION`.
+
+**Errors.** The width of the model's quantiles is the deviation of the next run. Which share of its
+variance is the error of the expectation, and not the difference of one run to the next, is taken
+from the history's law; all of it where the history knows nothing. The error of a chance of failure
+is the change of the model's answer where the history's chance rises by its own standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.learning.check import CHUNK
+from edgeyard.scheduler.learning.features import Encoder, Input
+from edgeyard.scheduler.learning.manifest import Manifest
+from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.knowledge import ActiveModel
+from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.prediction.estimates import past_pairs
+
+Floats = NDArray[np.float64]
+
+MAX_DISTANCE = 4.0
+"""Of an input from the mean of the training, in standard deviations: beyond, it extrapolates."""
+
+MAX_DEVIATION = 1.0
+"""Of ln seconds: a factor of e, what the history assumes of runs of which it knows nothing."""
+
+_OF_HISTORY = frozenset({"log_history_s", "history_spread", "failure_rate"})
+"""Columns that state their own uncertainty: no distance from a training counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelPrediction:
+    """What an active model predicts for pairs.
+
+    Attributes:
+        reference: Of the model, ``run_time/3``.
+        values: Shape (pairs,): seconds, or chances; NaN where the history counts instead.
+        errors: Shape (pairs,): their standard errors; NaN likewise.
+        problem: Why it predicts nothing at all; "" where it predicts.
+    """
+
+    reference: str
+    values: Floats
+    errors: Floats
+    problem: str = ""
+
+
+@lru_cache(maxsize=16)  # the versions in use and those of a replay
+def load_active(model: ActiveModel) -> Model:
+    """Check and load an active model; once a process.
+
+    The check runs a child process: servers call this before the model takes part in decisions.
+
+    Raises:
+        ConfigError: It can't be used, and why.
+    """
+    if model.problem:
+        raise ConfigError([model.problem])
+    return model_of_content(model.manifest, model.content, f"model {model.reference}")
+
+
+def predicted_run_times(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+    """Return what the active model expects runs to take, in seconds; None: none is active."""
+    return _once(ModelKind.RUN_TIME, _run_times, batch, pairs)
+
+
+def predicted_failures(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+    """Return the active model's chances that the next run fails; None: none is active."""
+    return _once(ModelKind.FAILURE, _failures, batch, pairs)
+
+
+_Predict = Callable[[Model, Batch, Pairs], tuple[Floats, Floats]]
+
+
+class _Predictions:
+    """Predictions of one batch by kind and pairs, for all plugins that ask."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.found: dict[object, tuple[Pairs, ModelPrediction]] = {}
+
+
+def _once(kind: ModelKind, predict: _Predict, batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+    active = batch.knowledge.model(kind)
+    if active is None:
+        return None
+    known, key = batch.derived(_Predictions).found, (kind, id(pairs.boards))
+    if key not in known:  # the pairs are kept, so that no other array gets this id
+        known[key] = pairs, _predicted(active, predict, batch, pairs)
+    return known[key][1]
+
+
+def _predicted(
+    active: ActiveModel, predict: _Predict, batch: Batch, pairs: Pairs
+) -> ModelPrediction:
+    problem = active.problem
+    values = errors = np.full(len(pairs), np.nan)
+    if not problem:
+        try:
+            values, errors = predict(load_active(active), batch, pairs)
+        except ConfigError as error:
+            problem = "; ".join(error.problems)
+    return ModelPrediction(
+        reference=active.reference, values=values, errors=errors, problem=problem
+    )
+
+
+def _run_times(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
+    manifest = model.manifest
+    found, certain = _answers(model, batch, pairs)
+    middle = found[:, manifest.quantiles.index(manifest.rank_by)]
+    low, high = (NormalDist().inv_cdf(manifest.quantiles[place]) for place in (0, -1))
+    deviation = (found[:, -1] - found[:, 0]) / (high - low)
+    law = past_pairs(batch, pairs).run_time_parts()
+    with np.errstate(invalid="ignore"):
+        share = np.where(np.isnan(law.location), 1.0, law.error / (law.error + law.noise))
+    certain &= (deviation <= MAX_DEVIATION) & np.isfinite(share)
+    seconds = np.exp(middle)
+    errors = seconds * np.sqrt(np.expm1(np.minimum(deviation, MAX_DEVIATION) ** 2 * share))
+    return np.where(certain, seconds, np.nan), np.where(certain, errors, np.nan)
+
+
+def _failures(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
+    errors = past_pairs(batch, pairs).failure_laws()[1]
+    found, certain = _answers(model, batch, pairs)
+    raised, _ = _answers(model, batch, pairs, raised=errors)
+    chances = np.clip(found[:, 0], 0.0, 1.0)
+    change = np.abs(np.clip(raised[:, 0], 0.0, 1.0) - chances)
+    return np.where(certain, chances, np.nan), np.where(certain, change, np.nan)
+
+
+def _answers(
+    model: Model, batch: Batch, pairs: Pairs, raised: Floats | None = None
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the model's numbers, shape (pairs, outputs), and where its inputs are usual ones.
+
+    Args:
+        model: Loaded.
+        batch: The batch.
+        pairs: To be predicted.
+        raised: Shape (pairs,): what is added to the history's chance of a failure; None: nothing.
+    """
+    manifest = model.manifest
+    count = len(manifest.inputs)
+    bounded, needed = _bounded(manifest), _needed(manifest)
+    inputs = (*manifest.inputs, *(Input(column=f"{name}?") for name in needed))
+    found = np.empty((len(pairs), manifest.outputs))
+    usual = np.empty(len(pairs), dtype=np.bool_)
+    start = 0
+    for x in Encoder(batch, pairs.rows, pairs.boards, inputs).chunks(CHUNK):
+        part = slice(start, start + len(x))
+        own = np.ascontiguousarray(x[:, :count])
+        usual[part] = (np.abs(own[:, bounded]) <= MAX_DISTANCE).all(axis=1)
+        usual[part] &= (x[:, count:] == 1.0).all(axis=1)
+        if raised is not None:
+            for place, each in enumerate(manifest.inputs):
+                if each.column == "failure_rate":
+                    own[:, place] += raised[part] / each.scale
+        found[part] = model.run(own)
+        start += len(x)
+    return found, usual
+
+
+def _bounded(manifest: Manifest) -> list[int]:
+    """Return the places of inputs whose distance from the training counts."""
+    return [
+        place
+        for place, each in enumerate(manifest.inputs)
+        if each.column not in _OF_HISTORY and not each.column.endswith("?")
+    ]
+
+
+def _needed(manifest: Manifest) -> list[str]:
+    """Return the columns that were never missing in the training."""
+    names = {each.column for each in manifest.inputs}
+    return sorted(
+        name for name in names - _OF_HISTORY if not name.endswith("?") and f"{name}?" not in names
+    )
