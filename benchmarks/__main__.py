@@ -7,12 +7,12 @@ from benchmarks.tables import publish
 
 NAMES = (
     *("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast"),
-    "sim",
+    *("sim", "lab-week"),
     "quality",
     "learn",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
-BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client", "lab-week")
+BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client")
 """These take minutes each."""
 
 
