@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -57,7 +57,7 @@ _MIN_SPREAD = 0.1
 _NORMAL_MAD = 1.4826
 
 
-class VariationSource(Enum):
+class VariationSource(StrEnum):
     """Where an estimate of the variance between runs comes from."""
 
     BOARD = "board"
