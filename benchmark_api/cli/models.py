@@ -163,7 +163,9 @@ def _parts(reference: str) -> tuple[str, int]:
     kind, slash, version = reference.partition("/")
     if not slash or not version.isdecimal() or len(version) > 9 or kind not in _KINDS:
         raise InvalidInput.at(
-            "MODEL", f"{reference!r} is no model", "KIND/VERSION, for example run_time/3"
+            "MODEL",
+            f"{reference!r} is not the name of a model",
+            "KIND/VERSION, for example run_time/3",
         )
     return kind, int(version)
 

@@ -266,7 +266,9 @@ def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object
     if job is None:
         if not flags:
             raise InvalidInput.at(
-                "", "nothing to submit", "a job file, or flags: --model --runtime --type --target"
+                "JOB.yaml",
+                "nothing to submit",
+                "a job file, or flags: --model --runtime --type --target",
             )
         return flags
     from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased

@@ -318,7 +318,9 @@ def _named(policies: Policies, uow: UnitOfWork, reference: str) -> NamedPolicy:
     except NotFound as error:
         known = ", ".join(dict.fromkeys(each.name for each in policies.known(uow).values()))
         raise InvalidInput.at(
-            "/name", f"{reference!r} is no policy that is known: {known}; send another one's text"
+            "/name",
+            f"there is no policy {reference!r}",
+            f"{known}; or the text of a policy in /text",
         ) from error
 
 

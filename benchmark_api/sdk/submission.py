@@ -110,7 +110,7 @@ def refuse_fields(given: Mapping[str, object], refused: Sequence[str], reason: s
         InvalidInput: Naming each of them.
     """
     found = [
-        FieldError(f"/{name}", reason, "no such field")
+        FieldError(f"/{name}", reason, f"no {name}")
         for name in refused
         if given.get(name) is not None
     ]
