@@ -17,6 +17,7 @@ from edgeyard.errors import FieldError
 from edgeyard.scheduler.model.benchmark import Affinity, Constraint, JobDescription
 from edgeyard.scheduler.twin.joined import JoinedBoard
 
+_VERSION = "/version_tag"
 _UID = "target_uid"
 _OF_KIND = ("memory.ram", "memory.storage", "family", "engines")
 """Attributes that the inventory tells for good, as it does the uid; hosts publish the others as
@@ -262,13 +263,14 @@ class Offer:
         left = {uid for uid in self._uids(description) if kind_of[uid] in wanted_kinds}
         for number, each in enumerate(description.all_constraints):
             fitting_uids = left & self._meeting(description.family, each)
-            if not fitting_uids and number == len(description.constraints):
+            pointer = _pointer(description, number)
+            if not fitting_uids and pointer == _VERSION:
                 return [self._version_problem(description, f"{who} that fits otherwise", left)]
             if not fitting_uids:
                 values = self._known_values(description.family, each.attribute, left)
                 return [
                     FieldError(
-                        f"/constraints/{number}",
+                        pointer,
                         f"{_condition_text(each)} holds for no {who} that fits otherwise",
                         f"what holds for {each.attribute} of {_listed(values)}",
                     )
@@ -384,9 +386,8 @@ class Offer:
         ]
         for number, each in enumerate(description.all_constraints):
             if invalid := constraint_problem(each.attribute, each.operator, each.value):
-                found.append(
-                    FieldError(f"/constraints/{number}", f"{_condition_text(each)}: {invalid}")
-                )
+                where = _pointer(description, number)
+                found.append(FieldError(where, f"{_condition_text(each)}: {invalid}"))
                 continue
             if each.attribute == _UID or each.attribute in _OF_KIND:
                 met = self._some_meets(
@@ -400,14 +401,13 @@ class Offer:
                 met = not self._meeting(description.family, each).isdisjoint(
                     self._uids(description)
                 )
-            if not met and number == len(description.constraints):
+            pointer = _pointer(description, number)
+            if not met and pointer == _VERSION:
                 found.append(
                     self._version_problem(description, f"known {who}", self._uids(description))
                 )
             elif not met:
-                found.append(
-                    self._constraint_problem(f"/constraints/{number}", each, description, who)
-                )
+                found.append(self._constraint_problem(pointer, each, description, who))
         return found
 
     def _version_problem(
@@ -513,9 +513,17 @@ def _is_published(attribute: str) -> bool:
 
 def _requirement(description: JobDescription, number: int) -> str:
     """Return one of all constraints as what a board does."""
-    if number == len(description.constraints):
+    if _pointer(description, number) == _VERSION:
         return f"has version {description.version_tag} of {description.runtime}"
-    return f"meets {_condition_text(description.constraints[number])}"
+    return f"meets {_condition_text(description.all_constraints[number])}"
+
+
+def _pointer(description: JobDescription, number: int) -> str:
+    """Return the place in the description of one of all its constraints."""
+    stated = len(description.constraints)
+    if number < stated:
+        return f"/constraints/{number}"
+    return f"/{list(description.field_constraints)[number - stated]}"
 
 
 def _condition_text(each: Constraint | Affinity) -> str:
@@ -600,7 +608,8 @@ def _thread_problems(
         if wanted > max_threads
         else f"{wanted} is too few"
     )
-    return [FieldError("/parameters/threads", reason, f"1 to {max_threads}")]
+    accepted = "1" if max_threads == 1 else f"1 to {max_threads}"
+    return [FieldError("/parameters/threads", reason, accepted)]
 
 
 def _listed(values: Collection[AttributeValue]) -> str:

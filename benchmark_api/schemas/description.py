@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Annotated, Literal, Self
+from dataclasses import fields, replace
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -479,7 +479,9 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     if description.prohibit_overlap and description.cron is None:
         found.append(
             FieldError(
-                "/prohibit_overlap", "has no effect without a cron", "a cron, or no such field"
+                "/prohibit_overlap",
+                "has no effect without a cron",
+                "a cron, or no prohibit_overlap",
             )
         )
     spread_over = [each.attribute for each in description.spreads]
@@ -641,51 +643,38 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
     dataset, dataset_urls = description.dataset, tuple(description.dataset_urls)
     if dataset is not None and is_url(dataset):
         dataset_urls, dataset = (dataset,), None
-    return JobDescription(
-        model=model or name_from_url(model_url or "", "model"),
-        model_url=model_url,
-        runtime=description.runtime,
-        benchmark_type=BenchmarkType(description.benchmark_type),
-        dataset=dataset,
-        dataset_urls=dataset_urls,
-        odt_config=description.odt_config,
-        target=description.target,
-        target_uid=description.target_uid,
-        ram=description.ram,
-        storage=description.storage,
-        user_priority=default_priority
+    same = {name: getattr(description, name) for name in _SAME_FIELDS}
+    converted: dict[str, Any] = {
+        "model": model or name_from_url(model_url or "", "model"),
+        "model_url": model_url,
+        "benchmark_type": BenchmarkType(description.benchmark_type),
+        "dataset": dataset,
+        "dataset_urls": dataset_urls,
+        "user_priority": default_priority
         if description.user_priority is None
         else description.user_priority,
-        user_budget=description.user_budget,
-        user_time_s=description.user_time,
-        deadline=description.deadline,
-        max_retries=description.max_retries,
-        nb_inference=DEFAULT_RUNS if description.nb_inference is None else description.nb_inference,
-        precision=description.precision,
-        preemptible=description.preemptible,
-        preemptible_measuring=description.preemptible_measuring,
-        job_completion_threshold=description.job_completion_threshold,
-        start_time=description.start_time,
-        cron=description.cron,
-        prohibit_overlap=description.prohibit_overlap,
-        version_tag=description.version_tag,
-        constraints=tuple(each.checked() for each in description.constraints),
-        affinities=tuple(each.wish() for each in description.affinities),
-        spreads=tuple(each.wish() for each in description.spreads),
-        binding=Binding(description.binding) if description.binding else None,
-        if_unavailable=IfUnavailable(description.if_unavailable),
-        tags=tuple(description.tags),
-        name=description.name,
-        parameters=description.parameters,
-        keep_outputs=description.keep_outputs,
-        profile_layers=description.profile_layers,
-        input={
+        "user_time_s": description.user_time,
+        "nb_inference": DEFAULT_RUNS
+        if description.nb_inference is None
+        else description.nb_inference,
+        "constraints": tuple(each.checked() for each in description.constraints),
+        "affinities": tuple(each.wish() for each in description.affinities),
+        "spreads": tuple(each.wish() for each in description.spreads),
+        "binding": Binding(description.binding) if description.binding else None,
+        "if_unavailable": IfUnavailable(description.if_unavailable),
+        "tags": tuple(description.tags),
+        "input": {
             name: spec.model_dump(exclude_none=True) for name, spec in description.input.items()
         },
-        queue_timeout_s=description.queue_timeout,
-        count=description.count,
-        extra=description.extra,
-    )
+        "queue_timeout_s": description.queue_timeout,
+    }
+    return JobDescription(**{**same, **converted})
+
+
+_SAME_FIELDS = tuple(
+    each.name for each in fields(JobDescription) if each.name in JobDescriptionIn.model_fields
+)
+"""Fields that have one name in both; those of another type are converted."""
 
 
 def name_from_url(url: str, otherwise: str) -> str:

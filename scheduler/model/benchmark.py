@@ -317,17 +317,25 @@ class JobDescription:
         return (self.target_uid or "").split("-", 1)[0]
 
     @property
+    def field_constraints(self) -> Mapping[str, Constraint]:
+        """Constraints that follow from other fields than ``constraints``, by these fields.
+
+        Filters, the job, the checks at submission and explanations treat them like stated ones.
+        """
+        found = {}
+        if self.version_tag:
+            version = re.escape(self.version_tag.removeprefix("v"))
+            found["version_tag"] = Constraint(
+                attribute=f"engine.{self.runtime}.version",
+                operator="regexp",
+                value=f"^v?{version}([.+-].*)?$",
+            )
+        return found
+
+    @property
     def all_constraints(self) -> tuple[Constraint, ...]:
-        """The stated constraints, and that of ``version_tag`` on the engine's version."""
-        if not self.version_tag:
-            return self.constraints
-        version = re.escape(self.version_tag.removeprefix("v"))
-        of_version = Constraint(
-            attribute=f"engine.{self.runtime}.version",
-            operator="regexp",
-            value=f"^v?{version}([.+-].*)?$",
-        )
-        return (*self.constraints, of_version)
+        """The stated constraints, and after them those of other fields."""
+        return (*self.constraints, *self.field_constraints.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

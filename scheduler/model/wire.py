@@ -6,7 +6,9 @@ The answers of the API are the models of ``benchmark_api/schemas/answers.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -27,7 +29,7 @@ class _Deadline(msgspec.Struct):
     deadline: str | None = None
 
 
-_SEED_NAMES = {"user_time": "user_time_s", "queue_timeout": "queue_timeout_s"}
+_FIELDS_BY_USER_NAME = {"user_time": "user_time_s", "queue_timeout": "queue_timeout_s"}
 """Fields that have another name than the one that users write."""
 
 
@@ -57,66 +59,38 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "deadline": time_from_json,
     "start_time": time_from_json,
 }
+_USER_NAMES: Mapping[str, str] = {
+    field.name: {value: name for name, value in _FIELDS_BY_USER_NAME.items()}.get(
+        field.name, field.name
+    )
+    for field in fields(JobDescription)
+}
 
 
 def description_to_json(description: JobDescription) -> JsonObject:
     """Return every field by its name in the API; submitting them gives an equal description."""
-    d = description
-    return {
-        "model": d.model,
-        "model_url": d.model_url,
-        "runtime": d.runtime,
-        "benchmark_type": d.benchmark_type.value,
-        "dataset": d.dataset,
-        "dataset_urls": list(d.dataset_urls),
-        "odt_config": (dict(d.odt_config) if isinstance(d.odt_config, Mapping) else d.odt_config),
-        "target": d.target,
-        "target_uid": d.target_uid,
-        "ram": d.ram,
-        "storage": d.storage,
-        "user_priority": d.user_priority,
-        "user_budget": d.user_budget,
-        "user_time": d.user_time_s,
-        "deadline": time_to_json(d.deadline),
-        "max_retries": d.max_retries,
-        "nb_inference": d.nb_inference,
-        "precision": d.precision,
-        "preemptible": d.preemptible,
-        "preemptible_measuring": d.preemptible_measuring,
-        "job_completion_threshold": d.job_completion_threshold,
-        "start_time": time_to_json(d.start_time),
-        "cron": d.cron,
-        "prohibit_overlap": d.prohibit_overlap,
-        "version_tag": d.version_tag,
-        "constraints": [
-            {"attribute": c.attribute, "operator": c.operator, "value": c.value}
-            for c in d.constraints
-        ],
-        "affinities": [
-            {
-                "attribute": a.attribute,
-                "operator": a.operator,
-                "value": a.value,
-                "weight": a.weight,
+    return {name: _to_json(getattr(description, field)) for field, name in _USER_NAMES.items()}
+
+
+def _to_json(value: object) -> object:
+    match value:
+        case Constraint() | Affinity():
+            return {each.name: getattr(value, each.name) for each in fields(value)}
+        case Spread():
+            return {
+                "attribute": value.attribute,
+                "weight": value.weight,
+                "targets": dict(value.targets),
             }
-            for a in d.affinities
-        ],
-        "spreads": [
-            {"attribute": s.attribute, "weight": s.weight, "targets": dict(s.targets)}
-            for s in d.spreads
-        ],
-        "binding": None if d.binding is None else d.binding.value,
-        "if_unavailable": d.if_unavailable.value,
-        "tags": list(d.tags),
-        "name": d.name,
-        "parameters": dict(d.parameters),
-        "keep_outputs": d.keep_outputs,
-        "profile_layers": d.profile_layers,
-        "input": {name: dict(values) for name, values in d.input.items()},
-        "queue_timeout": d.queue_timeout_s,
-        "count": d.count,
-        "extra": dict(d.extra),
-    }
+        case datetime():
+            return time_to_json(value)
+        case StrEnum():
+            return value.value
+        case Mapping():
+            return {name: _to_json(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_to_json(each) for each in value]
+    return value
 
 
 def deadline_of(body: str) -> datetime | None:
@@ -131,7 +105,7 @@ def description_from_json(data: Mapping[str, object]) -> JobDescription:
     For what `description_to_json` wrote; what users send is checked in ``benchmark_api``.
     """
     given: dict[str, Any] = dict(data)
-    for name, field in _SEED_NAMES.items():
+    for name, field in _FIELDS_BY_USER_NAME.items():
         if name in given:
             given[field] = given.pop(name)
     for field, reader in _READERS.items():

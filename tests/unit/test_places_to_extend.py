@@ -30,6 +30,7 @@ NEEDED = (
     "a setting",
     "a command of the CLI",
     "a metric",
+    "a figure of `edgeyard sim run`",
 )
 
 
@@ -223,32 +224,55 @@ def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tree", ["a field of the job description"], indirect=True)
-def test_a_job_field_is_accepted_stored_and_returned(tree: Tree) -> None:
+def test_a_job_field_is_accepted_stored_and_applied_to_boards(tree: Tree) -> None:
     model = "scheduler/model/benchmark.py"
-    tree.insert(model, "JobDescription", "extra: Mapping", '    cost_center: str = ""')
-    stored = '        "cost_center": d.cost_center,'
-    tree.insert("scheduler/model/wire.py", "description_to_json", '"extra": dict', stored)
+    tree.insert(model, "JobDescription", "storage: int = 0", "    min_cores: int = 0")
+    rule = """\
+        if self.min_cores:
+            found["min_cores"] = Constraint(
+                attribute="cpu.cores", operator=">=", value=str(self.min_cores)
+            )"""
+    tree.insert(model, "def field_constraints", "found = {}", rule)
     schema = "benchmark_api/schemas/description.py"
-    field = '    cost_center: Text = Field("", description="Department that pays.")'
-    tree.insert(schema, "JobDescriptionIn", "extra: dict", field)
-    tree.insert(schema, "to_description", "extra=", "        cost_center=description.cost_center,")
+    field = '    min_cores: int = Field(0, ge=0, le=1024, description="CPU cores of the board.")'
+    tree.insert(schema, "JobDescriptionIn", "storage: Size", field)
+    tree.insert("benchmark_api/sdk/submission.py", "JobFields", "storage: ", "    min_cores: int")
     command = "benchmark_api/cli/submitting.py"
-    tree.insert(command, "submit", "    session: Session,", "    cost_center: str | None = None,")
-    tree.insert(command, "submit", '"binding": binding', '        "cost_center": cost_center,')
+    tree.insert(command, "submit", "    session: Session,", "    min_cores: int | None = None,")
+    tree.insert(command, "submit", '"binding": binding', '        "min_cores": min_cores,')
     tree.run(
         """
         import json
         import typer
+        from dataclasses import replace
         from edgeyard.benchmark_api.cli import app
         from edgeyard.benchmark_api.schemas.description import parse_description, to_description
+        from edgeyard.plugins.builtin import registry
+        from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+        from edgeyard.scheduler.decide.cycle import decide
+        from edgeyard.scheduler.framework.policy import load_policy
+        from edgeyard.scheduler.model.decision import CycleInput
         from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 
         tree = {"model": "m", "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
-        made = to_description(parse_description({**tree, "cost_center": "lab 7"}))
-        assert made.cost_center == "lab 7"
+        made = to_description(parse_description({**tree, "min_cores": 8}))
+        assert made.min_cores == 8
         assert description_from_json(json.loads(json.dumps(description_to_json(made)))) == made
         submit = typer.main.get_command(app).commands["submit"]
-        assert "--cost-center" in [name for option in submit.params for name in option.opts]
+        assert "--min-cores" in [name for option in submit.params for name in option.opts]
+
+        job = pending(constraints=made.all_constraints)
+        snapshot = snapshot_of([board("rpi4b-0001-0001"), board("rpi4b-0001-0002")])
+        attributes = tuple(
+            {**known, "cpu.cores": cores}
+            for known, cores in zip(snapshot.attributes, (4, 8), strict=True)
+        )
+        snapshot = replace(snapshot, attributes=attributes)
+        policy = load_policy("default")
+        plugins = registry(entry_points=False).resolve(policy)
+        cycle = CycleInput(snapshot=snapshot, pending=[job], now=NOW)
+        (placement,) = decide(cycle, policy, plugins).placements
+        assert placement.target_uid == "rpi4b-0001-0002", placement
         """
     )
 
@@ -307,6 +331,42 @@ def test_a_retry_rule_decides_on_the_next_attempt(tree: Tree) -> None:
             attempt = an_attempt(failure=failure)
             decision = decide_retry(failure, attempt, a_description(), RetryHistory())
             assert decision.retry is retried, sentence
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["a figure of `edgeyard sim run`"], indirect=True)
+def test_a_figure_of_simulations_is_measured_and_compared(tree: Tree) -> None:
+    metrics = "scheduler/sim/metrics.py"
+    tree.insert(metrics, "RunMetrics", "    energy_j: float", "    never_started: int")
+    measured = "        never_started=int(np.isnan(jobs.start_s).sum()),"
+    tree.insert(metrics, "def measure", "energy_j=energy_j", measured)
+    tree.insert("scheduler/sim/comparison.py", "RUN_FIGURES", '"energy_j"', '    "never_started",')
+    title = '    "never_started": "never started",'
+    tree.insert("benchmark_api/cli/sim_documents.py", "TITLES", '"energy_j"', title)
+    tree.run(
+        """
+        import numpy as np
+        from edgeyard.benchmark_api.cli.sim_documents import TITLES
+        from edgeyard.scheduler.sim.comparison import RUN_FIGURES
+        from edgeyard.scheduler.sim.metrics import JOB_FIGURES, JobOutcomes, measure
+
+        never = float("nan")
+        jobs = JobOutcomes(
+            job=np.array(["a", "b"], dtype=object),
+            user=np.array(["u", "u"], dtype=object),
+            submit_s=np.zeros(2),
+            start_s=np.array([1.0, never]),
+            end_s=np.array([2.0, never]),
+            status=np.array(["completed", "pending"], dtype=object),
+            attempts=np.array([1, 0]),
+            preemptions=np.array([0, 0]),
+            deadline_s=np.array([never, never]),
+            until_s=9.0,
+        )
+        assert measure(jobs).never_started == 1
+        assert set(TITLES) == {*JOB_FIGURES, *RUN_FIGURES}
         """
     )
 
