@@ -63,7 +63,7 @@ TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "
 
 ALPHA = 1.0 - (HIGH - LOW)
 BLOCK = 500
-MOST = 20_000
+MAX_RUNS = 20_000
 MIN_RUNS = 5
 DRAWS = 2_000
 CLUSTER = "cluster"
@@ -385,7 +385,7 @@ def _swf(file: str) -> Iterator[PastRunRow]:
                 bound_s=asked_s,
             )
             count += 1
-            if count == MOST:
+            if count == MAX_RUNS:
                 return
 
 

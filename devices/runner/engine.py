@@ -1,6 +1,7 @@
-"""What an inference engine is to the runner: three small contracts.
+"""The contracts between the runner and an inference engine: `Engine`, `Session`, `ProfilingEngine`.
 
-Engines are found by the entry-point group ``edgeyard.engines``. They run inside the runner's
+Built-in engines are the rows of `edgeyard.devices.runner.engines.BUILT_IN`; others are found by the
+entry-point group ``edgeyard.engines``. They run inside the runner's
 limited child process, on one thread, on boards: only the standard library, NumPy and the engine's
 own package; Python 3.10.
 """
@@ -106,7 +107,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What on-device training led to.
+    """The result of on-device training.
 
     Attributes:
         step_losses: Loss of every step.
@@ -130,9 +131,9 @@ class TrainingResult:
 class Engine(Protocol):
     """One runtime, e.g. ``ort``.
 
-    An engine that starts programs to load or run a model, such as a compiler, says so by a member
-    ``starts_processes = True``; all others lose the right to. Device files and paths that it needs
-    are named in the boards file (``devices`` of the engine, ``sandbox`` of the board).
+    An engine that starts programs to load or run a model, such as a compiler, states this by a
+    member ``starts_processes = True``; the others may start none. Device files and paths that it
+    needs are named in the boards file (``devices`` of the engine, ``sandbox`` of the board).
     """
 
     name: str

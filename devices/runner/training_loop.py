@@ -1,4 +1,4 @@
-"""What training is whatever the engine: rows, epochs, batches, curves.
+"""The parts of training that all engines share: rows, epochs, batches, curves.
 
 Imported on boards: only the standard library and NumPy, Python 3.10.
 """
@@ -97,7 +97,7 @@ def are_classes(y: NDArray[np.generic]) -> bool:
 
 
 def check_classes(y: NDArray[np.generic], classes: int) -> None:
-    """See that every class number is one that the model can answer.
+    """Check that every class number is one that the model can answer.
 
     Raises:
         RunFailed: ``user_input``.
@@ -112,7 +112,7 @@ def check_classes(y: NDArray[np.generic], classes: int) -> None:
 
 
 def refuse_options(config: TrainingConfig, engine: str) -> None:
-    """Neither engine has options of its own; one that is not understood must not be ignored.
+    """Refuse training options, of which no engine has any: an unknown one must not be ignored.
 
     Raises:
         RunFailed: ``user_input``.

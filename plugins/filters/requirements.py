@@ -140,7 +140,7 @@ REQUIREMENTS = (
         reason=WaitingReason.CLUSTER_CONSTRAINT,
         misses=lambda batch: by_value(batch, batch.target_uids, lambda uid: ~is_board(batch, uid)),
         wish=lambda batch, row: str(batch.target_uids[row]),
-        phrase="is not {wish}, which is asked for",
+        phrase="is not {wish}, which the benchmark names",
         infeasible="no board {wish} is known",
     ),
 )

@@ -1,18 +1,20 @@
-"""Whom to preempt: the scheduler's own preemption, whatever the cluster's is set to.
+"""Choose the victims of the scheduler's own preemption, which is independent of the cluster's.
 
 A benchmark that is ready, got no board and states a ``job_completion_threshold`` may preempt a
 running one, if that one
 
 - runs on a board that this one could use if it were free,
-- may be preempted (`edgeyard.scheduler.model.preemption`), and has not been too often,
+- may be preempted (`edgeyard.scheduler.model.preemption`), and has not been preempted too often,
 - was dispatched with a priority that is lower by at least the policy's margin,
 - reports less progress than the threshold,
-- has run for at least the policy's ``min_run_s``: to throw work away at once helps no one,
+- has run for at least the policy's ``min_run_s``,
 - does not measure (or train), unless its description or the policy allows that too.
 
-None is preempted in vain: the scheduler waits for a board that comes free anyway, and leaves
-alone a board for which a benchmark earlier in the queue waits, since that one would get it, and one
-that is reserved or leased before the run would certainly be over.
+A preemption has to give its board to the benchmark for which it is made. So none is preempted
+
+- if a board that this one could use comes free anyway,
+- on a board for which a benchmark earlier in the queue waits, because that one would get the board,
+- on a board that is reserved or leased before the new run would certainly be over.
 """
 
 from __future__ import annotations
@@ -62,10 +64,10 @@ def preempt(
         waiting: Rows of benchmarks that are ready and got no board, first in the queue to last.
         priorities: Shape (jobs,).
         holders: Live attempts that have a board.
-        policy: Its margin of priority, least run and whether measuring is spared count.
+        policy: Its ``preemption_margin``, ``min_run_s`` and ``spare_measuring`` are applied.
         fits: Returns what the filters let pass, shape (classes, boards); called with a batch whose
             boards are free of the holders.
-        late: Returns where a class might not be over before a reservation, shape (boards,).
+        late: Returns the boards on which a class might run into a reservation, shape (boards,).
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
         return PreemptionPlan()

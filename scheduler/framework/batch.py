@@ -103,9 +103,9 @@ class Batch:
         families: Shape (classes,); of every class column alike.
         engines: Engine names.
         types: Benchmark types.
-        ram_bytes: int64, asked for.
-        storage_bytes: int64, asked for.
-        target_uids: The board that is asked for; None: any.
+        ram_bytes: int64, required.
+        storage_bytes: int64, required.
+        target_uids: The board that the benchmark names; None: any.
         constraints: Of the users' own.
         affinities: Of the users' own.
         spreads: Of the users' own.
@@ -466,9 +466,9 @@ def ranks_of(
     *keys: NDArray[np.float64] | NDArray[np.int64],
     guarded: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.intp]:
-    """Ranks by these keys, least first; then the older, then by id.
+    """Return ranks by these keys, the smallest first; ties go by age, then by id.
 
-    Who has waited past the guard comes before all others, who waited longest first.
+    Benchmarks that have waited past the guard come before all others, in the order of their waits.
 
     Args:
         queue: The benchmarks.
