@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -44,6 +43,7 @@ from tests.builders.answers import (
 from tests.builders.answers import (
     event as event_of,
 )
+from tests.builders.interrupted import interrupted
 from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -662,20 +662,7 @@ def test_cancel_on_timeout_cancels(server: FakeServer) -> None:
 
 def test_ctrl_c_ends_the_waiting_only(server: FakeServer) -> None:
     server.on("GET", ONE, benchmark(status="running"))
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "edgeyard", "wait", ID],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell's background jobs ignore it, and tests may run in one.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert waiting.stderr is not None
-    assert "RUNNING" in waiting.stderr.readline()
-    waiting.send_signal(signal.SIGINT)
-    _, talk = waiting.communicate(timeout=20)
-    assert waiting.returncode == 130
+    talk = interrupted("wait", ID)
     assert f"the benchmark goes on; resume with: edgeyard wait {ID}" in talk
     assert "Traceback" not in talk
     assert all(one.method == "GET" for one in server.asked)

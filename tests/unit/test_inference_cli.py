@@ -5,10 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import ID, accepted, benchmark, results, row, user_file
+from tests.builders.interrupted import interrupted
 from tests.builders.model_files import a_model_file
 from tests.builders.runner import linear_model
 from tests.fakes.api_server import Answer, FakeServer
@@ -196,20 +193,7 @@ def test_infer_that_times_out_says_how_to_fetch_the_outputs(server: FakeServer) 
 def test_ctrl_c_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
     inferred(server, inference_set("inputs"))
     server.on("GET", ONE, benchmark(status="running"))
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "edgeyard", *INFER],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell's background jobs ignore it, and tests may run in one.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert waiting.stderr is not None
-    assert "RUNNING" in waiting.stderr.readline()
-    waiting.send_signal(signal.SIGINT)
-    _, talk = waiting.communicate(timeout=60)
-    assert waiting.returncode == 130
+    talk = interrupted(*INFER)
     assert FETCH in talk
     assert f"or end it with: edgeyard cancel {ID}" in talk
     assert server.of("POST", f"{ONE}/cancel") == []

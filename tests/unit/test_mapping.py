@@ -15,14 +15,13 @@ from edgeyard.errors import ConfigError
 from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.mapping import MAX_MAPPED, PROGRAMMES
-from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import MAPPINGS, Planner, parse_policy, read_policy
 from edgeyard.scheduler.model.benchmark import WaitingReason
-from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
-from tests.builders.decision import cycle, places
+from tests.builders.decision import cycle, lab, places, runs_on
 from tests.builders.plain_mapping import PlainMapping
 
 FAST, SLOW, OTHER = "rpi4b-0001-0001", "rpi4b-0002-0001", "rpi4b-0003-0001"
@@ -45,31 +44,12 @@ def history(**run_s: float) -> Knowledge:
     )
 
 
-def lab(*free: str, busy: tuple[str, ...] = ()) -> Snapshot:
-    return snapshot_of(
-        [board(uid) for uid in free] + [board(uid, busy=True) for uid in busy],
-        hosts={uid: f"host-{uid}" for uid in (*free, *busy)},
-    )
-
-
-def runs_on(uid: str, ran_s: float, **more: object) -> BoardHolder:
-    return BoardHolder(
-        benchmark_id=f"on-{uid}",
-        target_uid=uid,
-        priority=50,
-        user_id="user-2",
-        started_at=NOW - timedelta(seconds=ran_s),
-        kind=kind_of(JOB),
-        **more,  # type: ignore[arg-type]
-    )
-
-
 def one(ran_s: float, mapping: Planner, **more: object) -> CycleResult:
     """One benchmark; a board that runs it in 60 s and is busy, and one that takes 300 s."""
     return cycle(
         lab(SLOW, busy=(FAST,)),
         [JOB],
-        holders=[runs_on(FAST, ran_s)],
+        holders=[runs_on(FAST, ran_s, of=JOB)],
         knowledge=history(fast=60.0, slow=300.0),
         planner=mapping,
         **more,  # type: ignore[arg-type]
@@ -92,7 +72,7 @@ def test_a_benchmark_waits_for_a_busy_board_where_it_ends_sooner(mapping: Planne
 
 def test_without_a_mapping_it_takes_the_free_board() -> None:
     known = history(fast=60.0, slow=300.0)
-    holders = [runs_on(FAST, 50.0)]
+    holders = [runs_on(FAST, 50.0, of=JOB)]
     result = cycle(lab(SLOW, busy=(FAST,)), [JOB], holders=holders, knowledge=known)
     assert places(result) == {"job": SLOW}
 
@@ -103,7 +83,7 @@ def test_it_takes_the_slow_board_where_it_ends_sooner_there(mapping: Planner) ->
     result = cycle(
         lab(SLOW, busy=(FAST,)),
         [JOB],
-        holders=[runs_on(FAST, 1.0)],
+        holders=[runs_on(FAST, 1.0, of=JOB)],
         knowledge=known,
         planner=mapping,
     )
@@ -115,7 +95,7 @@ def test_met_waits_for_the_fastest_board_at_any_price() -> None:
     result = cycle(
         lab(SLOW, busy=(FAST,)),
         [JOB],
-        holders=[runs_on(FAST, 1.0)],
+        holders=[runs_on(FAST, 1.0, of=JOB)],
         knowledge=known,
         planner=Planner.MET,
     )
@@ -137,7 +117,7 @@ def test_nobody_waits_for_a_board_that_is_leased_or_busy_with_something_unknown(
     for since in (NOW, soon):
         lease = Lease(lease_id="l", target_uid=FAST, since=since, until=later, reason="")
         leased = replace(known, leases=(lease,))
-        snapshot, holders = lab(SLOW, busy=(FAST,)), [runs_on(FAST, 50.0)]
+        snapshot, holders = lab(SLOW, busy=(FAST,)), [runs_on(FAST, 50.0, of=JOB)]
         result = cycle(snapshot, [JOB], holders=holders, knowledge=leased, planner=mapping)
         assert places(result) == {"job": SLOW}
     result = cycle(lab(SLOW, busy=(FAST,)), [JOB], knowledge=known, planner=mapping)
@@ -212,7 +192,7 @@ def test_each_heuristic_is_the_textbook_s(
         for number in range(12)
     ]
     known = Knowledge(runs=History(runs))
-    holders = [runs_on(uid, 10.0) for uid in sorted(busy)]
+    holders = [runs_on(uid, 10.0, of=JOB) for uid in sorted(busy)]
     snapshot = lab(*(uid for uid in uids if uid not in busy), busy=tuple(sorted(busy)))
     result = cycle(snapshot, jobs, holders=holders, knowledge=known, planner=mapping)
     batch, order = result.decided.batch, result.decided.order
@@ -300,7 +280,7 @@ def test_a_long_queue_is_mapped_in_part_and_every_class_is_served() -> None:
     result = cycle(
         lab(SLOW, OTHER, busy=(FAST,)),
         [*jobs, pinned],
-        holders=[runs_on(FAST, 50.0)],
+        holders=[runs_on(FAST, 50.0, of=JOB)],
         knowledge=known,
         planner=Planner.MAX_MIN,
         queue_policy="fifo",
@@ -359,7 +339,7 @@ def test_the_fast_way_decides_as_the_plain_one(
         for uid, seconds in zip(uids, row, strict=True)
         for number in range(12)
     ]
-    holders = {uids[board]: runs_on(uids[board], ran_s) for board, ran_s in busy}
+    holders = {uids[board]: runs_on(uids[board], ran_s, of=JOB) for board, ran_s in busy}
     snapshot = snapshot_of(
         [board(uid, busy=uid in holders) for uid in uids],
         hosts={uid: f"host-{uid}" for uid in uids},

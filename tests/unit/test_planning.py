@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -11,26 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeyard.errors import ConfigError
-from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
+from edgeyard.plugins.testing import NOW, past_run, pending
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.record import Recorder, result_of
-from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import Planner, parse_policy, read_policy
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import (
-    BoardHolder,
     CycleInput,
     PendingBenchmark,
     PlanReason,
-    Snapshot,
 )
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.forecast import forecasts
-from tests.builders.decision import cycle, places, plugins
+from tests.builders.decision import cycle, lab, places, plugins, runs_on
 
 FAST, SLOW, OTHER = "rpi4b-0001-0001", "rpi4b-0002-0001", "rpi4b-0003-0001"
 JOB = pending("job", model_sha256="m" * 64)
+running = partial(runs_on, of=JOB, time_limit_s=3600.0)
 
 
 def history(runs: int = 40, **run_s: float) -> Knowledge:
@@ -47,25 +46,6 @@ def history(runs: int = 40, **run_s: float) -> Knowledge:
     )
 
 
-def lab(*free: str, busy: tuple[str, ...] = (), one_host: bool = False) -> Snapshot:
-    return snapshot_of(
-        [board(uid) for uid in free] + [board(uid, busy=True) for uid in busy],
-        hosts={uid: "host" if one_host else f"host-{uid}" for uid in (*free, *busy)},
-    )
-
-
-def runs_on(uid: str, ran_s: float) -> BoardHolder:
-    return BoardHolder(
-        benchmark_id=f"on-{uid}",
-        target_uid=uid,
-        priority=50,
-        user_id="user-2",
-        started_at=NOW - timedelta(seconds=ran_s),
-        kind=kind_of(JOB),
-        time_limit_s=3600.0,
-    )
-
-
 def one(knowledge: Knowledge, ran_s: float = 90.0, **more: object) -> CycleResult:
     """One benchmark; the slow board is free, the fast one busy since ``ran_s``."""
     job = more.pop("job", JOB)
@@ -74,7 +54,7 @@ def one(knowledge: Knowledge, ran_s: float = 90.0, **more: object) -> CycleResul
     return cycle(
         lab(SLOW, busy=(FAST,)),
         [job],
-        holders=[runs_on(FAST, ran_s)],
+        holders=[running(FAST, ran_s)],
         knowledge=knowledge,
         **changes,  # type: ignore[arg-type]
     )
@@ -115,7 +95,7 @@ def test_the_forecast_of_a_benchmark_that_waits_for_a_quiet_host_begins_there() 
     result = cycle(
         lab(SLOW, busy=(FAST,), one_host=True),
         [replace(JOB, target_uid=SLOW)],
-        holders=[runs_on(FAST, 60.0)],
+        holders=[running(FAST, 60.0)],
         knowledge=history(fast=100.0, slow=100.0),
         planner=Planner.EXPECTED_COST,
         quiet_s=1000.0,
@@ -160,7 +140,7 @@ def test_the_next_in_the_queue_sees_the_boards_as_the_first_one_leaves_them() ->
     result = cycle(
         lab(SLOW, busy=(FAST,)),
         jobs,
-        holders=[runs_on(FAST, 90.0)],
+        holders=[running(FAST, 90.0)],
         knowledge=history(fast=100.0, slow=250.0),
         planner=Planner.EXPECTED_COST,
     )
@@ -180,7 +160,10 @@ def test_who_finds_no_free_board_has_a_plan_under_every_policy() -> None:
     result = cycle(
         lab(busy=(FAST, SLOW)),
         [JOB],
-        holders=[runs_on(FAST, 50.0), runs_on(SLOW, 50.0)],
+        holders=[
+            running(FAST, 50.0),
+            running(SLOW, 50.0),
+        ],
         knowledge=history(fast=100.0, slow=400.0),
     )
     planned = result.explanation("job").planned
@@ -206,7 +189,7 @@ def test_a_recorded_cycle_shows_the_same_plan(planner: Planner) -> None:
         snapshot=lab(SLOW, busy=(FAST,)),
         pending=[JOB, pending("next", model_sha256="m" * 64), pending("third")],
         now=NOW,
-        holders=[runs_on(FAST, 90.0)],
+        holders=[running(FAST, 90.0)],
         knowledge=history(fast=100.0, slow=400.0),
     )
     result = cycle(
@@ -263,7 +246,7 @@ def test_plans_keep_what_they_promise(
         return cycle(
             lab(*free, busy=taken, one_host=one_host),
             waiting,
-            holders=[runs_on(uid, ran_s) for uid in taken],
+            holders=[running(uid, ran_s) for uid in taken],
             knowledge=known,
             planner=Planner.EXPECTED_COST,
             quiet_s=quiet_s,
