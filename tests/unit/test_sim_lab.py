@@ -310,7 +310,7 @@ def test_a_pinned_benchmark_may_leave_a_board_that_stays_away() -> None:
                 jobs=[{"submit_s": 50}],
                 changes=[{"at_s": 10, "what": "drain", "family": "rpi5"}],
             ),
-            "no board runs anything and nothing is to come; it waits because .*drained",
+            "no board runs anything and nothing is to come; its waiting reason: waits .*drained",
         ),
         (
             lab_scenario(jobs=[{}] * 9, drain_s=0.0, duration_s=10.0),

@@ -281,7 +281,7 @@ leases = [{ target_uid = "rpi5-0001-0001", from_s = 0, to_s = 3e8 }]
     with pytest.raises(InvalidInput) as found:
         episode(of, policy, 1)
     assert str(found.value) == str(expected.value)
-    assert "it waits because" in str(found.value)
+    assert "its waiting reason: " in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -635,7 +635,7 @@ class LabWorld:
         if not benchmark_id and first in self._waiting:
             reason = self._waiting[first]
             sentence = reason if isinstance(reason, str) else reason.sentence
-            why = f"{why}; it waits because {sentence}"
+            why = f"{why}; its waiting reason: {sentence}"
         return InvalidInput.at(
             f"{self._scenario.name} under policy {self._policy.name}",
             f"the scenario can't end: {count_of(waiting or self.count - self.ended, 'benchmark')} "
