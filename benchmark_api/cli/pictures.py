@@ -183,6 +183,8 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
         yield Text(printable(explanation.placement.binding_reason))
     if explanation.choice:
         yield Text(printable(explanation.choice))
+        if explanation.agreement is not None:
+            yield Text(f"agreement: {explanation.agreement:.0%} of the scorers rate no board above")
         yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, units, every)
     yield from _scorers(as_json(explanation).get("scorers"))

@@ -189,6 +189,7 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
         never=found.never,
         scorers=[same(shapes.ScorerPart, each) for each in found.scorers],
         choice=found.choice,
+        agreement=found.agreement,
         ran_on=ran_on,
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
         planned=planned_start(found.planned),

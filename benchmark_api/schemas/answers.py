@@ -288,7 +288,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
     where the benchmark does not wait. ``ran_on`` is the board of its newest attempt, as the cluster
     or its report says; null until it has started. ``choice`` compares the board with the best other
-    one, "" where the benchmark waits. ``planned`` is the board and the start that are planned for
+    one, "" where the benchmark waits. ``agreement`` is the share, 0-1, of the scorers that rated
+    this board and rate no usable one above it; null where it waits or no scorer rated it; decisions
+    do not depend on it. ``planned`` is the board and the start that are planned for
     it, null where it was placed or has no plan.
     """
 
@@ -306,6 +308,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     never: bool
     scorers: list[ScorerPart]
     choice: str
+    agreement: float | None
     ran_on: str | None
     forecast: Forecast | None
     planned: PlannedStart | None

@@ -427,3 +427,25 @@ class Explanation:
     scorers: tuple[ScorerPart, ...] = ()
     choice: str = ""
     planned: PlannedStart | None = None
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of scorers that rate no usable board above the chosen one, 0 to 1.
+
+        Counts scorers that rated the chosen board; None if there is none, or the benchmark waits.
+        It is for people: no decision, weight or reward depends on it.
+        """
+        if self.placement is None:
+            return None
+        uid = self.placement.target_uid
+        usable = [each for each in self.verdicts if each.reason is None or each.target_uid == uid]
+        chosen = next((each.scores for each in usable if each.target_uid == uid), {})
+        agrees = []
+        for part in self.scorers:
+            own = chosen.get(part.scorer)
+            if own is None:
+                continue
+            sign = 1.0 if part.unit == "preference" else -1.0  # all other units: less is better
+            scores = (each.scores.get(part.scorer) for each in usable)
+            agrees.append(all(score is None or sign * score <= sign * own for score in scores))
+        return sum(agrees) / len(agrees) if agrees else None

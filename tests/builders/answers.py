@@ -405,6 +405,7 @@ def explanation(**changes: object) -> Body:
             )
         ],
         "choice": "expected to end at 08:00:52 (52 s ± 3 s)",
+        "agreement": 0.75,
         "ran_on": None,
         "forecast": None,
         "planned": None,
