@@ -193,7 +193,7 @@ def _measured(row: Record) -> MeasuredNumber | None:
         variation = RunVariation(
             share=share,
             degrees=known,
-            source=VariationSource(text(between, "source")),
+            source=VariationSource(text(between, "source") or ""),
             numbers=whole(between, "numbers") or 0,
         )
     return MeasuredNumber(
