@@ -21,7 +21,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import Explanation, PlannedStart, Verdict
+from edgeyard.scheduler.model.decision import Explanation, Placement, PlannedStart, Verdict
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
@@ -184,7 +184,7 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
         priority=found.priority,
         priority_parts=dict(found.priority_parts),
         verdicts=[_verdict(each) for each in found.verdicts],
-        placement=None if found.placement is None else same(shapes.Placement, found.placement),
+        placement=None if found.placement is None else placement(found.placement),
         waiting=None if waiting is None else same(shapes.WaitingExplanation, waiting),
         never=found.never,
         scorers=[same(shapes.ScorerPart, each) for each in found.scorers],
@@ -194,6 +194,11 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
         planned=planned_start(found.planned),
     )
+
+
+def placement(found: Placement) -> shapes.Placement:
+    """Return where a benchmark was placed; it is a tuple, whose fields `same` does not read."""
+    return same(shapes.Placement, found._asdict())
 
 
 def _verdict(verdict: Verdict) -> shapes.Verdict:
