@@ -223,7 +223,7 @@ def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) 
         )
     after = scorers()["least_loaded"]
     assert after["weight"] == pytest.approx(
-        0.25 / (3 * 1.0 + 20.0 + 0.25)
+        0.25 / (3 * 1.0 + 2 * 20.0 + 0.25)
     )  # the others keep theirs
     assert (after["mean_reward"], after["faults"]) == (0.5, 3)
     assert after["suspended_until"] == "2100-01-01T00:00:00Z"
