@@ -185,7 +185,13 @@ class AllowLists:
     def _kept_out(self) -> NDArray[np.bool_]:
         """Whether the job must be kept off boards with a refusal, by its code."""
         reasons = self._decided.feasibility.reasons
-        return np.array([False, *(each.refusal.reason in _KEPT_OUT for each in reasons)], np.bool_)
+        kept_out = (
+            each.refusal.reason in _KEPT_OUT
+            # What the job states does not match anyway; a prediction may be wrong.
+            or (each.refusal.never and each.refusal.reason != WaitingReason.DEADLINE_UNREACHABLE)
+            for each in reasons
+        )
+        return np.array([False, *kept_out], np.bool_)
 
     @cached_property
     def _firm(self) -> NDArray[np.bool_]:

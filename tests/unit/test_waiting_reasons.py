@@ -81,8 +81,8 @@ UNSTATED = {
 class RefusesTwo(Filter):
     """Refuses the second board for a stated reason."""
 
-    def __init__(self, reason: WaitingReason) -> None:
-        self._refusals = (Refusal(reason, never=False),)
+    def __init__(self, reason: WaitingReason, *, never: bool = False) -> None:
+        self._refusals = (Refusal(reason, never=never),)
 
     @property
     def name(self) -> str:
@@ -109,6 +109,18 @@ def test_a_loose_job_is_confined_where_its_text_does_not_state_the_refusal(
         more_plugins={"filters": (*plugins().filters, RefusesTwo(reason))},
     ).placements
     assert placement.allowed_uids == ((ONE,) if reason in UNSTATED else ())
+
+
+def test_a_board_that_a_plugin_refuses_for_ever_is_in_no_allow_list() -> None:
+    for binding in (Binding.LOOSE, Binding.FILTERED):
+        [placement] = cycle(
+            snapshot_of([board(ONE), board(TWO)]),
+            [pending(binding=binding)],
+            more_plugins={
+                "filters": (*plugins().filters, RefusesTwo(WaitingReason.MEMORY, never=True))
+            },
+        ).placements
+        assert (placement.target_uid, placement.allowed_uids) == (ONE, (ONE,))
 
 
 @pytest.mark.parametrize("reason", list(WaitingReason))
