@@ -8,6 +8,8 @@ policy ``default`` with the scorer `least_loaded` alone, "random" with `random` 
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -122,12 +124,17 @@ def policy_of(name: str) -> Policy:
 
 @cache
 def runs(lab: Lab, policy: str) -> tuple[MeasuredRun, ...]:
-    """Return one run for each seed."""
+    """Return one run for each seed; writes a line of progress to the standard error."""
     chosen = policy_of(policy)
     found = []
-    for seed in range(1, SIZES[lab.boards][0] + 1):
+    seeds = SIZES[lab.boards][0]
+    for seed in range(1, seeds + 1):
         plugins = registry(entry_points=False).resolve(chosen)
         found.append(measured(simulate_lab(scenario(lab), chosen, plugins, seed=seed)))
+        sys.stderr.write(
+            f"{lab.boards} boards, {policy}: seed {seed} of {seeds}, "
+            f"{time.process_time():.0f} s of processor time so far\n"
+        )
     return tuple(found)
 
 

@@ -20,10 +20,18 @@ def test_a_ratio_is_of_sums_and_its_interval_is_of_pairs() -> None:
     assert high - low < 0.06  # of pairs: the seeds themselves differ by a factor of ten
 
 
-def test_policies_meet_the_same_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_meet_the_same_benchmarks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(bench_quality, "SIZES", {20: (2, 1800.0)})
     bench_quality.runs.cache_clear()
     first, second = (bench_quality.runs(Lab(20), each) for each in ("default", "least_loaded"))
+    progress = capsys.readouterr().err.splitlines()
+    assert [each.split(",")[:2] for each in progress] == [
+        ["20 boards", f" {policy}: seed {seed} of 2"]
+        for policy in ("default", "least_loaded")
+        for seed in (1, 2)
+    ]
     for ours, peer in zip(first, second, strict=True):
         assert ours.seed == peer.seed
         assert ours.jobs.submit_s.tolist() == peer.jobs.submit_s.tolist()
