@@ -26,7 +26,8 @@ def edited(old: str, new: str) -> str:
     ("text", "named"),
     [
         (edited("  group ", "  vault {}\n  group "), "'vault'"),
-        (edited("  group ", "  spread {\n  }\n  group "), "'spread'"),
+        (edited("  group ", "  migrate {\n  }\n  group "), "'migrate'"),
+        (edited("  group ", "  spread {\n  }\n  group "), "attribute is missing"),
         (edited("    count = 1", "    counts = 1"), "'counts'"),
         (edited("      driver = ", '      user = "root"\n      driver = '), "'user'"),
         (edited('network_mode = "host"', 'volumes = ["/:/host"]'), "'volumes'"),
