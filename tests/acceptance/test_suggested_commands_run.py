@@ -37,6 +37,10 @@ NOT_RUN = (
     (r"^ste serve\b", "serves until it is stopped: tests/integration/test_ste_services.py"),
     (r"^ste run\b", "simulates hours or trains: tests/unit/test_ste_cli.py"),
     (r"^sim run\b", "simulates hours: tests/unit/test_sim_cli.py"),
+    (
+        r"--runtime memory\b",
+        "needs the engine of its page: tests/acceptance/test_benchmark_types.py",
+    ),
     (r"even-wear", "needs the example package: tests/acceptance/test_your_own_scorer.py"),
     (r"rested|explain fourth|--clone first|--id first|--data-dir lab", "a followed tutorial"),
     (r"^(sim show|sim report|ste show)", "needs a finished simulation: tests/unit/test_sim_cli.py"),
