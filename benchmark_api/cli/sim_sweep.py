@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 MAX_CELLS = 100_000
 NOMAD_JOBS = 20
 """Jobs at a time on Nomad, unless ``--jobs`` states another number."""
+MAX_SUBMISSIONS = 3
+"""How often a cell is submitted to Nomad that forgets its job, such as an agent without a disk."""
 _NOMAD_CHECK_S = 1.0
 _RESULT = "run.npz"
 
@@ -314,7 +317,10 @@ class NomadOptions:
 def _on_nomad(
     cells: Sequence[Cell], folder: Path, config: Path | None, options: NomadOptions, done: Done
 ) -> None:
-    """Run cells as batch jobs; a job that an earlier call has created is waited for."""
+    """Run cells as batch jobs; a job that an earlier call has created is waited for.
+
+    A job that Nomad has forgotten is submitted again, `MAX_SUBMISSIONS` times in all.
+    """
     if not cells:
         return
     from edgeyard.benchmark_api.bootstrap import open_batches
@@ -328,6 +334,7 @@ def _on_nomad(
     waiting = list(reversed(cells))
     running: dict[str, tuple[Cell, float]] = {}
     shown: set[str] = set()
+    submissions: Counter[str] = Counter()
     try:
         while waiting or running:
             while waiting and len(running) < options.at_once:
@@ -344,6 +351,7 @@ def _on_nomad(
                     waiting.append(cell)
                     break
                 running[job_id_of(cell)] = (cell, time.monotonic())
+                submissions[job_id_of(cell)] += 1
             try:
                 found = batches.status(list(running))
             except ClusterUnreachable as error:
@@ -354,13 +362,26 @@ def _on_nomad(
                 continue
             for job_id, (cell, began) in list(running.items()):
                 status = found.get(job_id)
-                if status is None or status.state in (BatchState.WAITING, BatchState.RUNNING):
-                    reason = "" if status is None else status.reason
-                    if reason and reason not in shown:
-                        echo(f"edgeyard: {cell.label} waits: {reason}", err=True)
-                        shown.add(reason)
-                    continue
                 wall_s = time.monotonic() - began
+                if status is None:
+                    del running[job_id]
+                    if submissions[job_id] < MAX_SUBMISSIONS:
+                        text = f"Nomad has no job {job_id} any more; it is submitted again"
+                        echo(f"edgeyard: {cell.label}: {text}", err=True)
+                        waiting.append(cell)
+                    else:
+                        reason = (
+                            f"Nomad lost its job {job_id} {MAX_SUBMISSIONS} times; see whether "
+                            "Nomad was restarted without its data, or somebody purges jobs, and "
+                            "run the same command again"
+                        )
+                        done(cell, Failure(cell, reason), wall_s)
+                    continue
+                if status.state in (BatchState.WAITING, BatchState.RUNNING):
+                    if status.reason and status.reason not in shown:
+                        echo(f"edgeyard: {cell.label} waits: {status.reason}", err=True)
+                        shown.add(status.reason)
+                    continue
                 failure: Failure | None = None
                 if status.state is BatchState.FAILED:
                     text = batches.log_end(status.run_id)

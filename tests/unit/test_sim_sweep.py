@@ -7,25 +7,30 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.sim_labs import swept_policy
-from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
+from edgeyard.benchmark_api.cli.sim_processes import simulate
+from edgeyard.benchmark_api.cli.sim_sweep import MAX_SUBMISSIONS, parse_loads, parse_seeds
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy, read_policy
+from edgeyard.scheduler.ports.batches import BatchCluster, BatchState, BatchStatus, BatchTask
 from edgeyard.scheduler.sim.policies import policy_named
 from edgeyard.scheduler.sim.runs import load_run, save_run
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_from_toml
 from edgeyard.scheduler.sim.ste.training import load_trainable, new_model, write_model
 from edgeyard.scheduler.sim.sweep import (
     SweptPolicy,
+    as_of_policy,
     cell_from_text,
     cell_to_text,
     digest_of_files,
@@ -295,6 +300,73 @@ def test_wrong_arguments_make_no_folder(scenario: Path, tmp_path: Path) -> None:
         assert found.exit_code == 1, arguments
         assert text in found.stderr
         assert not out.exists()
+
+
+class ForgetfulCluster:
+    """Runs a cell when its job is submitted, and forgets the first jobs of each cell."""
+
+    def __init__(self, folder: Path, lost: int) -> None:
+        self.submitted: list[str] = []
+        self._folder, self._lost = folder, lost
+
+    def submit(self, task: BatchTask) -> None:
+        cell = cell_from_text(task.input)
+        save_run(as_of_policy(simulate(cell), cell), self._folder / task.job_id)
+        self.submitted.append(task.job_id)
+
+    def status(self, job_ids: Sequence[str]) -> Mapping[str, BatchStatus]:
+        return {
+            job_id: BatchStatus(state=BatchState.COMPLETED, run_id=job_id)
+            for job_id in job_ids
+            if self.submitted.count(job_id) > self._lost
+        }
+
+    def result(self, run_id: str, name: str) -> bytes:
+        return (self._folder / run_id).read_bytes()
+
+    def log_end(self, run_id: str) -> str:
+        return ""
+
+    def remove(self, job_id: str) -> None:
+        (self._folder / job_id).unlink()
+
+    def close(self) -> None:
+        pass
+
+
+if TYPE_CHECKING:
+    _: BatchCluster = ForgetfulCluster(Path(), 0)
+
+
+def sweep_on(cluster: BatchCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
+    nodes = folder / "nodes.toml"
+    nodes.write_text(NODES)
+    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.open_batches", lambda _: cluster)
+    monkeypatch.setattr("edgeyard.benchmark_api.cli.sim_sweep._NOMAD_CHECK_S", 0.0)
+    return sweep(nodes, "--policy", "fcfs", "--out", folder / "out", "--on", "nomad", "--json")
+
+
+def test_a_job_that_nomad_has_forgotten_is_submitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ForgetfulCluster(tmp_path, lost=MAX_SUBMISSIONS - 1)
+    found = sweep_on(cluster, tmp_path, monkeypatch)
+    assert found.exit_code == 0, found.stderr
+    assert len(json.loads(found.stdout)["runs"]) == 1
+    assert len(cluster.submitted) == MAX_SUBMISSIONS
+    assert len(set(cluster.submitted)) == 1
+    assert "it is submitted again" in found.stderr
+
+
+def test_a_job_that_nomad_forgets_again_and_again_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ForgetfulCluster(tmp_path, lost=99)
+    found = sweep_on(cluster, tmp_path, monkeypatch)
+    assert found.exit_code == 1
+    assert len(cluster.submitted) == MAX_SUBMISSIONS
+    assert f"nodes, fcfs, seed 1: Nomad lost its job {cluster.submitted[0]} 3 times" in found.stderr
+    assert "run the same command again" in found.stderr
 
 
 def _any_in_group(group: int) -> bool:
