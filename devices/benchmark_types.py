@@ -24,6 +24,9 @@ BENCHMARK_TYPE_PATTERN = re.compile(r"^TYPE[1-9][0-9]?$")
 STANDARD_TYPES = ("TYPE1", "TYPE2", "TYPE3")
 """Types whose meaning is Edgeyard's own; no engine declares them."""
 
+ACCEPTED_TYPES = "TYPE1, TYPE2, TYPE3, or a type that an engine declares: TYPE4 to TYPE99"
+"""The names that `BENCHMARK_TYPE_PATTERN` accepts, in words."""
+
 DATASETS = ("none", "optional", "required")
 VALUE_TYPES = ("string", "integer", "number", "boolean")
 NAME_PATTERN = re.compile(r"^[a-z][a-z0-9_]{0,63}$")

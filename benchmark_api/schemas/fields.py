@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from edgeyard.benchmark_api.schemas.body import pointer
-from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
 from edgeyard.devices.sizes import ACCEPTED as SIZES
@@ -175,9 +175,6 @@ Family = Annotated[
     pattern(FAMILY_PATTERN, "a family's name", "lower-case letters and digits, e.g. rpi4b"),
     _schema(FAMILY_PATTERN),
 ]
-ACCEPTED_TYPES = "TYPE1, TYPE2, TYPE3, or a type that an engine declares: TYPE4 to TYPE99"
-"""The benchmark types of job descriptions, in words."""
-
 BenchmarkTypeName = Annotated[
     str,
     StringConstraints(strict=True),

@@ -30,7 +30,7 @@ from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.body import check_json_type
 from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge
-from edgeyard.scheduler.sim.ste.documents import invalid_data
+from edgeyard.scheduler.sim.ste.documents import invalid_data, with_declared_types
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def _openapi(app: FastAPI, router: Router, bodies: Iterable[Any]) -> dict[str, A
             title=app.title, version=app.version, description=app.description, routes=app.routes
         )
         schemas = api.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(components([Problem, *router.shapes, *bodies]))
+        schemas.update(with_declared_types(components([Problem, *router.shapes, *bodies])))
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import (
@@ -551,7 +552,8 @@ def _invalid(source: str, message: str) -> InvalidInput:
     if wrong := re.fullmatch(r"Expected `(.*)`, got `(.*)`", reason):
         return InvalidInput.at(f"{source}: {key}", f"is of type {wrong[2]}", wrong[1])
     if reason.startswith("Invalid enum value"):
-        return InvalidInput.at(f"{source}: {key}", reason, ", ".join(_values_at(key)))
+        value = reason.removeprefix("Invalid enum value ")
+        return InvalidInput.at(f"{source}: {key}", f"is {value}", ", ".join(_values_at(key)))
     return InvalidInput.at(f"{source}: {key}", reason)
 
 
@@ -593,7 +595,9 @@ def _values_at(key: str) -> tuple[str, ...]:
 
 
 def _names_of(hint: Any) -> Iterator[str]:
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
+    if hint is BenchmarkType:
+        yield ACCEPTED_TYPES  # its members are Edgeyard's own types only
+    elif isinstance(hint, type) and issubclass(hint, StrEnum):
         yield from (each.value for each in hint)
     elif get_origin(hint) is Literal:
         yield from map(str, get_args(hint))

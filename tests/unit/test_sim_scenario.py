@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.runs import (
@@ -105,7 +106,16 @@ def test_the_hash_is_that_of_what_is_simulated() -> None:
         ("duration_s = 3600", "duration_s = inf", "duration_s: is inf"),
         ("duration_s = 3600", "", "the field 'duration_s' is missing"),
         ('world = "boards"', 'world = "nodes"', "nodes: is missing: the world is 'nodes'"),
-        ('["TYPE1"], tflite', '["TYPE100"], tflite', "TYPE100"),
+        (
+            '["TYPE1"], tflite',
+            '["TYPE100"], tflite',
+            f"lab.boards[0].engines[...][0]: is 'TYPE100' (accepted: {ACCEPTED_TYPES})",
+        ),
+        (
+            "run_s = 30",
+            "run_s = 30\nbenchmark_type = 'latency'",
+            f"lab.arrivals.mix[0].benchmark_type: is 'latency' (accepted: {ACCEPTED_TYPES})",
+        ),
         ("duration_s = 3600", "duration_s = [", "is no TOML"),
         ('name = "small"', 'name = "../x"', "name: is '../x'"),
     ],

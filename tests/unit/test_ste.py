@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.benchmark_api.ste_services.twin import twin_app
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
@@ -135,6 +138,37 @@ def test_wrong_data_names_its_place(body: object, pointer: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_twin_data(json.dumps(body).encode())
     assert pointer in caught.value.errors[0].pointer
+
+
+@pytest.mark.parametrize("name", ["TYPE0", "TYPE100", "latency"])
+def test_wrong_benchmark_types_are_refused_with_what_is_accepted(name: str) -> None:
+    for body, pointer in (
+        ({"nodes": [NODE], "jobs": [{**JOB, "benchmark_type": name}]}, "/jobs/0/benchmark_type"),
+        ({"nodes": [{**NODE, "engines": {"ort": [name]}}]}, "/nodes/0/engines"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            read_twin_data(json.dumps(body).encode())
+        (error,) = caught.value.errors
+        assert error.pointer.startswith(pointer)
+        assert error.reason == f"is '{name}'"
+        assert error.accepted == ACCEPTED_TYPES
+
+
+def test_the_schemas_of_documents_accept_the_types_that_the_reader_accepts() -> None:
+    main: Any = openapi_document()
+    service: Any = twin_app(DigitalTwin()).openapi()
+    for name in ("TYPE1", "TYPE4", "TYPE99", "TYPE0", "TYPE100"):
+        node = {**NODE, "id": "n", "engines": {"ort": [name]}}
+        document = {"nodes": [node], "jobs": [{**JOB, "benchmark_type": name}]}
+        try:
+            read_twin_data(json.dumps(document).encode())
+            accepted = True
+        except InvalidInput:
+            accepted = False
+        assert accepted == (name not in ("TYPE0", "TYPE100"))
+        for components in (main["components"], service["components"]):
+            schema = {"$ref": "#/components/schemas/TwinData", "components": components}
+            assert jsonschema.Draft202012Validator(schema).is_valid(document) == accepted, name
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 10_000, b"NaN"])

@@ -28,8 +28,7 @@ from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.answers import SubmissionAnswer
-from edgeyard.benchmark_api.schemas.fields import ACCEPTED_TYPES
-from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release

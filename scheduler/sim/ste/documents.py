@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import AttributeValue
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.errors import InvalidInput
@@ -547,6 +548,9 @@ def invalid_data(error: msgspec.ValidationError) -> InvalidInput:
         parts.append(reason.split("`")[1])
         reason = "is missing"
     pointer = "".join(f"/{each}" for each in parts if each)
+    if reason.startswith("Invalid enum value") and {"benchmark_type", "engines"} & {*parts}:
+        value = reason.removeprefix("Invalid enum value ")
+        return InvalidInput.at(pointer, f"is {value}", ACCEPTED_TYPES)
     return InvalidInput.at(pointer, reason[0].lower() + reason[1:], "see /openapi.json")
 
 
@@ -990,4 +994,21 @@ def component_schemas() -> dict[str, Any]:
     _, found = msgspec.json.schema_components(
         [TwinData], ref_template="#/components/schemas/Twin{name}"
     )
+    found = with_declared_types(found)
     return {name if name == "TwinData" else f"Twin{name}": each for name, each in found.items()}
+
+
+def with_declared_types(components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON Schemas by name; that of benchmark types accepts those that engines declare.
+
+    What is generated from `BenchmarkType` lists its members, which are Edgeyard's own types.
+    """
+    found = dict(components)
+    if BenchmarkType.__name__ in found:
+        found[BenchmarkType.__name__] = {
+            "description": ACCEPTED_TYPES,
+            "pattern": BENCHMARK_TYPE_PATTERN.pattern,
+            "title": BenchmarkType.__name__,
+            "type": "string",
+        }
+    return found
