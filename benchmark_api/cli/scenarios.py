@@ -134,9 +134,13 @@ class Kind(StrEnum):
     TOPOLOGY = "topology"
     PAPER = "paper"
     PAPER_POISSON = "paper-poisson"
+    LUBLIN = "lublin"
 
 
 _PAPER = (Kind.PAPER, Kind.PAPER_POISSON)
+_OF_LABS = frozenset({"--rate", "--load", "--boards", "--duration", "--at"})
+_OF_PAPER = frozenset({"--rate", "--nodes", "--steps", "--rows"})
+_OF_LUBLIN = frozenset({"--load", "--jobs", "--processors"})
 
 
 def scenarios_generate(
@@ -144,8 +148,9 @@ def scenarios_generate(
     kind: Annotated[
         Kind,
         typer.Argument(
-            help="paper and paper-poisson: jobs of the A2cScheduler paper on nodes; all others: a "
-            "lab of boards."
+            help="paper and paper-poisson: jobs of the A2cScheduler paper on nodes; lublin: a log "
+            "of a parallel machine, by the model of Lublin and Feitelson; all others: a lab of "
+            "boards."
         ),
     ],
     rate: Annotated[
@@ -160,7 +165,7 @@ def scenarios_generate(
         typer.Option(
             metavar="L",
             help="What arrives over what the boards can run, instead of --rate; default 0.7 (0.5 "
-            "with bursts).",
+            "with bursts). With lublin: over what the processors can run; default: the model's.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is random.")] = 1,
@@ -190,24 +195,49 @@ def scenarios_generate(
     rows: Annotated[
         bool, typer.Option("--rows", help="With paper: list the jobs instead of describing them.")
     ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=300_000, help="Jobs of lublin; default: 10000.")
+    ] = None,
+    processors: Annotated[
+        int | None,
+        typer.Option(
+            min=8, max=1_000_000, help="Processors of the machine of lublin; default: 128."
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Default: the kind and the seed.")] = None,
     tag: Tags = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a TOML or .json file instead of storing it."),
+        typer.Option(
+            metavar="FILE",
+            help="Write a TOML or .json file instead of storing it; with lublin also a log in the "
+            "Standard Workload Format, .swf.",
+        ),
     ] = None,
     db: Db = None,
 ) -> None:
     """Make a scenario of a stated kind; the same options and seed make the same one."""
     from edgeyard.benchmark_api.cli import asking
     from edgeyard.scheduler.sim.generators.labs import LAB_KINDS, LabOptions
+    from edgeyard.scheduler.sim.generators.lublin import LublinOptions, lublin, lublin_log
     from edgeyard.scheduler.sim.generators.paper import PAPER_KINDS, PaperOptions
     from edgeyard.scheduler.sim.scenario import DAY_S
 
-    of_labs = {"--load": load, "--boards": boards, "--duration": duration, "--at": at}
-    of_paper = {"--nodes": nodes, "--steps": steps, "--rows": rows or None}
-    for flag, value in (of_labs if kind in _PAPER else of_paper).items():
-        if value is not None:
+    given = {
+        "--rate": rate,
+        "--load": load,
+        "--boards": boards,
+        "--duration": duration,
+        "--at": at,
+        "--nodes": nodes,
+        "--steps": steps,
+        "--rows": rows or None,
+        "--jobs": jobs,
+        "--processors": processors,
+    }
+    allowed = _OF_PAPER if kind in _PAPER else _OF_LUBLIN if kind is Kind.LUBLIN else _OF_LABS
+    for flag, value in given.items():
+        if value is not None and flag not in allowed:
             raise InvalidInput.at(flag, f"is not for {kind.value}", "another kind")
     if at is not None and kind not in (Kind.NEW_FAMILY, Kind.TOPOLOGY):
         raise InvalidInput.at("--at", f"is not for {kind.value}", "with new-family or topology")
@@ -219,10 +249,23 @@ def scenarios_generate(
     lasts_s = asking.seconds(duration, "--duration")
     if lasts_s == 0:
         raise InvalidInput.at("--duration", "is 0", "a time above 0, as 8 h")
+    is_log = kind is Kind.LUBLIN and out is not None and out.suffix == ".swf"
     if out is not None:
-        check_scenario_file(out, "--out")
+        (check_output if is_log else check_scenario_file)(out, "--out")
     chosen = name or f"{kind.value}-{seed}"
-    if kind in _PAPER:
+    if kind is Kind.LUBLIN:
+        options = LublinOptions(
+            name=chosen, seed=seed, jobs=jobs or 10_000, processors=processors or 128, load=load
+        )
+        if is_log:
+            assert out is not None
+            if tag:
+                raise InvalidInput.at("--tag", "is not for .swf files", "a .toml or .json file")
+            write_output(out, "--out", lublin_log(options))
+            session.report(f"{chosen} is in {out}")
+            return
+        scenario = lublin(options)
+    elif kind in _PAPER:
         if kind is Kind.PAPER and rate is not None and rate > 1:
             raise InvalidInput.at("--rate", f"is {rate:g}", "a probability: above 0, up to 1")
         scenario = PAPER_KINDS[kind.value](
