@@ -77,7 +77,11 @@ def read_directly(
 ) -> list[dict[str, object]] | None:
     """Return the rows of a statement by column name; None: execute it in the usual way.
 
-    Nothing is raised here: the usual way raises what is wrong, as the library's exceptions.
+    The usual way raises what is wrong, as the library's exceptions.
+
+    Raises:
+        sqlite3.Error: It ended the transaction, as a full disk does: another try would read, and
+            later writes would be kept, outside of it.
     """
     plan = _plan_of(statement, dialect, ())
     if plan is None:
@@ -88,8 +92,12 @@ def read_directly(
             return None
         cursor = driver.execute(*bound)
         return _rows(plan, cursor)
-    except (sqlite3.Error, ArithmeticError, TypeError, ValueError, AttributeError):
-        return None  # a value of a wrong type, or one that the database refuses
+    except sqlite3.Error:
+        if not driver.in_transaction:
+            raise
+        return None  # a value that the database refuses
+    except (ArithmeticError, TypeError, ValueError, AttributeError):
+        return None  # a value of a wrong type
 
 
 def write_directly(

@@ -331,7 +331,8 @@ class Transaction:
     ) -> list[dict[str, object]] | None:
         if self._driver is None:
             return None
-        return read_directly(self._driver, self._connection.dialect, statement, values)
+        with translated():
+            return read_directly(self._driver, self._connection.dialect, statement, values)
 
     def insert(self, table: Table, row: Row | Sequence[Row]) -> bool:
         """Insert; return False, without failing the transaction, if a unique key is taken."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from sqlalchemy import Executable, bindparam, delete, event, func, insert, selec
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import StatementError
 
-from edgeyard.errors import ConcurrentUpdate, OutOfSpace
+from edgeyard.errors import ConcurrentUpdate, OutOfSpace, Unavailable
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.direct import Done, driver_of, read_directly, write_directly
 from edgeyard.scheduler.store.tables import (
@@ -184,6 +186,34 @@ def test_a_full_database_refuses_writes(store: SqlStore) -> None:
     for _ in range(3):
         with pytest.raises(OutOfSpace), store.write() as uow:
             uow.tx.insert_all(user_usage, rows)
+
+
+def test_a_read_that_ends_the_transaction_is_not_tried_again(store: SqlStore) -> None:
+    """It writes what the cache has no room for, which fails on a full disk."""
+    total = select(func.sum(user_usage.c.stored_bytes).label("total"))
+    rows = [{"user_id": f"{number:06}{100 * '-'}", "stored_bytes": 1} for number in range(4000)]
+    with store.write() as uow:
+        uow.tx.insert_all(user_usage, rows[::2])
+        before = [uow.tx.value(total) for _ in range(2)][-1]  # from now on it is known how
+    with store.write() as uow:
+        driver = driver_of(uow.tx._connection)
+        assert driver is not None
+        uow.tx.insert_all(user_usage, rows[1::20])
+        driver.execute("PRAGMA cache_size = 10")
+        with _no_file_can_grow(), pytest.raises(Unavailable):
+            uow.tx.row(total)
+    with store.read() as uow:
+        assert uow.tx.value(total) == before
+
+
+@contextmanager
+def _no_file_can_grow() -> Iterator[None]:
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 def test_who_listens_to_statements_hears_of_all(store: SqlStore) -> None:
