@@ -18,7 +18,12 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold: the bytes do not depend on the time of the build."""
 
-_DEVICES = ("devices/__init__.py", "devices/model.py", "devices/ssh.py")
+_DEVICES = (
+    "devices/__init__.py",
+    "devices/benchmark_types.py",
+    "devices/model.py",
+    "devices/ssh.py",
+)
 
 _START = """import sys
 

@@ -13,22 +13,15 @@ import pytest
 
 import edgeyard
 from edgeyard.devices.machine_facts import engine_facts
+from edgeyard.devices.runner import pyz
 from edgeyard.devices.runner.engine import ProfilingEngine
 from edgeyard.devices.runner.engines import BUILT_IN, GROUP, find
 from edgeyard.devices.runner.result import CATEGORIES
 from edgeyard.errors import RunFailed
 
 PACKAGE = Path(edgeyard.__file__).parent
-FILES = sorted(
-    [
-        PACKAGE / "__init__.py",
-        PACKAGE / "atomic_files.py",
-        PACKAGE / "errors.py",
-        PACKAGE / "devices/__init__.py",
-        PACKAGE / "devices/model.py",
-        *(PACKAGE / "devices/runner").rglob("*.py"),
-    ]
-)
+MEMBERS = [name.removeprefix("edgeyard/") for name, _ in pyz.members() if "/" in name]
+FILES = sorted(PACKAGE / name for name in MEMBERS)
 ENGINES = {
     "devices/runner/engines/ort.py": {"onnxruntime"},
     "devices/runner/engines/ort_training.py": {"onnxruntime"},
@@ -74,6 +67,15 @@ def test_hosts_need_only_python_3_10_numpy_and_the_engine(path: Path) -> None:
     }
     too_new = {"StrEnum", "UTC", "Self", "ExceptionGroup", "TaskGroup", "assert_never"}
     assert not names & too_new
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_runner_as_one_file_contains_what_its_modules_import(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edgeyard."):
+            module = (node.module or "").removeprefix("edgeyard.").replace(".", "/")
+            names = {f"{module}.py", f"{module}/__init__.py"}
+            assert names & set(MEMBERS) or module == "benchmark_api/sdk", node.module
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
