@@ -276,7 +276,7 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         return error
     path = re.sub("^/(description|matrix|query)(?=/)", "", error.pointer).lstrip("/")
     field, _, rest = path.partition("/")
-    key = rest.split("/", 1)[0]
+    key, _, part = rest.partition("/")
     from_file = given.get("job") is not None
     typed = re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
     for name in (key, *_parameters_for(field)):
@@ -284,8 +284,8 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         is_set = value not in (None, [], (), "", False)
         if name not in flags or (from_file and not is_set):
             continue
-        is_named = key and not key.isdigit() and name != key
-        typed = f"{flags[name]} {key}" if is_named else flags[name]
+        named = part.replace("/", ".") if key.isdigit() else key  # by place: what of the value
+        typed = f"{flags[name]} {named}" if named and name != key else flags[name]
         break
     else:
         for name, value in given.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import Backfill, Policy, built_in_policies, load_policy
-from edgeyard.scheduler.framework.registry import Registry
+from edgeyard.scheduler.framework.registry import Kind, Registry
 
 
 def is_text(reference: str) -> bool:
@@ -31,13 +31,17 @@ def policy_named(reference: str, known: Registry) -> Policy:
             return load_policy(reference)
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+    queue_policies = known.names(Kind.QUEUE_POLICY)
+    if reference not in queue_policies:
+        names = ", ".join(dict.fromkeys((*built_in_policies(), *BASELINES)))
+        others = ", ".join(each for each in queue_policies if not is_text(each))
+        accepted = f"{names}, a TOML file, or a queue policy: {others}"
+        reason = f"{reference}: no such file and no such policy"
+        raise InvalidInput.at("--policy", reason, accepted)
     try:
         known.queue_policy(reference)
     except ConfigError as error:
-        names = ", ".join((*built_in_policies(), *BASELINES))
-        accepted = f"{names}, a TOML file, or a queue policy"
-        reason = f"{reference}: no such file and no such policy; as a queue policy: "
-        raise InvalidInput.at("--policy", reason + "; ".join(error.problems), accepted) from error
+        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
     return replace(load_policy("default"), name=reference, queue_policy=reference)
 
 

@@ -354,8 +354,13 @@ def test_a_policy_that_raises_is_named_with_the_time() -> None:
 
 
 def test_an_unknown_policy_names_what_there_is() -> None:
-    with pytest.raises(InvalidInput, match=r"default, learned, native.*fcfs"):
+    with pytest.raises(InvalidInput, match=r"default, learned, native.*fcfs") as caught:
         policy_named("nothing", registry(entry_points=False))
+    (error,) = caught.value.errors
+    assert error.reason == "nothing: no such file and no such policy"
+    names, queue_policies = error.accepted.split(", a TOML file, or a queue policy: ")
+    assert "shortest_first" in queue_policies.split(", ")
+    assert not {*names.split(", ")} & {*queue_policies.split(", ")}
 
 
 def test_short_names_of_queue_policies_are_policies() -> None:
