@@ -488,6 +488,21 @@ def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
     assert cycle_input(read_twin_data(write_twin_data(twin_data(given)))).pending == [full]
 
 
+def test_a_board_keeps_the_types_that_its_engine_declares() -> None:
+    offered = {"ort": ("TYPE2", "TYPE1"), "memory": ("TYPE10", "TYPE4", "no type")}
+    boards = [board("rpi4b-0001", engines=offered), board("rpi4b-0002")]
+    declared = pending(engine="memory", benchmark_type=BenchmarkType("TYPE4"))
+    given = CycleInput(snapshot=snapshot_of(boards), pending=[declared], now=NOW)
+    data = twin_data(given)
+    assert data.nodes[0].engines == {"ort": ["TYPE1", "TYPE2"], "memory": ["TYPE4", "TYPE10"]}
+    again = cycle_input(read_twin_data(write_twin_data(data)))
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+    placed = decide(again, policy, plugins).placements
+    assert placed == decide(given, policy, plugins).placements
+    assert [each.target_uid for each in placed] == ["rpi4b-0001"]
+
+
 def test_a_gang_starts_as_a_whole_or_not_at_all_from_the_twin() -> None:
     boards = [board("rpi4b-0001"), board("rpi4b-0002")]
     policy = load_policy("default")

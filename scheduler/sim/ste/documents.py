@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import AttributeValue
@@ -789,9 +791,10 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
     environment. Past runs are not part of it: `ended_job` returns each as a job.
     """
     snapshot, knowledge = given.snapshot, given.knowledge
+    offers = _offers(snapshot.supports)
     kind_of_board = [
         {
-            engine: [kind for kind in BenchmarkType if _at(snapshot.supports, engine, kind, row)]
+            engine: [kind for kind, supported in offers.get(engine, ()) if supported[row]]
             for engine, has in snapshot.engines.items()
             if has[row]
         }
@@ -896,11 +899,18 @@ def links_of(snapshot: Snapshot) -> list[Link]:
     return links
 
 
-def _at(
-    supports: Mapping[tuple[str, str], Any], engine: str, kind: BenchmarkType, row: int
-) -> bool:
-    column = supports.get((engine, kind.value))
-    return column is not None and bool(column[row])
+def _offers(
+    supports: Mapping[tuple[str, str], NDArray[np.bool_]],
+) -> Mapping[str, list[tuple[BenchmarkType, NDArray[np.bool_]]]]:
+    """Return the benchmark types of each engine, in order, with the boards that support them.
+
+    A host may report other texts than types: no benchmark can ask for them.
+    """
+    found: dict[str, list[tuple[BenchmarkType, NDArray[np.bool_]]]] = defaultdict(list)
+    for engine, name in sorted(supports, key=lambda pair: (len(pair[1]), pair)):
+        with suppress(ValueError):
+            found[engine].append((BenchmarkType(name), supports[engine, name]))
+    return found
 
 
 def _job_of_pending(each: PendingBenchmark) -> Job:
