@@ -93,6 +93,19 @@ def test_attempts_fail_again_unless_their_end_follows_from_the_policy(tmp_path: 
     assert (status["b"], status["bad"]) == (2, 3)  # completed, failed
 
 
+def test_a_host_that_reports_no_valid_type_does_not_spoil_the_history(tmp_path: Path) -> None:
+    seen = [
+        board(ONE, supports=["ort:TYPE1", "ort:TYPE4", "ort:fast", "ort:a:TYPE2"]),
+        board(TWO, supports=["ort:TYPE100"]),
+        board("rpi5-0001-0009", supports=[]),
+    ]
+    found = imported(write_export(tmp_path, [benchmark("b", 0)], [outcome("b", 0, 10)], seen))
+    (group,) = lab_of(found).boards
+    assert (group.uids, group.engines) == ((ONE,), {"ort": ("TYPE1", "TYPE4")})
+    assert "boards without an engine that offers a type left out: 2" in found.notes
+    simulate(found.scenario)
+
+
 def test_all_boards_are_there_with_their_faults_outages_and_drains(tmp_path: Path) -> None:
     far = "rpi4b-0009-0001"
     odd: dict[str, Any] = {"host": "h2", "supports": ["tflite:TYPE1"], "rate": 2.0}

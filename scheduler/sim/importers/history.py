@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -108,7 +109,8 @@ def import_history(
         if outcome["run_s"] is not None and outcome["target_uid"]:
             attempts[outcome["benchmark_id"]].append(outcome)
     advanced(0.4)
-    seen = _rows(folder / "boards.parquet", _BOARDS)
+    reported = _rows(folder / "boards.parquet", _BOARDS)
+    seen = [each for each in reported if _engines(each)]
     users = _rows(folder / "users.parquet", _USERS)
     advanced(0.6)
     chosen = benchmarks[selection.skip :][: selection.count]
@@ -127,6 +129,9 @@ def import_history(
     began: datetime = chosen[0]["submit_time"]
     known = _KnownBoards(seen, attempts, began)
     jobs, notes = _jobs(chosen, attempts, known, began, source)
+    without = {each["target_uid"] for each in reported} - {each["target_uid"] for each in seen}
+    if without:
+        notes += (f"boards without an engine that offers a type left out: {len(without)}",)
     advanced(1.0)
     scenario = Scenario(
         name=selection.name,
@@ -434,20 +439,27 @@ def _group(rows: Sequence[Row]) -> BoardGroup:
         for uid in (each["target_uid"], *sorted(each["shares"])):
             if uid in by_uid:
                 order.setdefault(uid, by_uid[uid])
-    engines: dict[str, list[BenchmarkType]] = defaultdict(list)
-    for pair in sorted(first["supports"]):
-        engine, _, kind = pair.rpartition(":")
-        engines[engine].append(BenchmarkType(kind))
     return BoardGroup(
         family=first["family"],
         count=len(order),
         uids=tuple(order),
         hosts=tuple(_host(each) for each in order.values()),
-        engines={engine: tuple(kinds) for engine, kinds in engines.items()},
+        engines={engine: tuple(kinds) for engine, kinds in _engines(first).items()},
         ram_mib=max(first["ram_bytes"] // _MIB, 1),
         storage_mib=max(first["storage_bytes"] // _MIB, 1),
         sharing=1 + sum(uid in by_uid for uid in first["shares"]),
     )
+
+
+def _engines(board: Row) -> Mapping[str, list[BenchmarkType]]:
+    """Return the types that a board's engines offer; hosts may report other texts than types."""
+    found: dict[str, list[BenchmarkType]] = defaultdict(list)
+    for pair in sorted(board["supports"]):
+        engine, _, kind = pair.partition(":")
+        with suppress(ValueError):
+            offered = BenchmarkType(kind)
+            found[engine].append(offered)
+    return found
 
 
 def _users(rows: Iterable[Row]) -> tuple[User, ...]:
