@@ -497,5 +497,5 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        grid.add_row(Text(name), Text(printable(value)))
+        grid.add_row(Text(printable(name)), Text(printable(value)))
     return grid

@@ -350,6 +350,11 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     facts = _facts(found)
     if facts:
         parts.append(facts_table(facts))
+    if found.values:
+        values = {
+            name: f"{plain(each.value)} {each.unit}".strip() for name, each in found.values.items()
+        }
+        parts += [Text("\nValues", style="bold"), facts_table(values)]
     if found.answer.inference:
         from edgeyard.benchmark_api.cli.inferring import set_notes, set_table
 
@@ -411,8 +416,6 @@ def _facts(found: Results) -> Mapping[str, str]:
             f"95 %: {again_low} to {again_high} ms ({_between_runs(row.get('between_runs'))})"
         )
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
-    for name, each in found.values.items():
-        facts[plain(name)] = f"{plain(each.value)} {plain(each.unit)}".strip()
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
     if row.get("metric"):

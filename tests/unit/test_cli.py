@@ -1182,6 +1182,28 @@ def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServ
     assert [one["group"] for one in listed] == [1, 1, 2]
 
 
+def test_declared_values_replace_no_figure_and_their_names_no_characters(
+    server: FakeServer,
+) -> None:
+    reported = results(verdict="suspect")
+    reported["reports"][0]["report"]["results"] = {
+        "p50": {"value": 0.001, "unit": "ms"},
+        "accuracy": {"value": 0.75},
+        "is_cold": {"value": True},
+        "a\x1b]0;b\x07": {"value": "c\x1b[2J", "unit": "\x1b[1m"},
+    }
+    server.on("GET", f"{ONE}/results", reported)
+    shown = run("results", ID).stdout
+    assert "12.3 ms (95 %: 12.1 to 12.6) suspect" in shown
+    values = shown.partition("\nValues\n")[2].partition("\nFiles\n")[0]
+    assert [line.split()[:3] for line in values.splitlines()[:3]] == [
+        ["p50", "0.001", "ms"],
+        ["accuracy", "0.75"],
+        ["is_cold", "yes"],
+    ]
+    assert "\x1b" not in shown
+
+
 def test_results_of_a_tag_are_compared(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", {"items": [benchmark("b"), benchmark("a")]})
     server.on("GET", "/v1/results", {"items": [row("a"), row("b", p50_ms=24.6)]})
