@@ -18,8 +18,8 @@ def at(seconds: float) -> datetime:
 def benchmark(
     name: str, submit_s: float, status: str = "completed", **asked: Any
 ) -> dict[str, Any]:
-    """A benchmark; ``ended_s`` and what its description states."""
-    ended_s = asked.pop("ended_s", None)
+    """A benchmark; ``ended_s``, ``campaign_id`` and what its description states."""
+    ended_s, campaign_id = asked.pop("ended_s", None), asked.pop("campaign_id", None)
     description = {
         "model": "m.onnx",
         "runtime": "ort",
@@ -30,6 +30,7 @@ def benchmark(
     return {
         "benchmark_id": name,
         "user_id": "ada",
+        "campaign_id": campaign_id,
         "status": status,
         "submit_time": at(submit_s),
         "ended_at": None if ended_s is None else at(ended_s),

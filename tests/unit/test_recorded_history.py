@@ -169,6 +169,26 @@ def test_credits_bound_what_a_user_starts(tmp_path: Path) -> None:
     assert run.jobs.start_s.tolist() == [0.0, 40.0]
 
 
+def test_gangs_start_together_as_far_as_the_history_has_them(tmp_path: Path) -> None:
+    rows = [
+        *(benchmark(name, 0, count=2, campaign_id="pair") for name in ("a", "b")),
+        *(benchmark(name, 0, count=3, campaign_id="trio") for name in ("c", "d", "e")),
+        benchmark("half", 0, count=2, campaign_id="cut"),
+        *(benchmark(name, 0, campaign_id="no gang") for name in ("f", "g")),
+    ]
+    folder = write_export(tmp_path, rows, [outcome("a", 0, 10)], [board(ONE), board(TWO)])
+    found = imported(folder)
+    assert {job.job_id: job.gang for job in lab_of(found).jobs} == {
+        **{"a": "pair", "b": "pair"},
+        **{"half": "", "f": "", "g": ""},
+    }
+    assert "1 job without the others of the gang" in found.notes
+    assert "3 jobs of gangs that need more boards than the history has left out" in found.notes
+    run = simulate(found.scenario)
+    starts = dict(zip(run.jobs.job.tolist(), run.jobs.start_s.tolist(), strict=True))
+    assert starts["a"] == starts["b"]
+
+
 @pytest.mark.parametrize(
     ("benchmarks", "words"),
     [

@@ -55,7 +55,10 @@ from edgeyard.scheduler.sim.scenario import (
 TABLES = ("benchmarks", "outcomes", "boards", "users")
 """Tables of `edgeyard export` that are read."""
 
-_BENCHMARKS = ("benchmark_id", "user_id", "status", "submit_time", "ended_at", "description")
+_BENCHMARKS = (
+    *("benchmark_id", "user_id", "campaign_id", "status", "submit_time", "ended_at"),
+    "description",
+)
 _OUTCOMES = (
     *("benchmark_id", "attempt", "target_uid", "family", "model_sha256", "run_s"),
     *("failure_category", "placed_at", "ended_at"),
@@ -262,23 +265,31 @@ def _jobs(
         )
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:
             later += 1
-        elif known.can_run(job):
+        elif known.count_for(job):
             made.append(job)
             constrained += bool(description.constraints)
             wishing += bool(description.affinities or description.spreads)
         else:
             left_out += 1
+    sizes = Counter(each.gang for each in made if each.gang)
+    too_large = {
+        each.gang for each in made if each.gang and known.count_for(each) < sizes[each.gang]
+    }
+    made = [each for each in made if each.gang not in too_large]
     if not made:
         raise InvalidInput.at(source, "no board of the history can run any of its benchmarks")
-    sizes = Counter(each.gang for each in made if each.gang)
     alone = {gang for gang, size in sizes.items() if size == 1}
     notes = (
         *counted(guessed, "that never ended a run got the run time of similar ones"),
         *counted(later, "that start after the history left out"),
         *counted(left_out, "that no board of the history can run left out"),
+        *counted(
+            sum(sizes[gang] for gang in too_large),
+            "of gangs that need more boards than the history has left out",
+        ),
         *counted(constrained, "lost constraints on attributes, which labs do not simulate"),
         *counted(wishing, "lost affinities or spreads, which labs do not simulate"),
-        *counted(len(alone), "start by themselves, because others of their gang are not there"),
+        *counted(len(alone), "without the others of the gang"),
     )
     rows = tuple(
         msgspec.structs.replace(each, gang="") if each.gang in alone else each for each in made
@@ -339,12 +350,14 @@ class _KnownBoards:
         self.groups = tuple(_group(rows) for _, rows in sorted(alike.items(), key=_first_uid))
         self._group_of = {uid: group for group in self.groups for uid in group.uids}
 
-    def can_run(self, job: JobRow) -> bool:
-        """Return whether any of its boards could ever run a job."""
+    def count_for(self, job: JobRow) -> int:
+        """Return how many of its boards could ever run a job."""
         if job.target_uid:
             group = self._group_of.get(job.target_uid)
-            return group is not None and group.family == job.family and can_run(group, job)
-        return any(group.family == job.family and can_run(group, job) for group in self.groups)
+            return int(group is not None and group.family == job.family and can_run(group, job))
+        return sum(
+            each.count for each in self.groups if each.family == job.family and can_run(each, job)
+        )
 
     def outages(self) -> tuple[Outage, ...]:
         """Return when boards and hosts did not work, as far as cycles saw it."""
