@@ -49,7 +49,7 @@ class CampaignSpread:
         if not rows:
             return scores
         names = {spread.attribute for row in rows for spread in batch.spreads[row]}
-        columns = {name: attribute_column(batch, name) for name in names}
+        columns = {name: _Values(attribute_column(batch, name)) for name in names}
         known: dict[tuple[tuple[Spread, ...], bytes], _Boards] = {}
         classes: dict[int, _Boards] = {}
         for row in rows:
@@ -92,6 +92,43 @@ class _Counts:
         return self._of_group[group]
 
 
+class _Values:
+    """The values of an attribute: what all classes that spread over it share.
+
+    Attributes:
+        index: Shape (boards,): number of each board's value.
+    """
+
+    def __init__(self, column: AttributeColumn) -> None:
+        self.index = column.index
+        self._count = len(column.values)
+        self._numbers: dict[str, list[int]] = {}
+        for number, value in enumerate(column.values):
+            if value is not None:
+                self._numbers.setdefault(_text(value), []).append(number)
+        self._is_set = np.array([value is not None for value in column.values], dtype=np.bool_)
+        self._present: dict[bytes, NDArray[np.bool_]] = {}
+
+    def shares(self, boards: NDArray[np.intp], spread: Spread) -> NDArray[np.float64]:
+        """Shape (values,): the share of each value that these boards have; 0 of any other."""
+        key = boards.tobytes()
+        if key not in self._present:
+            self._present[key] = np.zeros(self._count, dtype=np.bool_)
+            self._present[key][self.index[boards]] = True
+        present = self._present[key]
+        shares = np.zeros(self._count)
+        others = present & self._is_set
+        for value, percent in spread.targets:
+            for number in self._numbers.get(value, ()):
+                if present[number]:
+                    shares[number] = percent / 100.0
+                    others[number] = False
+        if count := int(others.sum()):
+            rest = 100 - sum(percent for _, percent in spread.targets)
+            shares[others] = rest / 100.0 / count
+        return shares
+
+
 class _Boards:
     """The boards of classes that state the same spreads."""
 
@@ -100,7 +137,7 @@ class _Boards:
         batch: Batch,
         boards: NDArray[np.intp],
         spreads: Sequence[Spread],
-        columns: Mapping[str, AttributeColumn],
+        columns: Mapping[str, _Values],
     ) -> None:
         order = np.empty(batch.shape[1], dtype=np.intp)
         order[batch.board_order] = np.arange(batch.shape[1])
@@ -109,9 +146,7 @@ class _Boards:
         self._spreads = []
         for spread in spreads:
             column = columns[spread.attribute]
-            texts = [None if value is None else _text(value) for value in column.values]
-            shares = _shares(texts, column.index[self.boards], spread)
-            self._spreads.append((spread.weight, column.index, shares))
+            self._spreads.append((spread.weight, column.index, column.shares(boards, spread)))
 
     def loads(self, of_board: NDArray[np.int64]) -> NDArray[np.float64]:
         """Shape (boards of the class,): by the counts of a group, shape (boards,)."""
@@ -152,24 +187,6 @@ def _plan(
         counts.of(row)[board] += 1
         planned.setdefault(row, []).append(board)
     return {row: np.array(boards, dtype=np.intp) for row, boards in planned.items()}
-
-
-def _shares(
-    values: Sequence[str | None], present: NDArray[np.intp], spread: Spread
-) -> NDArray[np.float64]:
-    """Shape (values,): the share of each value that boards of the class have; 0 of any other."""
-    targets = dict(spread.targets)
-    shares = np.zeros(len(values))
-    others = []
-    for number in np.unique(present).tolist():
-        value = values[number]
-        if value in targets:
-            shares[number] = targets[value] / 100.0
-        elif value is not None:
-            others.append(number)
-    if others:
-        shares[others] = (100 - sum(targets.values())) / 100.0 / len(others)
-    return shares
 
 
 def _text(value: object) -> str:

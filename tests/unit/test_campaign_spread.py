@@ -239,3 +239,19 @@ def test_the_boards_attributes_are_read_once_for_all_classes(
     own = [pending(f"b-{number}", nb_inference=number, **wish) for number in range(1, 5)]
     assert len(places(cycle(lab({"a": 4}), own))) == 4
     assert read == ["rack"]
+
+
+def test_values_are_compared_with_targets_once_for_all_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: Counter[object] = Counter()
+
+    def text(value: object) -> str:
+        read[value] += 1
+        return str(value)
+
+    monkeypatch.setattr(campaign_spread, "_text", text)
+    wishes = [(Spread(attribute="rack", weight=weight),) for weight in range(1, 5)]
+    own = [pending(f"b-{number}", spreads=wish) for number, wish in enumerate(wishes)]
+    assert len(places(cycle(lab({"a": 2, "b": 2}), own))) == 4
+    assert read == {"a": 1, "b": 1}
