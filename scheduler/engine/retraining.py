@@ -86,7 +86,7 @@ class Retraining:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self._stopping = False
+        self._stopping = self._closed = False
         self._state = TrainingState()
         self._last_s = clock.monotonic_s()
 
@@ -101,11 +101,11 @@ class Retraining:
         """Note the end of a training, and begin the next one when its time has come.
 
         Args:
-            every_s: Between two beginnings; 0: never.
+            every_s: Between two beginnings, or from the last `stop`; 0: never.
         """
         with self._lock:
             self._reap()
-            if self._process is not None or every_s <= 0.0:
+            if self._process is not None or every_s <= 0.0 or self._closed:
                 return
             first = self._state.began_at is None
             wait_s = min(every_s, FIRST_AFTER_S) if first else every_s
@@ -116,12 +116,14 @@ class Retraining:
         """Begin a training now.
 
         Raises:
-            Conflict: One is running.
+            Conflict: One is running, or the server stops.
         """
         with self._lock:
             self._reap()
             if self._process is not None:
                 raise Conflict("a training is running already: wait for its end, or stop it")
+            if self._closed:
+                raise Conflict("the server is stopping: begin the training after its next start")
             self._begin()
             return self._state
 
@@ -136,11 +138,13 @@ class Retraining:
             if self._process is None:
                 raise Conflict("no training is running")
             self._end()
+            self._last_s = self._clock.monotonic_s()
             return self._state
 
     def close(self) -> None:
-        """End a training that runs, because the server stops."""
+        """End a training that runs, because the server stops; none begins afterwards."""
         with self._lock:
+            self._closed = True
             self._reap()
             if self._process is not None:
                 self._end()

@@ -131,3 +131,24 @@ def test_a_server_that_stops_ends_its_training(endless: Made) -> None:
     endless.retraining.begin()
     endless.retraining.close()
     assert endless.retraining.state.result == "stopped"
+
+
+def test_a_server_that_stops_begins_no_other_training(endless: Made) -> None:
+    endless.retraining.begin()
+    endless.clock.at_s += 1e6
+    endless.retraining.close()
+    endless.retraining.run_if_due(600.0)  # its timer runs a moment longer
+    assert not endless.retraining.state.running
+    with pytest.raises(Conflict, match="the server is stopping"):
+        endless.retraining.begin()
+
+
+def test_a_training_that_was_stopped_is_not_due_again_at_once(endless: Made) -> None:
+    endless.retraining.begin()
+    endless.clock.at_s += 700.0
+    endless.retraining.stop()
+    endless.retraining.run_if_due(600.0)
+    assert not endless.retraining.state.running
+    endless.clock.at_s += 600.0
+    endless.retraining.run_if_due(600.0)
+    assert endless.retraining.state.running
