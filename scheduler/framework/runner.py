@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar, cast
 
@@ -205,7 +205,8 @@ class PluginRunner:
         before = self.seconds.get(scorer.name, 0.0)
 
         def ask() -> Answer:
-            return answer_of(scorer, batch, within_budget)
+            answer = answer_of(scorer, batch, within_budget)
+            return replace(answer, facts=_numbers(answer.facts)) if answer.facts else answer
 
         def check(answer: Answer) -> None:
             _shaped(answer.scores, (len(pairs),), "f")
@@ -267,7 +268,7 @@ class PluginRunner:
             self._run(
                 CallKind.EVALUATE,
                 evaluator.name,
-                lambda: evaluator.evaluate(batch, pairs, proposals),
+                lambda: _numbers(evaluator.evaluate(batch, pairs, proposals)),
                 check,
             )
             or {}
@@ -290,7 +291,7 @@ class PluginRunner:
                     raise _NonsenseError(f"weight {weight!r} for {name!r}")
 
         def call() -> Mapping[str, float]:
-            return aggregator.learn(prior, weights, rewards)
+            return _numbers(aggregator.learn(prior, weights, rewards))
 
         found = self._run(CallKind.LEARN, aggregator.name, call, check)
         return {**prior, **weights} if found is None else found
@@ -345,6 +346,11 @@ def answer_of(scorer: Scorer, batch: Batch, pairs: Pairs) -> Answer:
     if hasattr(scorer, "answer"):  # the check of a protocol takes longer than some scorers
         return cast(DetailedScorer, scorer).answer(batch, pairs)
     return Answer(scores=scorer.score(batch, pairs))
+
+
+def _numbers(found: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers of a plugin as Python's own: records of cycles and answers hold no others."""
+    return {name: float(number) for name, number in found.items()}
 
 
 def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:

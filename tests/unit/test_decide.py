@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,8 +18,15 @@ from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.record import Recorder, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
-from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import (
+    Answer,
+    Proposal,
+    Refusal,
+    ScorerKind,
+    ScoreUnit,
+)
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -27,6 +35,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
+from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.forecast import forecasts
@@ -627,6 +636,31 @@ def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
     (verdict,) = result.explanation("b-1").verdicts
     assert verdict.scores == {"mine": None}
     assert places(result) == {"b-1": ONE}
+
+
+def test_a_cycle_is_recorded_whose_plugins_answer_numbers_of_numpy() -> None:
+    class Detailed(Scorer):
+        def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+            return Answer(scores=self.says(pairs), facts={"mean": np.mean([1.0, 2.0])})  # type: ignore[dict-item]  # as authors write it
+
+    class Half:
+        name = "half"
+
+        def evaluate(
+            self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+        ) -> Mapping[str, float]:
+            return {each.scorer: np.float64(0.5) for each in proposals}
+
+    own: dict[str, Any] = {
+        "scorers": (WeightedScorer(scorer=Detailed(lambda pairs: np.ones(len(pairs)))),),
+        "evaluator": Half(),
+    }
+    given = CycleInput(snapshot=snapshot_of([board(ONE)]), pending=[pending()], now=NOW)
+    result = cycle(given.snapshot, given.pending, more_plugins=own)
+    read = result_of(Recorder().record(given, result), replace(plugins(), **own))
+    assert read.explanation("b-1") == result.explanation("b-1")
+    (part,) = read.explanation("b-1").scorers
+    assert part.reward == 0.5
 
 
 def test_placing_goes_on_without_any_scorer() -> None:
