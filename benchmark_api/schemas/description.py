@@ -366,7 +366,7 @@ class JobDescriptionIn(BaseModel):
         description="Boards on which it runs at the same time: as many benchmarks of one campaign, "
         "each on a board of its own, which start together or not at all.",
     )
-    extra: dict[str, object] = Field({}, description="Stored, not interpreted.")
+    extra: dict[str, object] = Field({}, description="Stored; read by scorers that know it.")
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

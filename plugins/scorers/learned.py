@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.learning.features import unrated
 from edgeyard.scheduler.learning.manifest import Output
 from edgeyard.scheduler.learning.model import Model, load_model, manifests
 
@@ -19,7 +20,8 @@ from edgeyard.scheduler.learning.model import Model, load_model, manifests
 class LearnedScorer:
     """What a model says of each pair, in the unit that its manifest's output has.
 
-    ``log_seconds`` are stated in seconds, at the manifest's quantile ``rank_by``.
+    ``log_seconds`` are stated in seconds, at the manifest's quantile ``rank_by``. It abstains for
+    benchmarks whose ``extra`` lacks a number that the manifest requires.
     """
 
     kind = ScorerKind.AI
@@ -47,10 +49,18 @@ class LearnedScorer:
         return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`; the facts are the shape of the model's input."""
+        """See `DetailedScorer.answer`.
+
+        The facts are the shape of the model's input and, by its name, whether each input of
+        ``extra`` is required (1, otherwise 0): explanations name what a benchmark lacks.
+        """
         manifest = self._model.manifest
         found = self._model.predict(batch, pairs.rows, pairs.boards)
+        found[unrated(batch, manifest.inputs)[pairs.rows]] = np.nan
         facts = {"rows": float(len(pairs)), "columns": float(len(manifest.inputs))}
+        facts |= {
+            each.column: float(each.default is None) for each in manifest.inputs if each.is_extra
+        }
         if manifest.output is Output.LOG_SECONDS:
             log_s = found[:, manifest.quantiles.index(manifest.rank_by)]
             return Answer(scores=np.exp(log_s), facts=facts)

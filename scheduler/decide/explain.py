@@ -13,6 +13,7 @@ from edgeyard.scheduler.decide.choice import choice_words
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.reservations import reserved_board_reason
 from edgeyard.scheduler.framework.batch import NO_ROW
+from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_problem
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
 
@@ -46,14 +47,14 @@ class Explainer:
             placement=placement,
             waiting=waiting,
             never=bool(decided.never[row]),
-            scorers=self._scorers,
+            scorers=self._scorers_of(row),
             choice="" if placement is None else choice_words(decided, job),
             planned=None if placement is not None else decided.planned(job),
         )
 
     @cached_property
     def _scorers(self) -> tuple[ScorerPart, ...]:
-        """Return each scorer's part in the cycle; it is the same for all benchmarks."""
+        """Return each scorer's part in the cycle, as far as it is the same for all benchmarks."""
         scores = self._decided.scores
         answers = {each.scorer: each for each in scores.proposals}
         weighted_scorers = {each.scorer.name: each for each in self._decided.plugins.scorers}
@@ -77,6 +78,21 @@ class Explainer:
             )
             for name in dict.fromkeys([*weighted_scorers, *answers])
         )
+
+    def _scorers_of(self, row: int) -> tuple[ScorerPart, ...]:
+        """Return each scorer's part for a class: why a model can't rate it is its own."""
+        extra = self._decided.batch.extras[row]
+        facts = {each.scorer: each.facts for each in self._decided.scores.proposals}
+        found = []
+        for part in self._scorers:
+            problems = [
+                extra_problem(extra, name, required=bool(value))
+                for name, value in facts.get(part.scorer, {}).items()
+                if EXTRA_INPUT_PATTERN.fullmatch(name)
+            ]
+            absent = "; ".join(filter(None, problems))
+            found.append(replace(part, absent=f"abstains: {absent}") if absent else part)
+        return tuple(found)
 
     def _of_job(self, job: int, row: int) -> tuple[Verdict, ...]:
         """Return the class's verdicts, without boards that went to earlier benchmarks."""

@@ -7,6 +7,9 @@ manifest names the columns it wants, in order, and how each is normalised::
 
 ``<column>?`` is 1 where the column has a value and 0 where it is missing.
 
+``extra.<name>`` is the number of that name in the ``extra`` of the job description. The manifest
+states its default, or that it is required: a scorer abstains where it is missing.
+
 Each column states a digest of what it computes for a fixed sample, which a test computes again. The
 version of a model's inputs is made of these digests: a column that computes something else has
 another digest, and models that read it are refused until they are trained again.
@@ -24,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
+from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_number, extra_problem
 from edgeyard.scheduler.prediction.estimates import PastPairs
 
 Floats = NDArray[np.float64]
@@ -84,11 +88,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input of a model: a column's name and how it is normalised."""
+    """One input of a model: a column's name and how it is normalised.
+
+    Attributes:
+        default: Of ``extra.<name>``: for benchmarks that state no number; None: it is required.
+    """
 
     column: str
     mean: float = 0.0
     scale: float = 1.0
+    default: float | None = None
+
+    @property
+    def is_extra(self) -> bool:
+        """Whether its values are stated in ``extra`` of job descriptions."""
+        return EXTRA_INPUT_PATTERN.fullmatch(self.column) is not None
 
 
 def _engine(name: str) -> Callable[[View], Floats]:
@@ -228,7 +242,34 @@ COLUMNS: Mapping[str, Column] = {
 
 def known(name: str) -> bool:
     """Return whether a model can ask for this input."""
-    return name.removesuffix("?") in COLUMNS
+    return name.removesuffix("?") in COLUMNS or bool(EXTRA_INPUT_PATTERN.fullmatch(name))
+
+
+def _column(name: str) -> Column:
+    """Return the column of an input's name that is `known`, without its question mark."""
+    if not EXTRA_INPUT_PATTERN.fullmatch(name):
+        return COLUMNS[name]
+
+    def read(view: View) -> Floats:
+        return np.array([extra_number(each, name) for each in view.batch.extras], np.float64)
+
+    return Column(ColumnAxis.CLASS, "extra", "the number of that name in `extra`", read)
+
+
+def unrated(batch: Batch, inputs: Iterable[Input]) -> NDArray[np.bool_]:
+    """Return which classes a model with these inputs can't rate, because of their ``extra``.
+
+    Returns:
+        Shape (classes,).
+    """
+    found = np.zeros(len(batch.extras), dtype=np.bool_)
+    for each in inputs:
+        if each.is_extra:
+            found |= [
+                bool(extra_problem(extra, each.column, required=each.default is None))
+                for extra in batch.extras
+            ]
+    return found
 
 
 def features_version(names: Iterable[str]) -> str:
@@ -238,7 +279,7 @@ def features_version(names: Iterable[str]) -> str:
         names: Of inputs that are `known`, in any order, ``column?`` too.
     """
     columns = sorted({name.removesuffix("?") for name in names})
-    text = "\n".join([f"{_LIMIT:g}", *(f"{name} {COLUMNS[name].digest}" for name in columns)])
+    text = "\n".join([f"{_LIMIT:g}", *(f"{name} {_column(name).digest}" for name in columns)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -259,7 +300,7 @@ class Encoder:
         self._columns: list[tuple[ColumnAxis, NDArray[np.float32]]] = []
         for each in inputs:
             name = each.column.removesuffix("?")
-            column = COLUMNS[name]
+            column = _column(name)
             if name not in values:
                 values[name] = column.read(view)
             ready = _normalised(values[name], each)
@@ -286,7 +327,7 @@ def raw(batch: Batch, rows: Rows, boards: Rows, columns: Sequence[str]) -> Mappi
     found = {}
     view = View(batch, rows, boards)
     for name in columns:
-        column = COLUMNS[name]
+        column = _column(name)
         values = column.read(view)
         if column.along is ColumnAxis.CLASS:
             values = values[rows]
@@ -305,6 +346,8 @@ def normalise(values: Mapping[str, Floats], inputs: Sequence[Input]) -> NDArray[
 def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
     if wanted.column.endswith("?"):
         return (~np.isnan(values)).astype(np.float32)
+    if wanted.default is not None:
+        values = np.where(np.isnan(values), wanted.default, values)
     scaled = np.clip((values - wanted.mean) / wanted.scale, -_LIMIT, _LIMIT)
     return np.where(np.isnan(scaled), 0.0, scaled).astype(np.float32)
 
@@ -318,6 +361,9 @@ def features_page() -> str:
         "has a value, 0 where it is missing. A value becomes `(value - mean) / scale`, cut at",
         f"{_LIMIT:g}; a missing one becomes 0. The digest states what a column computes:",
         "`features` of a manifest is made of the digests of its columns.",
+        "",
+        "`extra.NAME` is the number of that name in the `extra` of a job description, a value a",
+        "class. Its input states `default = NUMBER` or `required = true`.",
         "",
         "| column | one value a | meaning | digest |",
         "| --- | --- | --- | --- |",

@@ -12,7 +12,11 @@
     onnx = "my_model.onnx"           # in this file's folder
     sha256 = "..."
     trained_on = "runs of 2026"
-    inputs = [{ column = "log_history_s", mean = 0.7, scale = 1.1 }, { column = "host_cpu?" }]
+    inputs = [
+      { column = "log_history_s", mean = 0.7, scale = 1.1 },
+      { column = "host_cpu?" },
+      { column = "extra.batch_size", default = 8 },  # or required = true
+    ]
 """
 
 from __future__ import annotations
@@ -106,8 +110,11 @@ def manifest_text(manifest: Manifest) -> str:
         lines.append(f'trained_on = "{manifest.trained_on}"')
     lines.append("inputs = [")
     for each in manifest.inputs:
+        more = ""
+        if each.is_extra:
+            more = ", required = true" if each.default is None else f", default = {each.default!r}"
         lines.append(
-            f'  {{ column = "{each.column}", mean = {each.mean!r}, scale = {each.scale!r} }},'
+            f'  {{ column = "{each.column}", mean = {each.mean!r}, scale = {each.scale!r}{more} }},'
         )
     return "\n".join([*lines, "]", ""])
 
@@ -197,24 +204,43 @@ class _Reader:
         found = []
         for index, each in enumerate(value):
             place = f"inputs[{index}]"
-            if not isinstance(each, dict) or each.keys() - {"column", "mean", "scale"}:
-                self.problems.append(f"{place}: is not a table of column, mean and scale")
+            keys = {"column", "mean", "scale", "default", "required"}
+            if not isinstance(each, dict) or each.keys() - keys:
+                self.problems.append(f"{place}: is not a table of {', '.join(sorted(keys))}")
                 continue
             column = each.get("column")
             if not isinstance(column, str) or not known(column):
                 self.problems.append(
-                    f"{place}.column: {column!r} is unknown; there are {', '.join(sorted(COLUMNS))}"
+                    f"{place}.column: {column!r} is unknown; there are "
+                    f"{', '.join(sorted(COLUMNS))} and extra.NAME"
                 )
                 continue
             mean, scale = _number(each.get("mean", 0.0)), _number(each.get("scale", 1.0))
             if mean is None or scale is None or scale <= 0:
                 self.problems.append(f"{place}: mean is no number, or scale none above 0")
                 continue
-            found.append(Input(column=column, mean=mean, scale=scale))
+            default = _number(each.get("default"))
+            wanted = Input(column=column, mean=mean, scale=scale, default=default)
+            if problem := _default_problem(each, wanted):
+                self.problems.append(f"{place}: {problem}")
+                continue
+            found.append(wanted)
         names: Sequence[str] = [each.column for each in found]
         for name in sorted({each for each in names if names.count(each) > 1}):
             self.problems.append(f"inputs: {name!r} is named twice")
         return tuple(found)
+
+
+def _default_problem(table: Mapping[str, object], wanted: Input) -> str:
+    """Return what is wrong with ``default`` and ``required`` of an input; "" for nothing."""
+    stated = table.keys() & {"default", "required"}
+    if not wanted.is_extra:
+        return f"{wanted.column!r} takes no {' or '.join(sorted(stated))}" if stated else ""
+    if "default" in stated and wanted.default is None:
+        return "default is no number"
+    if len(stated) != 1 or table.get("required", True) is not True:
+        return f"{wanted.column!r} needs default = NUMBER or required = true, one of both"
+    return ""
 
 
 def _number(value: object) -> float | None:

@@ -266,7 +266,7 @@ class JobDescription:
         keep_outputs: TYPE1 runs on the dataset's arrays instead of random data, and the model's
             outputs are part of the result.
         profile_layers: The time of each layer is part of the result (TYPE1).
-        extra: Stored, never interpreted.
+        extra: Stored; read by scorers that know it.
     """
 
     model: str

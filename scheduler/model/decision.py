@@ -376,7 +376,7 @@ class ScorerPart:
         unit: What its numbers mean.
         weight: Its weight.
         reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
-        absent: Why it did not answer; "" if it did.
+        absent: Why it did not answer, or can't rate this benchmark; "" if it did.
         fallback: What it answered instead of what its kind states, and why; "" otherwise.
         model: The active registered model that it answered by, ``run_time/3``; "": by none.
     """

@@ -53,6 +53,12 @@ COLUMN = "log_nb_inference"
 FEATURES = f'features = "{features_version([COLUMN, "host_cpu?"])}"'
 
 
+OF_EXTRA = (
+    Input(column="extra.batch_size", mean=1.0, scale=2.0, default=8.0),
+    Input(column="extra.rows"),
+)
+
+
 def manifest(**more: object) -> Manifest:
     values: dict[str, object] = {
         "name": "mine",
@@ -112,6 +118,7 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
     for each in (
         manifest(),
         manifest(output=Output.LOG_SECONDS, quantiles=(0.1, 0.5, 0.9), trained_on="a sweep"),
+        manifest(inputs=OF_EXTRA),
     ):
         assert parse_manifest(manifest_text(each)) == each
 
@@ -133,6 +140,22 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
         ('name = "mine"', 'name = "Mine!"', "name: is not a name"),
         ("\nversion = 1", "\nversion = 0", "version: is not a whole number"),
         ('objective = "speed"', "speeed = 1", "speeed: is unknown"),
+        ("scale = 2.0", "scale = 2.0, default = 3", f"'{COLUMN}' takes no default"),
+        (COLUMN, "extra.", "'extra.' is unknown; there are .* and extra.NAME"),
+        (COLUMN, "extra.rows?", "'extra.rows.' is unknown"),
+        (COLUMN, "extra.rows", "'extra.rows' needs default = NUMBER or required = true"),
+        (
+            f'{COLUMN}", mean',
+            'extra.rows", required = true, default = 1, mean',
+            "'extra.rows' needs default = NUMBER or required = true, one of both",
+        ),
+        (
+            f'{COLUMN}", mean',
+            'extra.rows", required = false, mean',
+            "'extra.rows' needs default = NUMBER or required = true",
+        ),
+        (f'{COLUMN}", mean', 'extra.rows", default = nan, mean', "default is no number"),
+        (f'{COLUMN}", mean', 'extra.rows", default = true, mean', "default is no number"),
     ],
 )
 def test_a_wrong_manifest_is_reported_with_its_place(right: str, wrong: str, words: str) -> None:
@@ -187,6 +210,63 @@ def test_a_dropped_model_scores(tmp_path: Path) -> None:
     scores = factory().score(batch, pairs)
     (x,) = Encoder(batch, pairs.rows, pairs.boards, manifest().inputs).chunks(100)
     assert scores == pytest.approx(1 / (1 + np.exp(-(x @ [0.5, 0.25]))), abs=1e-6)
+
+
+def test_a_model_reads_numbers_of_extra_and_abstains_without_a_required_one(
+    tmp_path: Path,
+) -> None:
+    scorer = load_learned(dropped(tmp_path, good(), inputs=OF_EXTRA))
+    extras = (
+        {"batch_size": 4, "rows": 0.5},
+        {"rows": 2, "name": "x"},
+        {"batch_size": 4},
+        {"batch_size": "4", "rows": 2},
+        {"rows": True},
+        {"rows": 10**400},
+    )
+    jobs = [pending(f"b-{row}", extra=json.dumps(each)) for row, each in enumerate(extras)]
+    batch = build_batch(snapshot_of([board("rpi4b-0001-0001")]), jobs, NOW, 0)
+    pairs = all_pairs(batch)
+    scores = scorer.score(batch, pairs)[np.argsort(pairs.rows)][batch.class_of_job]
+
+    def expected(batch_size: float, rows: float) -> float:
+        return float(1 / (1 + np.exp(-((batch_size - 1) / 2 * 0.5 + rows * 0.25))))
+
+    assert scores[:2] == pytest.approx([expected(4, 0.5), expected(8, 2)], abs=1e-6)
+    assert np.isnan(scores[2:]).all()
+
+
+def test_an_explanation_names_what_a_model_lacks(tmp_path: Path) -> None:
+    dropped(tmp_path, good(), inputs=OF_EXTRA)
+    chosen = load_policy("default")
+    chosen = replace(chosen, scorers=(ScorerChoice(name="mine", weight=1.0), *chosen.scorers))
+    plugins = registry(entry_points=False, models=tmp_path).resolve(chosen)
+    snapshot = snapshot_of([board(f"rpi4b-0001-{each:04}") for each in range(1, 5)])
+    extras = {
+        "b-good": {"rows": 3},
+        "b-none": {},
+        "b-text": {"rows": 3, "batch_size": "8"},
+    }
+    jobs = [pending(name, extra=json.dumps(each)) for name, each in extras.items()]
+    result = decide(CycleInput(snapshot=snapshot, pending=jobs, now=NOW), chosen, plugins)
+    assert not result.faults
+    assert len(result.placements) == 3
+
+    def absent(name: str) -> str:
+        explanation = result.explanation(name)
+        (part,) = (each for each in explanation.scorers if each.scorer == "mine")
+        scores = [each.scores["mine"] for each in explanation.verdicts if each.scores]
+        assert all((score is None) == bool(part.absent) for score in scores)
+        return part.absent
+
+    assert absent("b-good") == ""
+    assert absent("b-none") == (
+        "abstains: the benchmark states no extra.rows, which the model requires"
+    )
+    assert absent("b-text") == (
+        "abstains: extra.batch_size of the benchmark is not a finite number, and the model reads "
+        "one"
+    )
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:

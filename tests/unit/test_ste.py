@@ -377,6 +377,7 @@ def test_a_model_is_better_after_training_than_frozen_on_unseen_scenarios(tmp_pa
 
 def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None:
     from edgeyard.errors import ConfigError
+    from edgeyard.scheduler.learning.features import Input
     from edgeyard.scheduler.learning.manifest import Output, manifest_text
 
     path = new_model("mine", tmp_path)
@@ -384,6 +385,11 @@ def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None
     other = replace(manifest, output=Output.LOG_SECONDS, quantiles=(0.5,))
     path.write_text(manifest_text(other))
     with pytest.raises(ConfigError, match="output is log_seconds"):
+        load_trainable(path)
+    path.write_text(
+        manifest_text(replace(manifest, inputs=(*manifest.inputs, Input(column="extra.rows"))))
+    )
+    with pytest.raises(ConfigError, match=r"it requires extra\.rows"):
         load_trainable(path)
     path.write_text(manifest_text(manifest))
     with pytest.raises(ConfigError, match="leave --new out"):

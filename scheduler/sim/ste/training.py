@@ -338,6 +338,12 @@ def load_trainable(path: Path) -> tuple[Manifest, Network]:
                 "is score"
             ]
         )
+    if required := [
+        each.column for each in manifest.inputs if each.is_extra and each.default is None
+    ]:
+        raise ConfigError(
+            [f"{path}: it requires {', '.join(required)}; models that are trained need defaults"]
+        )
     onnx = path.with_name(manifest.onnx)
     try:
         data = onnx.read_bytes()
