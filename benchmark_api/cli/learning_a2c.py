@@ -69,6 +69,7 @@ class RewardForm(StrEnum):
     SLOWDOWN = "slowdown"
     WAITING = "waiting"
     TURNAROUND = "turnaround"
+    UTILISATION = "utilisation"
 
 
 def a2c(
@@ -119,7 +120,7 @@ def a2c(
         RewardForm,
         typer.Option(
             help="What a step costs: 1/T of each job (the paper, DeepRM), of each job that is not "
-            "placed, or 1 for each job (as in edgeyard/Boards-v0)."
+            "placed, 1 for each job (as in edgeyard/Boards-v0), or the idle share of the cluster."
         ),
     ] = RewardForm.SLOWDOWN,
     discount: Annotated[float, typer.Option(metavar="X", help="Of later rewards.")] = 0.99,

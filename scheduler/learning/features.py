@@ -147,6 +147,12 @@ def _host_busy(view: View) -> Floats:
     return (busy / np.maximum(counts, 1))[host_of_board]
 
 
+def _lab_utilisation(view: View) -> Floats:
+    snapshot = view.batch.snapshot
+    busy = snapshot.busy[snapshot.online]
+    return np.full(len(snapshot.online), busy.mean() if len(busy) else np.nan)
+
+
 def _log(values: NDArray[np.generic]) -> Floats:
     """Natural logarithm; NaN where there is nothing to take it of."""
     numbers = np.asarray(values, dtype=np.float64)
@@ -218,6 +224,13 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "host_busy": Column(
         ColumnAxis.BOARD, "7fb011bf", "share of the host's boards that are busy", _host_busy
+    ),
+    "lab_utilisation": Column(
+        ColumnAxis.BOARD,
+        "ebc1cab9",
+        "share of all online boards that are busy, the same for each board; missing where none is "
+        "online",
+        _lab_utilisation,
     ),
     "log_history_s": Column(
         ColumnAxis.PAIR,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
@@ -30,7 +30,7 @@ from edgeyard.scheduler.sim.lab.world import LabWorld
 from edgeyard.scheduler.sim.policies import policy_named
 from edgeyard.scheduler.sim.scenario import Scenario, load_scenario
 
-Reward = Literal["turnaround", "slowdown"]
+Reward = Literal["turnaround", "slowdown", "utilisation"]
 Observation = dict[str, NDArray[Any]]
 
 HOUR_S = 3600.0
@@ -53,17 +53,27 @@ class _AgentLab(LabWorld):
     """
 
     def __init__(
-        self, scenario: Scenario, policy: Policy, plugins: Plugins, *, seed: int, by_slowdown: bool
+        self, scenario: Scenario, policy: Policy, plugins: Plugins, *, seed: int, reward: Reward
     ) -> None:
         self.is_due = False
         self.in_system = 0.0
+        self._by_utilisation = reward == "utilisation"
         super().__init__(scenario, policy, plugins, seed=seed)
         if any(job.gang_id is not None for job in self._jobs):
             reason = "has gangs, but the agent places one benchmark after the other"
             raise InvalidInput.at(scenario.name, reason, "kinds with count 1, jobs without a gang")
         self.weights = [
-            HOUR_S / max(job.description.run_s, 1.0) if by_slowdown else 1.0 for job in self._jobs
+            HOUR_S / max(job.description.run_s, 1.0) if reward == "slowdown" else 1.0
+            for job in self._jobs
         ]
+
+    def penalty_rate(self) -> float:
+        """Return what each second costs in the present state."""
+        if not self._by_utilisation:
+            return self.in_system
+        if self.in_system <= 0.0 or not self._online:
+            return 0.0
+        return max(1.0 - self._running / self._online, 0.0)
 
     def _arrive(self, row: int) -> None:
         self.in_system += self.weights[row]
@@ -128,7 +138,8 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
             policy: Its filters and its queue policy count, and how it reserves boards: a name as of
                 ``edgeyard sim run``, a file, or the policy itself.
             visible: Benchmarks that an observation shows.
-            reward: ``turnaround``, or ``slowdown``: each benchmark counts by its run time.
+            reward: ``turnaround``; ``slowdown``: each benchmark counts by its run time;
+                ``utilisation``: minus the idle share of the online boards.
             max_steps: An episode is truncated after so many actions.
             render_mode: ``"ansi"``: text.
 
@@ -139,15 +150,16 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         """
         if visible < 1 or max_steps < 1:
             raise ValueError("visible and max_steps must be 1 or more")
-        if reward not in ("turnaround", "slowdown"):
-            raise ValueError(f"reward is {reward!r}, expected 'turnaround' or 'slowdown'")
+        if reward not in get_args(Reward):
+            accepted = ", ".join(map(repr, get_args(Reward)))
+            raise ValueError(f"reward is {reward!r}, expected one of {accepted}")
         self._scenario = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
         chosen = policy if isinstance(policy, Policy) else policy_named(policy, known)
         # the agent assigns: nothing is held back or preempted by the policy
         self._policy = replace(chosen, planner=None, max_joint_jobs=0, max_preemptions=0)
         self._plugins = known.resolve(self._policy)
         self._visible, self._max_steps = visible, max_steps
-        self._by_slowdown = reward == "slowdown"
+        self._reward = reward
         self.render_mode = render_mode
         self._lab = self._new_lab(self._scenario.seed)
         boards = len(self._lab.boards.rows)
@@ -169,7 +181,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
 
     def _new_lab(self, seed: int) -> _AgentLab:
         return _AgentLab(
-            self._scenario, self._policy, self._plugins, seed=seed, by_slowdown=self._by_slowdown
+            self._scenario, self._policy, self._plugins, seed=seed, reward=self._reward
         )
 
     def reset(
@@ -259,12 +271,12 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
                     lab.end_cycle(result)
                 except InvalidInput:
                     return True
-            before, weight = lab.now_s, lab.in_system
+            before, rate = lab.now_s, lab.penalty_rate()
             try:
                 lab.step(1)
             except InvalidInput:
                 return True
-            self._penalty += weight * (lab.now_s - before)
+            self._penalty += rate * (lab.now_s - before)
         return False
 
     def _figures(self) -> dict[str, float]:

@@ -214,6 +214,13 @@ def _pass_time(clusters: Clusters, env: int, units: int, max_since_new: int) -> 
 
 
 @compiled
+def _jobs_in_system(clusters: Clusters, env: int) -> int:
+    """Return how many jobs have arrived and not ended."""
+    counts = clusters.counts[env]
+    return int(counts[RUNNING] + counts[VISIBLE] + counts[BACKLOG])
+
+
+@compiled
 def _reward(clusters: Clusters, env: int, placed: float, held: float, waiting: float) -> float:
     """Return the sum of 1/T over the jobs in the system, each with the factor of where it is."""
     counts = clusters.counts[env]
@@ -229,6 +236,17 @@ def _reward(clusters: Clusters, env: int, placed: float, held: float, waiting: f
 
 
 @compiled
+def idle_share(clusters: Clusters, env: int, units: int) -> float:
+    """Return the share of all units of all nodes that no job uses in the present step, 0 to 1."""
+    nodes, resources = clusters.free.shape[1], clusters.free.shape[3]
+    free = 0
+    for node in range(nodes):
+        for resource in range(resources):
+            free += clusters.free[env, node, 0, resource]
+    return float(free / (nodes * resources * units))
+
+
+@compiled
 def act(
     clusters: Clusters,
     env: int,
@@ -241,7 +259,8 @@ def act(
 
     Args:
         action: A slot, or the number of slots for "none".
-        penalties: Shape (3,): factors of 1/T of placed, visible and backlogged jobs.
+        penalties: Shape (4,): factors of 1/T of placed, visible and backlogged jobs, and of the
+            idle share of the step that passes, where a job is in the system.
 
     Returns:
         The reward, 0 where the action placed a job; and what the action did.
@@ -260,19 +279,19 @@ def act(
                 clusters.slots[env, action] = NO_JOB
                 counts[VISIBLE] -= 1
             return 0.0, PLACED
+    idle = 0.0
+    if penalties[3] != 0.0 and _jobs_in_system(clusters, env) > 0:
+        idle = penalties[3] * idle_share(clusters, env, units)
     _pass_time(clusters, env, units, max_since_new)
     _arrive(clusters, env)
-    return _reward(clusters, env, penalties[0], penalties[1], penalties[2]), MOVED
+    return idle + _reward(clusters, env, penalties[0], penalties[1], penalties[2]), MOVED
 
 
 @compiled
 def all_done(clusters: Clusters, env: int) -> bool:
     """Return whether nothing arrives any more and every job has ended."""
-    counts = clusters.counts[env]
-    return bool(
-        counts[COMING] >= clusters.lengths.shape[1]
-        and counts[RUNNING] + counts[VISIBLE] + counts[BACKLOG] == 0
-    )
+    coming = clusters.counts[env, COMING]
+    return bool(coming >= clusters.lengths.shape[1] and _jobs_in_system(clusters, env) == 0)
 
 
 @compiled

@@ -47,6 +47,7 @@ class _Clusters:
         placed_penalty: float,
         visible_penalty: float,
         backlog_penalty: float,
+        idle_penalty: float,
     ) -> None:
         self.mix = mix if isinstance(mix, JobMix) else JobMix(**(mix or {}))
         if min(nodes, units, slots, backlog, horizon, arrival_steps, max_steps) < 1:
@@ -76,7 +77,9 @@ class _Clusters:
         self._units = units
         self._max_steps = max_steps
         self._until_done = end == "all_done"
-        self._penalties = np.array([placed_penalty, visible_penalty, backlog_penalty])
+        self._penalties = np.array(
+            [placed_penalty, visible_penalty, backlog_penalty, idle_penalty], dtype=np.float64
+        )
 
     @property
     def observations(self) -> Observations:
@@ -222,6 +225,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         placed_penalty: float = -1.0,
         visible_penalty: float = -1.0,
         backlog_penalty: float = -1.0,
+        idle_penalty: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
         """Build a cluster.
@@ -240,6 +244,9 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
             placed_penalty: Factor of 1/T in the reward of each job that is placed and not ended.
             visible_penalty: The same of each visible job.
             backlog_penalty: The same of each in the backlog.
+            idle_penalty: Factor of the share of all units that is idle, in the reward of each step
+                of time in which a job is in the system. -1 alone, with 0 for the three factors
+                before, makes utilisation the reward.
             render_mode: ``"ansi"``: text.
 
         Raises:
@@ -249,7 +256,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
             1, mix=mix, nodes=nodes, units=units, slots=slots, backlog=backlog, horizon=horizon,
             arrival_steps=arrival_steps, max_steps=max_steps, end=end,
             observation=observation, placed_penalty=placed_penalty, visible_penalty=visible_penalty,
-            backlog_penalty=backlog_penalty,
+            backlog_penalty=backlog_penalty, idle_penalty=idle_penalty,
         )  # fmt: skip
         self.render_mode = render_mode
         self.observation_space = self.clusters.space()

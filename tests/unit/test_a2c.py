@@ -221,7 +221,7 @@ def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_st
 
 def test_rewards_are_what_their_names_say() -> None:
     # all jobs run for one step, so that a slowdown is a turnaround; nothing is learned before the
-    # end of the generation, so that all three see the same actions
+    # end of the generation, so that all see the same actions
     mix = JobMix(rate=0.8, short=(1, 1), long=(1, 1), dominant=(2, 4), other=(1, 1))
     found = {}
     for reward in Reward:
@@ -229,6 +229,7 @@ def test_rewards_are_what_their_names_say() -> None:
         found[reward] = trainer.train(trainer.start()).curve[0].mean_return
     assert found[Reward.TURNAROUND] == pytest.approx(found[Reward.SLOWDOWN])
     assert found[Reward.SLOWDOWN] < found[Reward.WAITING] < 0.0
+    assert -50.0 < found[Reward.UTILISATION] < 0.0  # at most 1 in each step with a job
 
 
 @pytest.mark.parametrize("masked", [True, False])

@@ -161,6 +161,38 @@ def test_a_benchmark_may_wait_and_is_asked_about_again() -> None:
     assert (terminated, truncated, info["jobs"]) == (True, False, 2.0)
 
 
+def test_the_reward_of_utilisation_is_minus_the_idle_share_while_there_is_work() -> None:
+    env = BoardsEnv(scenario=two_boards(), reward="utilisation")
+    env.reset(seed=1)
+    total, terminated = 0.0, False
+    while not terminated:
+        _, reward, terminated, _, _ = env.step(np.int64(env.choose("first")))
+        total += reward
+    lab = env._lab  # both boards are online all the time, and a benchmark is there from 0 s on
+    held = lab.result(0.0).occupancy
+    assert lab.now_s > 100.0
+    busy_s = float((held.to_s - held.from_s).sum())
+    assert 190.0 < busy_s < 2 * lab.now_s
+    assert total == pytest.approx(-(lab.now_s - busy_s / 2) / 3600)
+
+
+def test_waiting_costs_more_utilisation_than_placing() -> None:
+    totals = {}
+    for waits in (0, 5):
+        env = BoardsEnv(scenario=small(), reward="utilisation")
+        env.reset(seed=3)
+        total, ended, steps = 0.0, False, 0
+        while not ended:
+            steps += 1
+            action = len(env.board_uids) if steps <= waits else env.choose("first")
+            _, reward, ended, truncated, _ = env.step(np.int64(action))
+            assert -1.0 <= reward <= 0.0
+            assert not truncated
+            total += reward
+        totals[waits] = total
+    assert totals[5] < totals[0]
+
+
 def test_an_agent_that_always_waits_is_truncated() -> None:
     env = BoardsEnv(scenario=two_boards(), max_steps=10)
     env.reset(seed=1)
@@ -174,7 +206,8 @@ def test_an_agent_that_always_waits_is_truncated() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="expected 'turnaround' or 'slowdown'"):
+    expected = "expected one of 'turnaround', 'slowdown', 'utilisation'"
+    with pytest.raises(ValueError, match=expected):
         BoardsEnv(scenario=small(), reward="speed")
     with pytest.raises(ValueError, match="must be 1 or more"):
         BoardsEnv(scenario=small(), visible=0)

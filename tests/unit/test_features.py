@@ -11,7 +11,7 @@ from benchmarks.predictors import FAILURE_COLUMNS
 from edgeyard.devices.attributes import attributes_of, board_from_attributes
 from edgeyard.devices.machine import machine_attributes
 from edgeyard.devices.model import Host, LocalSlice
-from edgeyard.plugins.testing import NOW, all_pairs
+from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
 from edgeyard.scheduler.engine import queue_cache
 from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.learning.features import COLUMNS, features_version, raw
@@ -58,6 +58,32 @@ def test_the_sample_has_missing_values_of_each_column_that_may_miss() -> None:
         "host_memory",
     }  # fmt: skip
     assert all(np.isfinite(each).any() for each in values.values())
+
+
+@pytest.mark.parametrize(
+    ("offline", "share"),
+    [([], 0.5), (["rpi4b-0001-0003"], 1 / 3), (["rpi4b-0001-0001", "rpi4b-0001-0002"], 0.5)],
+)
+def test_utilisation_is_the_busy_share_of_the_boards_that_are_online(
+    offline: list[str], share: float
+) -> None:
+    # the second and the third are busy
+    boards = [board(f"rpi4b-0001-000{number}", busy=number in (2, 3)) for number in range(1, 5)]
+    batch = build_batch(snapshot_of(boards, offline=offline), [pending()], NOW, 0, Knowledge())
+    pairs = all_pairs(batch)
+    values = raw(batch, pairs.rows, pairs.boards, ["lab_utilisation"])["lab_utilisation"]
+    assert values.tolist() == pytest.approx([share] * len(pairs))
+
+
+def test_utilisation_is_missing_where_no_board_is_online() -> None:
+    batch = build_batch(
+        snapshot_of([board("rpi4b-0001-0001")], offline=["rpi4b-0001-0001"]), [pending()], NOW, 0,
+        Knowledge(),
+    )  # fmt: skip
+    pairs = all_pairs(batch)
+    values = raw(batch, pairs.rows, pairs.boards, ["lab_utilisation"])["lab_utilisation"]
+    assert len(values) == 1
+    assert np.isnan(values).all()
 
 
 def test_the_version_of_inputs_is_that_of_their_columns_alone() -> None:

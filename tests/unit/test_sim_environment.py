@@ -126,6 +126,37 @@ def test_factors_of_the_reward_go_by_where_a_job_is() -> None:
     assert rewards == [-10, -20, -120]
 
 
+def utilisation(**options: Any) -> ClusterEnv:
+    options |= {"placed_penalty": 0.0, "visible_penalty": 0.0, "backlog_penalty": 0.0}
+    return ClusterEnv(idle_penalty=-1.0, **options)
+
+
+def test_the_penalty_of_idle_units_counts_steps_with_jobs() -> None:
+    env = small(placed_penalty=0.0, visible_penalty=0.0, backlog_penalty=0.0, idle_penalty=-1.0)
+    # one node with two units of two resources; rows of an arrival: step, run time, needs
+    env.reset(options=arrivals((1, 2, 1, 2), (3, 1, 1, 1)))
+    rewards = [float(env.step(np.int64(action))[1]) for action in (0, 1, 0, 0, 0, 1, 0)]
+    # step 0 has no job; the first uses 3 of 4 units in the steps 1 and 2; the second waits for a
+    # step and uses 2 of 4 in the next one
+    assert rewards == [0, 0, -0.25, -0.25, -1, 0, -0.5]
+
+
+def test_the_sum_of_idle_shares_is_the_busy_time_less_the_work() -> None:
+    env = utilisation(nodes=2, mix={"rate": 1.0})
+    env.reset(seed=1)
+    total, ended = 0.0, False
+    while not ended:
+        _, reward, ended, _, _ = env.step(np.int64(env.choose("sjf")))
+        total += reward
+    state, schedule = env.clusters.state, env.clusters.schedule(0)
+    steps: set[int] = set()  # in which a job is in the system
+    for submit, end in zip(schedule.submit.tolist(), schedule.end.tolist(), strict=True):
+        steps.update(range(int(submit), int(end)))
+    work = float((state.lengths[0, :, None] * state.sizes[0]).sum()) / (2 * 10 * 2)
+    assert len(steps) > 50
+    assert total == pytest.approx(-(len(steps) - work))
+
+
 def test_a_job_that_fits_nowhere_or_an_empty_slot_lets_time_pass() -> None:
     env = small()
     env.reset(options=arrivals((1, 3, 2, 2), (2, 3, 2, 2)))

@@ -37,6 +37,7 @@ class Reward(StrEnum):
     SLOWDOWN = "slowdown"  # the paper's and DeepRM's: 1/T of each job in the system
     WAITING = "waiting"  # 1/T of each job that is not placed yet
     TURNAROUND = "turnaround"  # 1 for each job in the system, as in edgeyard/Boards-v0
+    UTILISATION = "utilisation"  # the idle share of all units, while a job is in the system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,8 @@ class A2cTraining:
 
     def cluster(self) -> dict[str, Any]:
         """Return the options of ``edgeyard/Cluster-v0``."""
-        placed = 0.0 if self.reward is Reward.WAITING else -1.0
+        is_utilisation = self.reward is Reward.UTILISATION
+        of_waiting = 0.0 if is_utilisation else -1.0
         return {
             "mix": self.mix,
             "slots": self.slots,
@@ -124,5 +126,8 @@ class A2cTraining:
             "backlog": self.backlog,
             "arrival_steps": self.arrival_steps,
             "max_steps": max(_MIN_MAX_STEPS, _MAX_SPANS * self.arrival_steps),
-            "placed_penalty": placed,
+            "placed_penalty": 0.0 if self.reward is Reward.WAITING else of_waiting,
+            "visible_penalty": of_waiting,
+            "backlog_penalty": of_waiting,
+            "idle_penalty": -1.0 if is_utilisation else 0.0,
         }

@@ -52,7 +52,12 @@ from edgeyard.scheduler.training.a2c.settings import A2cTraining, Critic, Reward
 Images = NDArray[np.float32]
 Masks = NDArray[np.int8]
 
-_REWARD_SCALE = {Reward.SLOWDOWN: 0.02, Reward.WAITING: 0.02, Reward.TURNAROUND: 0.005}
+_REWARD_SCALE = {
+    Reward.SLOWDOWN: 0.02,
+    Reward.WAITING: 0.02,
+    Reward.TURNAROUND: 0.005,
+    Reward.UTILISATION: 0.05,
+}
 """What rewards are multiplied with: returns then are of the order of 1, as networks begin."""
 _MAX_NORM = 1.0
 """Longer gradients are shortened to it."""
