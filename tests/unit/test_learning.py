@@ -418,10 +418,10 @@ def test_slopes_are_those_of_the_sum() -> None:
         assert slope[place] == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-5)
 
 
-def test_the_policy_learned_takes_the_history_and_programmes() -> None:
+def test_the_policy_learned_takes_models_and_programmes_and_a_heuristic() -> None:
     plugins = registry(entry_points=False).resolve(load_policy("learned"))
     kinds = {weighted.scorer.kind.value for weighted in plugins.scorers}
-    assert kinds == {"ilp", "heuristic"}
+    assert kinds == {"ai", "ilp", "heuristic"}
 
 
 def test_a_whole_decision_with_the_three_kinds_of_scorers(tmp_path: Path) -> None:
