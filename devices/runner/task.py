@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Tuple, cast
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple, cast
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
 from edgeyard.devices.runner.engine import BoardFacts, DeclaringEngine, Engine, Session
@@ -21,6 +21,9 @@ from edgeyard.devices.runner.transports.local import Channel
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.measure import Measurement
 
@@ -365,8 +368,6 @@ class _Task:
 
     def _declared(self, engine: Engine) -> Report:
         """A type that the engine declares: it runs it, and its values become the result."""
-        import numpy as np
-
         from edgeyard.devices.runner.measure import Measurement
         from edgeyard.devices.runner.trust import judge
 
@@ -410,12 +411,7 @@ class _Task:
                 f"the result of engine {spec.engine} is not what it declares for "
                 f"{declared.name}: {error}",
             ) from error
-        latencies_ms = np.array(found.latencies_ms, dtype=np.float64)
-        if latencies_ms.ndim != 1 or not len(latencies_ms) or not np.all(latencies_ms >= 0):
-            raise RunFailed(
-                "engine_unsupported",
-                f"engine {spec.engine} measured no times of {declared.name}, in milliseconds",
-            )
+        latencies_ms = declared_latencies(found.latencies_ms, spec.engine, declared.name)
         self._add_measurement(
             report,
             Measurement(
@@ -461,6 +457,28 @@ class _Task:
                 "user_input", f"own inputs are one dataset file; there are {len(files)}"
             )
         return files[0]
+
+
+def declared_latencies(
+    latencies_ms: Sequence[float], engine: str, benchmark_type: str
+) -> NDArray[np.float64]:
+    """Return the times that an engine measured with a type of its own, shape (repeats,), ms.
+
+    Raises:
+        RunFailed: ``engine_unsupported``: there is none, or one is no time.
+    """
+    import numpy as np
+
+    try:
+        found = np.array(latencies_ms, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not len(found) or not (np.isfinite(found) & (found >= 0.0)).all():
+        raise RunFailed(
+            "engine_unsupported",
+            f"engine {engine} measured no times of {benchmark_type}, in milliseconds",
+        )
+    return found
 
 
 def _declaration(engine: Engine, spec: RunSpec) -> Tuple[DeclaringEngine, DeclaredType]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from edgeyard.devices.attributes import attributes_of, board_from_attributes, meaning
@@ -20,7 +21,8 @@ from edgeyard.devices.benchmark_types import (
 )
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import BoardEngine
-from edgeyard.errors import ConfigError
+from edgeyard.devices.runner.task import declared_latencies
+from edgeyard.errors import ConfigError, RunFailed
 from edgeyard.plugins.testing import board
 from edgeyard.scheduler.framework.policy import parse_policy, read_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
@@ -188,3 +190,17 @@ def test_a_minimum_of_zero_is_stated() -> None:
     assert found.as_json() == tree
     assert isinstance(found, DeclaredType)
     assert [each.name for each in found.parameter_problems({"seconds": -1})] == ["seconds"]
+
+
+@pytest.mark.parametrize(
+    "times", [[], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")], [[1.0]], [1.0, "x"], None]
+)
+def test_times_that_are_none_fail_the_run_and_name_the_engine(times: Any) -> None:
+    with pytest.raises(RunFailed, match="engine memory measured no times of TYPE4") as failed:
+        declared_latencies(times, "memory", "TYPE4")
+    assert failed.value.category == "engine_unsupported"
+
+
+def test_times_may_be_a_list_or_an_array() -> None:
+    for times in ([1, 2.5], np.array([1.0, 2.5], np.float32)):
+        assert declared_latencies(times, "memory", "TYPE4").tolist() == [1.0, 2.5]  # type: ignore[arg-type]
