@@ -55,7 +55,8 @@ def outcomes(
     edgeyard models. Before that, shadows are measured on the runs that have ended since, and active
     models that are worse than the history are rolled back; afterwards models whose gates hold are
     promoted as the setting learn_promote states. Uses the server's database; the server
-    may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned.
+    may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned, and
+    with 1 after an error or at a limit.
     """
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
@@ -64,7 +65,7 @@ def outcomes(
     from edgeyard.scheduler.training.outcome_watch import watch_models
     from edgeyard.scheduler.training.outcomes import learn_outcomes
 
-    with opened(data_dir, config) as (store, settings):
+    with opened(data_dir, config, error_status=1) as (store, settings):
         limit_own_process(max_memory_mib << 20, max_cpu_s)
         try:
             with sim_reports.progress() as advanced:
@@ -116,7 +117,7 @@ def _stopped(limit: str, flag: str) -> NoReturn:
         "what was registered before stays: see edgeyard models list",
         err=True,
     )
-    raise typer.Exit(2) from None
+    raise typer.Exit(1) from None
 
 
 def _json(found: list[TrainingReport]) -> list[dict[str, object]]:

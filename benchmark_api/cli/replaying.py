@@ -92,8 +92,10 @@ def replay(
 
 
 @contextmanager
-def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, Settings]]:
-    """Open the server's database and settings; on an error report it and exit with 2."""
+def opened(
+    data_dir: Path | None, config: Path | None, *, error_status: int = 2
+) -> Iterator[tuple[Store, Settings]]:
+    """Open the server's database and settings; on an error report it and exit."""
     from edgeyard.benchmark_api.bootstrap import open_store
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.errors import ConfigError
@@ -112,7 +114,7 @@ def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, 
     except ConfigError as error:
         for problem in error.problems:
             echo(f"edgeyard: {problem}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(error_status) from None
 
 
 def utc(when: datetime | None) -> datetime | None:

@@ -126,6 +126,24 @@ def test_too_little_memory_is_refused(tmp_path: Path) -> None:
     assert "1024" in err
 
 
+def test_an_error_is_not_taken_for_too_few_runs(tmp_path: Path) -> None:
+    code, _, err = run("learn", "outcomes", "--data-dir", tmp_path)
+    assert (code, "has no database" in err) == (1, True)
+    cut_short = (
+        "from edgeyard.benchmark_api.cli import app\n"
+        "from edgeyard.scheduler.training import limits, outcome_rows\n"
+        "def cut(*arguments, **options): raise limits.ProcessorTimeUsed\n"
+        "outcome_rows.read_outcome_rows = cut\n"
+        f"app(['learn', 'outcomes', '--data-dir', {str(tmp_path)!r}])\n"
+    )
+    SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()
+    done = subprocess.run(
+        [sys.executable, "-c", cut_short], capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 1
+    assert "raise --max-cpu-s" in done.stderr
+
+
 def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()
     code, out, _ = run("learn", "outcomes", "--data-dir", tmp_path, "--json")
