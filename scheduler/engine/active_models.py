@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.learning.active import load_active
@@ -17,27 +19,46 @@ REFRESH_S = 5.0
 """Between two looks at the registry: so long a promotion or a roll-back takes to have an effect."""
 
 
+RETRY_S = 300.0
+"""Until a model that could not be used is tried out again: a trial takes seconds of a core."""
+
+
 class ActiveModels:
-    """`refresh` on one thread; `current` on any, at no cost.
+    """`refresh` on one thread at a time; `current` on any, at no cost.
 
     Attributes:
         current: The active models, one a kind at most, as decisions know them; the same object
             until something changes. One whose file was replaced or can't be used states so.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         """Read nothing before the first refresh: until then the history predicts."""
-        self._store = store
+        self._store, self._monotonic_s = store, monotonic_s
+        self._unusable: dict[ActiveModel, tuple[float, ActiveModel]] = {}
         self.current: tuple[ActiveModel, ...] = ()
 
     def refresh(self) -> None:
         """Read the registry again, and check and load what is new; this may take seconds.
 
-        The file of each version is read and compared with its hash each time.
+        The file of each version is read and compared with its hash each time. One that could not be
+        used although its file is right is tried out again after `RETRY_S`.
         """
         with self._store.read() as uow:
             read = [_read(uow, each) for each in uow.models.in_state(ModelState.ACTIVE)]
-        self._use([_loaded(each) for each in read])
+        now_s = self._monotonic_s()
+        known = {
+            model: (since_s, unusable)
+            for model, (since_s, unusable) in self._unusable.items()
+            if model in read and now_s - since_s < RETRY_S
+        }
+        found = []
+        for model in read:
+            loaded = known[model][1] if model in known else _loaded(model)
+            if loaded.problem and not model.problem:
+                known.setdefault(model, (now_s, loaded))
+            found.append(loaded)
+        self._unusable = known
+        self._use(found)
 
     def _use(self, found: Sequence[ActiveModel]) -> None:
         if tuple(found) == self.current:
@@ -83,11 +104,9 @@ def _loaded(model: ActiveModel) -> ActiveModel:
     try:
         load_active(model)
     except ConfigError as error:
-        return ActiveModel(
-            kind=model.kind,
-            version=model.version,
-            manifest=model.manifest,
-            content=b"",
-            problem="; ".join(error.problems),
-        )
-    return model
+        problem = "; ".join(error.problems)
+    except ModuleNotFoundError as error:
+        problem = f"model {model.reference} needs {error.name}, which this server has not installed"
+    else:
+        return model
+    return replace(model, content=b"", problem=problem)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.evaluators.regret import expected_costs_s
 from edgeyard.plugins.scorers.fastest import Fastest
@@ -16,7 +17,8 @@ from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.record import Recorder, given_of
-from edgeyard.scheduler.engine.active_models import ActiveModels
+from edgeyard.scheduler.engine import active_models
+from edgeyard.scheduler.engine.active_models import REFRESH_S, RETRY_S, ActiveModels
 from edgeyard.scheduler.engine.registered_models import promote, roll_back
 from edgeyard.scheduler.engine.replay import replay
 from edgeyard.scheduler.framework.batch import Batch
@@ -270,3 +272,40 @@ def test_a_server_notices_a_file_that_is_replaced_while_it_is_in_use(
     ]
     models.refresh()
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (ConfigError(["it did not answer within 60 s"]), "it did not answer within 60 s"),
+        (
+            ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"),
+            "model failure/1 needs onnxruntime, which this server has not installed",
+        ),
+    ],
+)
+def test_a_model_that_can_not_be_used_says_so_and_is_seldom_tried_out_again(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, error: Exception, problem: str
+) -> None:
+    activate(store)
+    tried: list[ActiveModel] = []
+    result: list[Exception] = [error]
+
+    def load(model: ActiveModel) -> None:
+        tried.append(model)
+        for each in result:
+            raise each
+
+    monkeypatch.setattr(active_models, "load_active", load)
+    at_s = [1000.0]
+    models = ActiveModels(store, lambda: at_s[0])
+    for _ in range(3):
+        models.refresh()
+        at_s[0] += REFRESH_S
+    assert in_use(models) == [("failure/1", problem)]
+    assert len(tried) == 1
+    result.clear()
+    at_s[0] += RETRY_S
+    models.refresh()
+    assert in_use(models) == [("failure/1", "")]
+    assert models.current[0].content
