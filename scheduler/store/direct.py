@@ -189,8 +189,9 @@ def _planned(statement: Executable, dialect: Dialect, names: _Names) -> _Plan | 
     compiled: Any = statement.compile(dialect=dialect, column_keys=None if reads else sorted(names))
     order = compiled.positiontup
     binds = {name: bind for bind, name in compiled.bind_names.items()}
-    columns = list(statement.exported_columns)
-    keys = [each.key for each in columns]
+    # What is derived from a statement that writes takes over its `exported_columns`, once read.
+    columns = list(statement.exported_columns) if reads else compiled._result_columns
+    keys = [each.key if reads else each.keyname for each in columns]
     usual = (
         any(bind.callable is not None for bind in binds.values())
         or any(bind.expanding and name != "ids" for name, bind in binds.items())

@@ -157,6 +157,20 @@ def test_writes_that_are_kept_go_directly(store: SqlStore) -> None:
     assert done == [None, Done(1, [])]
 
 
+def test_a_statement_that_is_derived_from_one_that_was_executed_returns_its_rows(
+    store: SqlStore,
+) -> None:
+    statement = sqlite.insert(user_usage)
+    users = iter("abcdef")
+    with store.write() as uow:
+        for _ in range(3):
+            uow.tx.run(statement, {"user_id": next(users), "stored_bytes": 1})
+        returning = statement.returning(user_usage.c.user_id)
+        for user in users:
+            row = {"user_id": user, "stored_bytes": 1}
+            assert uow.tx.run(returning, row).rows == [{"user_id": user}]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_the_database_refuses_is_reported_as_through_the_library(
     store: SqlStore, count: int
