@@ -4,7 +4,8 @@ A prediction is NaN, so that the history counts instead, where
 
 - an input lies more than `MAX_DISTANCE` standard deviations from what the model learned from,
 - an input is missing that was never missing then, or
-- the model's own quantiles of the run time are wider than `MAX_DEVIATION`.
+- the model's own quantiles of the run time are wider than `MAX_DEVIATION`, or it is no time that a
+  run can take (`MAX_LOG_S`).
 
 **Errors.** The width of the model's quantiles is the deviation of the next run. Which share of its
 variance is the error of the expectation, and not the difference of one run to the next, is taken
@@ -39,6 +40,9 @@ MAX_DISTANCE = 4.0
 
 MAX_DEVIATION = 1.0
 """Of ln seconds: a factor of e, what the history assumes of runs of which it knows nothing."""
+
+MAX_LOG_S = 18.0
+"""Of a predicted run time, ln seconds: two years; the least one is its inverse."""
 
 _OF_HISTORY = frozenset({"log_history_s", "history_spread", "failure_rate"})
 """Columns that state their own uncertainty: no distance from a training counts."""
@@ -129,8 +133,9 @@ def _run_times(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats
     law = past_pairs(batch, pairs).run_time_parts()
     with np.errstate(invalid="ignore"):
         share = np.where(np.isnan(law.location), 1.0, law.error / (law.error + law.noise))
-    certain &= (deviation <= MAX_DEVIATION) & np.isfinite(share)
-    seconds = np.exp(middle)
+    certain &= (np.abs(deviation) <= MAX_DEVIATION) & np.isfinite(share)
+    certain &= np.abs(middle) <= MAX_LOG_S
+    seconds = np.exp(np.clip(middle, -MAX_LOG_S, MAX_LOG_S))
     errors = seconds * np.sqrt(np.expm1(np.minimum(deviation, MAX_DEVIATION) ** 2 * share))
     return np.where(certain, seconds, np.nan), np.where(certain, errors, np.nan)
 

@@ -122,6 +122,18 @@ def test_an_active_model_states_chances_with_the_error_of_the_past() -> None:
     assert found.facts == {"failure/1": 3.0}
 
 
+@pytest.mark.parametrize("alone_s", [1e-30, 1e9, 1e39, 1e300])
+def test_a_time_that_no_run_can_take_is_not_believed(alone_s: float) -> None:
+    nothing = known(active_run_times(alone_s=alone_s, width=0.5), past=History())
+    pairs = all_pairs(batch_knowing(nothing))
+    found = RunTimeModel().answer(batch_knowing(nothing), pairs)
+    assert found.fallback == "past runs, because model run_time/1 is uncertain of all boards"
+    result = decided(nothing)
+    assert places(result).keys() == {"b-1"}
+    parts = {each.scorer: each for each in result.explanation("b-1").scorers}
+    assert parts["run_time_model"].model == ""
+
+
 def test_decisions_change_with_the_active_model_and_name_it() -> None:
     for idle in range(3):
         loads = tuple(0.1 if place == idle else 0.9 for place in range(3))
