@@ -142,6 +142,7 @@ def test_the_test_environment_starts_gangs_as_a_whole() -> None:
     ("of", "words"),
     [
         (stated(*(job(name, gang="g") for name in "abcd")), "4 jobs, but 3 boards of rpi5"),
+        (stated(job("a", gang="g"), job("b", gang="g"), boards=1), "but 1 board of .*no gang"),
         (
             scenario(
                 LabScenario(

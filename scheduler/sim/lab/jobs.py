@@ -29,6 +29,7 @@ from edgeyard.scheduler.sim.scenario import (
     PastFailure,
     Scenario,
 )
+from edgeyard.scheduler.sim.wording import count_of
 
 Floats = NDArray[np.float64]
 _HOUR_S = 3600.0
@@ -171,8 +172,11 @@ def _stated(job: JobRow, row: int, boards: Boards, gang_size: int) -> LabJob:
         )
     able = sum(each.group.family == job.family and can_run(each.group, job) for each in boards.rows)
     if able < gang_size:
-        reason = f"{job.gang!r} has {gang_size} jobs, but {able} boards of {job.family} can run it"
-        raise InvalidInput.at(f"{key}.gang", reason, f"up to {able} jobs")
+        boards_text = f"{count_of(able, 'board')} of {job.family} can run it"
+        reason = f"{job.gang!r} has {gang_size} jobs, but {boards_text}"
+        raise InvalidInput.at(
+            f"{key}.gang", reason, f"up to {able} jobs" if able > 1 else "no gang"
+        )
     return LabJob(
         row=0,
         job_id=job.job_id,
