@@ -39,6 +39,9 @@ _T = TypeVar("_T")
 
 FAULT_CAUSES = ("raised", "nonsense", "timed_out")
 
+MAX_SECONDS = 1e10
+"""Of a scorer's answer: 300 years. Plans and explanations add such times to the present."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -362,8 +365,11 @@ def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
 
 def _in_range(scores: NDArray[np.floating], unit: ScoreUnit) -> None:
     # fmin and fmax pass NaN over, which stands for an abstention.
-    if _max_of_non_negative(scores) > 1.0 and unit.is_share:
+    largest = _max_of_non_negative(scores)
+    if largest > 1.0 and unit.is_share:
         raise _NonsenseError(f"a {unit} above 1")
+    if largest > MAX_SECONDS and unit is ScoreUnit.SECONDS:
+        raise _NonsenseError(f"more than {MAX_SECONDS:g} seconds")
 
 
 def _max_of_non_negative(numbers: NDArray[np.floating]) -> float:

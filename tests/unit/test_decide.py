@@ -627,6 +627,21 @@ def test_the_heuristic_answers_when_every_scorer_fails() -> None:
         assert [str(fault) for fault in result.faults] == ["mine answered: a preference above 1"]
 
 
+@pytest.mark.parametrize(("seconds", "believed"), [(1e9, True), (1e11, False), (1e30, False)])
+def test_seconds_that_lead_beyond_the_calendar_are_refused(seconds: float, believed: bool) -> None:
+    scorer = Scorer(lambda pairs: np.full(len(pairs), seconds))
+    scorer.unit = ScoreUnit.SECONDS
+    result = cycle(
+        snapshot_of([board(ONE)]),
+        [pending()],
+        more_plugins={"scorers": (WeightedScorer(scorer=scorer),)},
+    )
+    refused = [] if believed else ["mine answered: more than 1e+10 seconds"]
+    assert [str(fault) for fault in result.faults] == refused
+    assert result.explanation("b-1").choice.startswith("expected to end at") == believed
+    assert places(result) == {"b-1": ONE}
+
+
 def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
     result = cycle(
         snapshot_of([board(ONE)]),
