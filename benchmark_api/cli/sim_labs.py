@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import sim_reports
-from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.scenario_files import check_scenario_file, write_scenario
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.sweep import SweptPolicy
 
 MAX_SEED = 2**32 - 1
-_TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"]
 
 Policies = Annotated[
     list[str] | None,
@@ -118,22 +116,10 @@ def run(
 
 
 def from_history(
-    since: Annotated[
-        datetime | None,
-        typer.Option(formats=_TIMES, help="Only benchmarks submitted at or after this time (UTC)."),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option(formats=_TIMES, help="Only benchmarks submitted before this time (UTC)."),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     policy: Policies = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Read this folder of edgeyard export instead of the server's database.",
-        ),
-    ] = None,
+    export: Export = None,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml|.json", help="Write the scenario, for edgeyard sim run."),
@@ -155,20 +141,10 @@ def from_history(
     from edgeyard.scheduler.sim.importers.history import import_history
     from edgeyard.scheduler.sim.importers.machines import Selection
 
-    if export is not None and (since or until or data_dir or config):
-        raise InvalidInput.at("--export", "goes without --since, --until, --data-dir and --config")
     if save is not None:
         check_scenario_file(save, "--save")
-    with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
-        source = f"--export {export}"
-        if export is None:
-            recorded = Path(folder)
-            export_tables(
-                recorded, ("benchmarks", "boards", "users"), since, until, data_dir, config
-            )
-            export_tables(recorded, ("outcomes",), since, None, data_dir, config)
-            source = "--since" if since else "--until" if until else "--data-dir"
-        imported = import_history(export or Path(folder), Selection(name="history"), source=source)
+    with exported_history(export, since, until, data_dir, config) as (folder, source):
+        imported = import_history(folder, Selection(name="history"), source=source)
     scenario = _with_enough_time(imported.scenario)
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)

@@ -36,6 +36,9 @@ BUILT_IN = Path(__file__).parent / "scenarios"
 _MAX_BOARDS = 100_000
 _MAX_JOBS = 10_000_000
 MAX_SECONDS = 10 * 366 * DAY_S
+WEEK_HOURS = 168
+_MAX_FACTOR = 1000.0
+_MAX_BATCH = 10_000.0
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +51,8 @@ class Faults(_Value, frozen=True, omit_defaults=True):
     Attributes:
         task_rate: Probability that a run ends with a fault of its board, which may be retried.
         model_rate: Probability that a benchmark fails on every board, because of its model.
+        task_causes: Weights of the causes of faults by `task_rate`; empty: ``board_fault``.
+        model_causes: The same of failures by `model_rate`; empty: ``user_model``.
         board_mean_between_s: Mean time from a repair of a board to its next fault.
         board_mean_repair_s: Mean time for which it is unhealthy.
         host_mean_between_s: The same of a host: its boards go offline and their runs are lost.
@@ -63,6 +68,8 @@ class Faults(_Value, frozen=True, omit_defaults=True):
 
     task_rate: float = 0.0
     model_rate: float = 0.0
+    task_causes: Mapping[FailureCategory, float] = {}
+    model_causes: Mapping[FailureCategory, float] = {}
     board_mean_between_s: float = 0.0
     board_mean_repair_s: float = 600.0
     host_mean_between_s: float = 0.0
@@ -91,6 +98,11 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
         idle_w: Electric power of a board that waits, watts; with ``busy_w`` energy is reported.
         busy_w: The same of one that runs a benchmark.
         faults: Instead of the scenario's.
+        task_rates: Instead of the ``task_rate`` of the faults, by ``target_uid``.
+        loading_s: Median time for which a run holds its board before it begins.
+        loading_spread: Standard deviation of the logarithm of that time.
+        overhead_s: Median time for which it holds its board after its end.
+        overhead_spread: Standard deviation of the logarithm of that time.
         host_cpu_mhz: CPU of each host, by which Nomad chooses the host of a loose job; of a host
             with boards of several groups the highest counts. Likewise ``host_memory_mb``.
         host_memory_mb: Memory of each host.
@@ -113,6 +125,11 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
     idle_w: float | None = None
     busy_w: float | None = None
     faults: Faults | None = None
+    task_rates: Mapping[str, float] = {}
+    loading_s: float = 0.0
+    loading_spread: float = 0.0
+    overhead_s: float = 0.0
+    overhead_spread: float = 0.0
     host_cpu_mhz: float = 4000.0
     host_memory_mb: float = 8192.0
 
@@ -126,6 +143,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
         run_s: Median run time on a board of speed 1.
         run_spread: Standard deviation of the logarithm of run times.
         family_run_s: Median run time on boards of a family, instead of ``run_s`` by its speed.
+        board_run_s: Median run time on one board (``target_uid``), instead of all other fields.
         families: Each benchmark requests one of these; empty: any that can run it.
         pinned_share: Share that requests one board.
         deadline_s: Deadline after submission; None: no deadline.
@@ -145,6 +163,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
     run_s: float = 60.0
     run_spread: float = 0.1
     family_run_s: Mapping[str, float] = {}
+    board_run_s: Mapping[str, float] = {}
     families: tuple[str, ...] = ()
     pinned_share: float = 0.0
     engine: str = "ort"
@@ -189,13 +208,17 @@ class Arrivals(_Value, frozen=True, omit_defaults=True):
 
     Attributes:
         process: ``poisson``; ``bernoulli`` (one with a fixed probability in each step);
-            ``diurnal`` (Poisson, the rate follows the hour of the day); ``bursts`` (Poisson, and
-            many at once now and then).
+            ``diurnal`` (Poisson, the rate follows the hour of the day); ``weekly`` (Poisson, the
+            rate follows the hour of the week); ``bursts`` (Poisson, and many at once now and then).
         rate_per_hour: Mean rate over the whole time, without bursts.
         step_s: Step of ``bernoulli``.
         until_s: Nothing arrives later; None: until the end.
         amplitude: 0-1, of ``diurnal``: 1 means nothing at night and twice the rate at the peak.
         peak_hour: Hour of the day of the most arrivals.
+        week: Of ``weekly``: 168 factors on the rate, by hour of the week from Monday 00:00 UTC.
+        first_hour: Of ``weekly``: hour of the week at which the simulation begins.
+        batch_size: Of ``weekly``: mean number of benchmarks that a user submits at once, of one
+            kind (geometric); the mean rate includes them all.
         burst_every_s: Mean time between bursts.
         burst_size: Mean number of benchmarks of a burst.
         mix: Kinds of benchmarks.
@@ -204,11 +227,14 @@ class Arrivals(_Value, frozen=True, omit_defaults=True):
 
     rate_per_hour: float
     mix: tuple[JobKind, ...]
-    process: Literal["poisson", "bernoulli", "diurnal", "bursts"] = "poisson"
+    process: Literal["poisson", "bernoulli", "diurnal", "weekly", "bursts"] = "poisson"
     step_s: float = 1.0
     until_s: float | None = None
     amplitude: float = 0.8
     peak_hour: float = 14.0
+    week: tuple[float, ...] = ()
+    first_hour: float = 0.0
+    batch_size: float = 1.0
     burst_every_s: float = 3600.0
     burst_size: float = 50.0
     users: tuple[User, ...] = (User(name="user"),)
@@ -729,6 +755,11 @@ def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
     for uid in group.uids:
         if not TARGET_UID_PATTERN.fullmatch(uid) or uid.split("-")[0] != group.family:
             yield f"{path}uids", f"has {uid!r}", f"names such as {group.family}-0001-0001"
+    for uid, rate in group.task_rates.items():
+        if uid not in group.uids:
+            yield f"{path}task_rates", f"has {uid!r}", "boards of uids"
+        elif rate > 1:
+            yield f"{path}task_rates.{uid}", f"is {rate:g}", "a number above 0, up to 1"
     for engine, types in group.engines.items():
         if not ENGINE_PATTERN.fullmatch(engine) or not types:
             yield f"{path}engines.{engine}", "is no engine with types", 'ort = ["TYPE1"]'
@@ -744,11 +775,28 @@ def _fault_problems(faults: Faults, path: str) -> Iterator[_Problem]:
     for what in ("board", "host", "network"):
         if getattr(faults, f"{what}_mean_between_s"):
             yield from _above_zero(faults, path, (f"{what}_mean_repair_s",))
+    for field in ("task_causes", "model_causes"):
+        for cause in getattr(faults, field):
+            if cause in _NO_CAUSES:
+                accepted = ", ".join(each for each in FailureCategory if each not in _NO_CAUSES)
+                yield f"{path}{field}", f"has {cause.value!r}", accepted
+
+
+_NO_CAUSES = frozenset(
+    {
+        FailureCategory.PREEMPTED,
+        FailureCategory.PREEMPTED_TOO_OFTEN,
+        FailureCategory.REJECTED,
+    }
+)
+"""Categories of failures that follow from decisions, and not by chance."""
 
 
 def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Problem]:
     path = "lab.arrivals."
     yield from _above_zero(arrivals, path, ("rate_per_hour", "step_s", "until_s"))
+    if arrivals.process == "weekly":
+        yield from _week_problems(arrivals, path)
     if arrivals.process == "bursts":
         yield from _above_zero(arrivals, path, ("burst_every_s", "burst_size"))
     if arrivals.process == "bernoulli" and arrivals.rate_per_hour * arrivals.step_s > 3600:
@@ -774,6 +822,23 @@ def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Probl
             if family not in families:
                 accepted = ", ".join(sorted(families))
                 yield f"{here}families", f"there is no family {family!r}", accepted
+        for uid in kind.board_run_s:
+            if not TARGET_UID_PATTERN.fullmatch(uid) or uid.split("-")[0] not in families:
+                accepted = f"names of boards of {', '.join(sorted(families))}"
+                yield f"{here}board_run_s", f"has {uid!r}", accepted
+
+
+def _week_problems(arrivals: Arrivals, path: str) -> Iterator[_Problem]:
+    if len(arrivals.week) != WEEK_HOURS:
+        yield f"{path}week", f"has {len(arrivals.week)} factors", f"{WEEK_HOURS} numbers from 0"
+    elif not any(arrivals.week):
+        yield f"{path}week", "has no factor above 0", "at least one"
+    elif max(arrivals.week) > _MAX_FACTOR:
+        yield f"{path}week", f"has {max(arrivals.week):g}", f"numbers up to {_MAX_FACTOR:g}"
+    if not arrivals.first_hour < WEEK_HOURS:
+        yield f"{path}first_hour", f"is {arrivals.first_hour:g}", f"0 to below {WEEK_HOURS}"
+    if not 1.0 <= arrivals.batch_size <= _MAX_BATCH:
+        yield f"{path}batch_size", f"is {arrivals.batch_size:g}", f"1 to {_MAX_BATCH:g}"
 
 
 def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Problem]:

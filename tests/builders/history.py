@@ -18,8 +18,10 @@ def at(seconds: float) -> datetime:
 def benchmark(
     name: str, submit_s: float, status: str = "completed", **asked: Any
 ) -> dict[str, Any]:
-    """A benchmark; ``ended_s``, ``campaign_id`` and what its description states."""
-    ended_s, campaign_id = asked.pop("ended_s", None), asked.pop("campaign_id", None)
+    """A benchmark; ``ended_s``, ``campaign_id``, ``user_id``, what its description states."""
+    ended_s = asked.pop("ended_s", None)
+    campaign_id = asked.pop("campaign_id", None)
+    user_id = asked.pop("user_id", "ada")
     description = {
         "model": "m.onnx",
         "runtime": "ort",
@@ -29,7 +31,7 @@ def benchmark(
     }
     return {
         "benchmark_id": name,
-        "user_id": "ada",
+        "user_id": user_id,
         "campaign_id": campaign_id,
         "status": status,
         "submit_time": at(submit_s),

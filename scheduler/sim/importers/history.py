@@ -21,6 +21,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -61,14 +62,14 @@ _BENCHMARKS = (
 )
 _OUTCOMES = (
     *("benchmark_id", "attempt", "target_uid", "family", "model_sha256", "run_s"),
-    *("failure_category", "placed_at", "ended_at"),
+    *("failure_category", "wait_s", "placed_at", "ended_at"),
 )
 _BOARDS = (
     *("at", "target_uid", "family", "host", "ram_bytes", "storage_bytes", "supports", "shares"),
     *("rate", "known", "online", "healthy", "drained"),
 )
 _USERS = ("user_id", "share", "max_running", "credits")
-_OF_OTHERS = frozenset(
+OF_OTHERS = frozenset(
     {
         *(FailureCategory.PREEMPTED, FailureCategory.PREEMPTED_TOO_OFTEN),
         FailureCategory.CLUSTER,
@@ -80,6 +81,70 @@ _MIB = 1 << 20
 _MIN_RUN_S = 1e-3
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedHistory:
+    """What is recorded of a lab: rows of the tables of `edgeyard export`.
+
+    Attributes:
+        source: What a user typed to name it, for errors.
+        benchmarks: In order of their submission.
+        attempts: Attempts that ran on a known board, by benchmark, in their order.
+        boards: Each change of a board that cycles saw.
+        users: Accounts.
+        without_engine: Boards that are left out, because no engine of theirs offers a type.
+    """
+
+    source: str
+    benchmarks: Sequence[Row]
+    attempts: Mapping[str, list[Row]]
+    boards: Sequence[Row]
+    users: Sequence[Row]
+    without_engine: int
+
+
+def read_history(
+    folder: Path,
+    *,
+    source: str = "",
+    advanced: Callable[[float], None] = lambda share: None,
+) -> RecordedHistory:
+    """Read a folder of `edgeyard export`; arguments and errors as of `import_history`."""
+    source = source or str(folder)
+    benchmarks = sorted(
+        _rows(folder / "benchmarks.parquet", _BENCHMARKS),
+        key=lambda each: (each["submit_time"], each["benchmark_id"]),
+    )
+    advanced(0.2)
+    attempts: dict[str, list[Row]] = defaultdict(list)
+    for outcome in _rows(folder / "outcomes.parquet", _OUTCOMES):
+        if outcome["run_s"] is not None and outcome["target_uid"]:
+            attempts[outcome["benchmark_id"]].append(outcome)
+    for each in attempts.values():
+        each.sort(key=lambda row: int(row["attempt"]))
+    advanced(0.4)
+    reported = _rows(folder / "boards.parquet", _BOARDS)
+    boards = [each for each in reported if _engines(each)]
+    without = {each["target_uid"] for each in reported} - {each["target_uid"] for each in boards}
+    users = _rows(folder / "users.parquet", _USERS)
+    advanced(0.6)
+    if not benchmarks:
+        raise InvalidInput.at(source, _NOTHING)
+    if not boards:
+        raise InvalidInput.at(
+            source,
+            "no cycle is recorded, so the lab's boards are not known",
+            "a time in which the server decided, and for which it still has its cycles",
+        )
+    return RecordedHistory(
+        source=source,
+        benchmarks=benchmarks,
+        attempts=attempts,
+        boards=boards,
+        users=users,
+        without_engine=len(without),
+    )
 
 
 def import_history(
@@ -101,40 +166,20 @@ def import_history(
         ConfigError: pyarrow is not installed.
         InvalidInput: A file or a column is missing, or no benchmark was submitted or ran.
     """
-    source = source or str(folder)
-    benchmarks = sorted(
-        _rows(folder / "benchmarks.parquet", _BENCHMARKS),
-        key=lambda each: (each["submit_time"], each["benchmark_id"]),
-    )
-    advanced(0.2)
-    attempts: dict[str, list[Row]] = defaultdict(list)
-    for outcome in _rows(folder / "outcomes.parquet", _OUTCOMES):
-        if outcome["run_s"] is not None and outcome["target_uid"]:
-            attempts[outcome["benchmark_id"]].append(outcome)
-    advanced(0.4)
-    reported = _rows(folder / "boards.parquet", _BOARDS)
-    seen = [each for each in reported if _engines(each)]
-    users = _rows(folder / "users.parquet", _USERS)
-    advanced(0.6)
-    chosen = benchmarks[selection.skip :][: selection.count]
+    history = read_history(folder, source=source, advanced=advanced)
+    source, attempts = history.source, history.attempts
+    chosen = history.benchmarks[selection.skip :][: selection.count]
     if not chosen:
-        reason = f"there are only {len(benchmarks)} benchmarks" if benchmarks else _NOTHING
-        raise InvalidInput.at("--skip" if benchmarks else source, reason)
+        raise InvalidInput.at("--skip", f"there are only {len(history.benchmarks)} benchmarks")
     if len(chosen) > MAX_JOBS:
         reason = f"has {len(chosen):,} benchmarks"
         raise InvalidInput.at(source, reason, f"--count {MAX_JOBS} or less")
-    if not seen:
-        raise InvalidInput.at(
-            source,
-            "no cycle is recorded, so the lab's boards are not known",
-            "a time in which the server decided, and for which it still has its cycles",
-        )
     began: datetime = chosen[0]["submit_time"]
-    known = _KnownBoards(seen, attempts, began)
+    known = KnownBoards(history.boards, attempts, began)
     jobs, notes = _jobs(chosen, attempts, known, began, source)
-    without = {each["target_uid"] for each in reported} - {each["target_uid"] for each in seen}
+    without = history.without_engine
     if without:
-        notes += (f"boards without an engine that offers a type left out: {len(without)}",)
+        notes += (f"boards without an engine that offers a type left out: {without}",)
     advanced(1.0)
     scenario = Scenario(
         name=selection.name,
@@ -147,7 +192,7 @@ def import_history(
             jobs=jobs,
             outages=known.outages(),
             changes=known.drains(),
-            users=_users(users),
+            users=users_of(history.users),
             rates=known.rates,
         ),
     )
@@ -181,7 +226,7 @@ def _since(began: datetime, at: datetime | None) -> float | None:
     return None if at is None else min(max(_seconds(began, at), 0.0), MAX_SECONDS)
 
 
-def _held_s(attempt: Row) -> float:
+def held_s(attempt: Row) -> float:
     """Return for how long an attempt held its board: from its decision until its end."""
     run_s = float(attempt["run_s"])
     placed = attempt["placed_at"]
@@ -191,7 +236,7 @@ def _held_s(attempt: Row) -> float:
 def _jobs(
     benchmarks: Sequence[Row],
     attempts: Mapping[str, list[Row]],
-    known: _KnownBoards,
+    known: KnownBoards,
     began: datetime,
     source: str,
 ) -> tuple[tuple[JobRow, ...], tuple[str, ...]]:
@@ -199,16 +244,16 @@ def _jobs(
     described = [description_from_json(json.loads(each["description"])) for each in benchmarks]
     ran: list[tuple[str, str, float]] = []
     for benchmark, description in zip(benchmarks, described, strict=True):
-        its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
-        if its and its[-1]["failure_category"] is None and _held_s(its[-1]) > 0.0:
-            ran.append((description.model, description.family, _held_s(its[-1])))
+        its = attempts.get(benchmark["benchmark_id"], ())
+        if its and its[-1]["failure_category"] is None and held_s(its[-1]) > 0.0:
+            ran.append((description.model, description.family, held_s(its[-1])))
     typical = _Typical(ran)
     guessed = left_out = later = constrained = wishing = 0
     made: list[JobRow] = []
     for benchmark, description in zip(benchmarks, described, strict=True):
-        its = sorted(attempts.get(benchmark["benchmark_id"], ()), key=lambda each: each["attempt"])
+        its = attempts.get(benchmark["benchmark_id"], ())
         completed = benchmark["status"] == "completed"
-        run_s = _held_s(its[-1]) if its else 0.0
+        run_s = held_s(its[-1]) if its else 0.0
         if not completed or run_s <= 0.0:
             expected_s = typical.run_s(description.model, description.family)
             if not its and expected_s is None:
@@ -220,11 +265,11 @@ def _jobs(
         failed = [
             PastFailure(
                 category=FailureCategory(each["failure_category"]),
-                after_s=max(_held_s(each), _MIN_RUN_S),
+                after_s=max(held_s(each), _MIN_RUN_S),
             )
             for each in its
             if each["failure_category"]
-            and FailureCategory(each["failure_category"]) not in _OF_OTHERS
+            and FailureCategory(each["failure_category"]) not in OF_OTHERS
         ]
         user_time_s, budget = description.user_time_s, description.user_budget
         if completed and user_time_s is not None:
@@ -313,12 +358,14 @@ class _Typical:
         return None
 
 
-class _KnownBoards:
+class KnownBoards:
     """The boards that cycles saw, and what happened to them.
 
     Attributes:
         groups: Boards that are alike.
-        duration_s: From the first submission to the last thing that is known.
+        first_s: When boards were first seen, seconds from the first submission; not below 0.
+        last: When the last thing that is known happened.
+        duration_s: From the first submission until then.
         rates: Credits per board-second by family, where they are not 1.
     """
 
@@ -332,8 +379,9 @@ class _KnownBoards:
         self._attempts = [each for some in attempts.values() for each in some]
         self._first = min(rows[0]["at"] for rows in self._states.values())
         ends = [rows[-1]["at"] for rows in self._states.values()]
-        self._last = max([*ends, *(each["ended_at"] for each in self._attempts)])
-        self.duration_s = _seconds(began, self._last)
+        self.last: datetime = max([*ends, *(each["ended_at"] for each in self._attempts)])
+        self.duration_s = _seconds(began, self.last)
+        self.first_s = max(_seconds(began, self._first), 0.0)
         last = {uid: rows[-1] for uid, rows in self._states.items()}
         self.rates: Mapping[str, float] = {
             each["family"]: float(each["rate"]) for each in last.values() if each["rate"] != 1.0
@@ -349,6 +397,14 @@ class _KnownBoards:
             alike[key].append(each)
         self.groups = tuple(_group(rows) for _, rows in sorted(alike.items(), key=_first_uid))
         self._group_of = {uid: group for group in self.groups for uid in group.uids}
+
+    def seconds(self, at: datetime) -> float:
+        """Return the seconds from the beginning to a time."""
+        return _seconds(self._began, at)
+
+    def host_of(self) -> Mapping[str, str]:
+        """Return the host of each board."""
+        return {uid: _host(rows[-1]) for uid, rows in self._states.items()}
 
     def count_for(self, job: JobRow) -> int:
         """Return how many of its boards could ever run a job."""
@@ -400,7 +456,7 @@ class _KnownBoards:
         return any(
             each["target_uid"] in boards
             and each["failure_category"] == FailureCategory.CLUSTER.value
-            and from_s - _NEAR_S <= _seconds(self._began, each["ended_at"]) <= to_s + _NEAR_S
+            and from_s - NEAR_S <= _seconds(self._began, each["ended_at"]) <= to_s + NEAR_S
             for each in self._attempts
         )
 
@@ -424,12 +480,12 @@ class _KnownBoards:
                 found.append((since, row["at"]))
                 since = None
         if since is not None:
-            found.append((since, self._last))
+            found.append((since, self.last))
         times = [(_seconds(self._began, a), _seconds(self._began, b)) for a, b in found]
         return [(max(from_s, 0.0), to_s) for from_s, to_s in times if to_s > max(from_s, 0.0)]
 
 
-_NEAR_S = 120.0
+NEAR_S = 120.0
 """A lost run is reported within so many seconds before or after its host was seen offline."""
 
 
@@ -475,7 +531,8 @@ def _engines(board: Row) -> Mapping[str, list[BenchmarkType]]:
     return found
 
 
-def _users(rows: Iterable[Row]) -> tuple[User, ...]:
+def users_of(rows: Iterable[Row]) -> tuple[User, ...]:
+    """Return accounts with their shares, limits and credits."""
     return tuple(
         User(
             name=each["user_id"],

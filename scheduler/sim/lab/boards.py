@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,6 +117,7 @@ class Boards:
                 uid = f"{group.family}-{host_number:04d}-{number % group.per_host + 1:04d}"
                 host = f"{group.family}-host-{host_number:04d}"
             random = stream(self._seed, "pace", uid)
+            task_rate = group.task_rates.get(uid)
             board = LabBoard(
                 row=len(self.rows),
                 uid=uid,
@@ -125,7 +127,9 @@ class Boards:
                 if group.speed_spread
                 else 1.0,
                 present=present,
-                faults=faults,
+                faults=faults
+                if task_rate is None
+                else msgspec.structs.replace(faults, task_rate=task_rate),
             )
             self.rows.append(board)
             self.row_of_uid[uid] = board.row

@@ -7,8 +7,9 @@ meet the same arrivals.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard
 from edgeyard.scheduler.sim.mixes import poisson_arrivals
 from edgeyard.scheduler.sim.scenario import (
+    WEEK_HOURS,
     Arrivals,
     BoardGroup,
     JobKind,
@@ -33,6 +36,8 @@ from edgeyard.scheduler.sim.wording import count_of
 
 Floats = NDArray[np.float64]
 _HOUR_S = 3600.0
+MIN_RUN_S = 1e-3
+"""The shortest run."""
 _MAX_ARRIVALS = 5_000_000
 
 
@@ -71,8 +76,11 @@ class LabJob:
 
     def run_s(self, board: LabBoard) -> float:
         """Return for how long it runs on a board, seconds."""
-        own = self.description.family_run_s.get(board.group.family)
-        median_s = self.description.run_s / board.group.speed if own is None else own
+        description = self.description
+        if isinstance(description, JobKind) and board.uid in description.board_run_s:
+            return description.board_run_s[board.uid] * self.noise
+        own = description.family_run_s.get(board.group.family)
+        median_s = description.run_s / board.group.speed if own is None else own
         return median_s * self.noise * board.run_factor
 
     def pending(self, time: Callable[[float], datetime]) -> PendingBenchmark:
@@ -101,6 +109,59 @@ class LabJob:
             gang_id=self.gang_id,
             gang_size=self.gang_size,
         )
+
+
+def draw_attempt(
+    job: LabJob, board: LabBoard, number: int, limit_s: float, seed: int
+) -> tuple[float, FailureCategory | None]:
+    """Draw an attempt of a benchmark on a board.
+
+    Args:
+        number: Of the attempt, from 1.
+        limit_s: Time limit of the run.
+
+    Returns:
+        For how long it holds the board, seconds, and how it fails; None: it does not.
+    """
+    if number <= len(job.failures):
+        past = job.failures[number - 1]
+        return max(past.after_s, MIN_RUN_S), past.category
+    run_s = job.run_s(board)
+    failure: FailureCategory | None = None
+    faults = board.faults
+    if job.bad_model or faults.task_rate:
+        faulty, share = stream(seed, "task faults", job.row, number).random(2).tolist()
+        if job.bad_model:
+            failure = FailureCategory.USER_MODEL
+            if faults.model_causes:  # the same on every board
+                failure = _drawn_cause(faults.model_causes, stream(seed, "causes", job.row))
+        elif faulty < faults.task_rate:
+            failure = FailureCategory.BOARD_FAULT
+            if faults.task_causes:
+                failure = _drawn_cause(faults.task_causes, stream(seed, "causes", job.row, number))
+        if failure is not None:
+            run_s *= share
+    if run_s > limit_s:
+        run_s, failure = limit_s, FailureCategory.TIMEOUT
+    return max(run_s, MIN_RUN_S) + sum(around_s(job, board, number, seed)), failure
+
+
+def _drawn_cause(
+    weights: Mapping[FailureCategory, float], random: np.random.Generator
+) -> FailureCategory:
+    causes = sorted(weights)
+    shares = np.array([weights[each] for each in causes])
+    return causes[int(random.choice(len(causes), p=shares / shares.sum()))]
+
+
+def around_s(job: LabJob, board: LabBoard, number: int, seed: int) -> tuple[float, float]:
+    """Return for how long an attempt holds its board before its run and after it, seconds."""
+    group = board.group
+    if not group.loading_s and not group.overhead_s:
+        return 0.0, 0.0
+    loading, overhead = stream(seed, "loading", job.row, number).normal(size=2).tolist()
+    loading_s = group.loading_s * math.exp(group.loading_spread * loading)
+    return loading_s, group.overhead_s * math.exp(group.overhead_spread * overhead)
 
 
 def model_sha256(model: str) -> str:
@@ -227,6 +288,9 @@ def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> F
         if arrivals.process == "diurnal":
             hours = times / _HOUR_S - arrivals.peak_hour
             found = found * (1.0 + arrivals.amplitude * np.cos(2.0 * np.pi * hours / 24.0))
+        elif arrivals.process == "weekly":
+            hours = np.floor(times / _HOUR_S + arrivals.first_hour).astype(np.int64)
+            found = found * np.array(arrivals.week)[hours % WEEK_HOURS]
         return found
 
     rate = arrivals.rate_per_hour / _HOUR_S
@@ -235,18 +299,29 @@ def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> F
         found: Floats = steps[random.random(len(steps)) < rate * arrivals.step_s * factor_at(steps)]
         return found
     highest = float(factors.max()) * (1.0 + arrivals.amplitude)
+    if arrivals.process == "weekly":
+        highest = float(factors.max()) * max(arrivals.week)
     expected = rate * highest * until_s
     if expected > 2 * _MAX_ARRIVALS:
         raise InvalidInput.at(
             "lab.arrivals.rate_per_hour", f"makes about {expected:,.0f} benchmarks", "a lower rate"
         )
+    if arrivals.process == "weekly":
+        rate /= arrivals.batch_size
     times = poisson_arrivals(random, rate * highest, until_s)
     kept = times[random.random(len(times)) * highest < factor_at(times)]
     if arrivals.process == "bursts":
         bursts = poisson_arrivals(stream(seed, "bursts"), 1.0 / arrivals.burst_every_s, until_s)
         sizes = stream(seed, "burst sizes").poisson(arrivals.burst_size, len(bursts))
         kept = np.sort(np.concatenate((kept, np.repeat(bursts, sizes))))
+    if _has_batches(arrivals):
+        sizes = stream(seed, "batch sizes").geometric(1.0 / arrivals.batch_size, len(kept))
+        kept = np.repeat(kept, sizes)
     return np.asarray(kept, dtype=np.float64)
+
+
+def _has_batches(arrivals: Arrivals) -> bool:
+    return arrivals.process == "weekly" and arrivals.batch_size > 1.0
 
 
 def _at_times(
@@ -268,6 +343,9 @@ def _at_times(
     kinds = stream(seed, purpose, "kinds").choice(len(shares), count, p=shares / shares.sum())
     weights = np.array([user.weight for user in arrivals.users])
     users = stream(seed, purpose, "users").choice(len(weights), count, p=weights / weights.sum())
+    if _has_batches(arrivals) and purpose == "arrivals":
+        _, begins, batch = np.unique(times, return_index=True, return_inverse=True)
+        kinds, users = kinds[begins][batch], users[begins][batch]
     noises = stream(seed, purpose, "noise").normal(size=count).tolist()
     family_draws, deadline_draws = uniform("families"), uniform("deadlines")
     pin_draws, board_draws, model_draws = uniform("pins"), uniform("boards"), uniform("models")

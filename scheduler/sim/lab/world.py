@@ -57,7 +57,14 @@ from edgeyard.scheduler.sim.lab.boards import (
     LabBoard,
     LabHost,
 )
-from edgeyard.scheduler.sim.lab.jobs import LabJob, can_run, draw_history, draw_jobs, model_sha256
+from edgeyard.scheduler.sim.lab.jobs import (
+    LabJob,
+    can_run,
+    draw_attempt,
+    draw_history,
+    draw_jobs,
+    model_sha256,
+)
 from edgeyard.scheduler.sim.learning import SimulatedLearning
 from edgeyard.scheduler.sim.nomad_rank import TASK_NEED, choose_board
 from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
@@ -762,22 +769,8 @@ class LabWorld:
 
     def _draw(self, state: _JobState, board: LabBoard) -> tuple[float, FailureCategory | None]:
         """Return for how long an attempt runs, and how it fails; None: it does not."""
-        job, number = state.job, state.attempts
-        if number <= len(job.failures):
-            past = job.failures[number - 1]
-            return max(past.after_s, 1e-3), past.category
-        run_s = job.run_s(board)
-        failure: FailureCategory | None = None
-        if job.bad_model or board.faults.task_rate:
-            faulty, share = stream(self._seed, "task faults", job.row, number).random(2).tolist()
-            if job.bad_model:
-                run_s, failure = run_s * share, FailureCategory.USER_MODEL
-            elif faulty < board.faults.task_rate:
-                run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
-        limit_s = self._time_limit_s(job)
-        if run_s > limit_s:
-            return limit_s, FailureCategory.TIMEOUT
-        return max(run_s, 1e-3), failure
+        job = state.job
+        return draw_attempt(job, board, state.attempts, self._time_limit_s(job), self._seed)
 
     def _runs_beside(self, board: LabBoard) -> list[_Attempt]:
         """Return the runs under way on the same host, if they disturb one another there."""

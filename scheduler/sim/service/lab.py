@@ -40,7 +40,13 @@ from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard, board_of
-from edgeyard.scheduler.sim.lab.jobs import LabJob, draw_history, draw_jobs, model_sha256
+from edgeyard.scheduler.sim.lab.jobs import (
+    LabJob,
+    draw_attempt,
+    draw_history,
+    draw_jobs,
+    model_sha256,
+)
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
     OccupancyColumns,
@@ -285,24 +291,11 @@ def _draw(
     job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
 ) -> tuple[float, FailureCategory | None]:
     """Return for how long an attempt runs, and how it fails: as decisions only would draw it."""
-    if number <= len(job.failures):
-        past = job.failures[number - 1]
-        return max(past.after_s, 1e-3), past.category
-    run_s = job.run_s(board)
-    failure: FailureCategory | None = None
-    if job.bad_model or board.faults.task_rate:
-        faulty, share = stream(seed, "task faults", job.row, number).random(2).tolist()
-        if job.bad_model:
-            run_s, failure = run_s * share, FailureCategory.USER_MODEL
-        elif faulty < board.faults.task_rate:
-            run_s, failure = run_s * share, FailureCategory.BOARD_FAULT
     rate = lab.rates.get(job.family, 1.0)
     limit_s = run_bound_s(
         job.description.user_time_s, job.description.user_budget, rate, lab.max_run_s
     )
-    if run_s > limit_s:
-        return limit_s, FailureCategory.TIMEOUT
-    return max(run_s, 1e-3), failure
+    return draw_attempt(job, board, number, limit_s, seed)
 
 
 def _noticing(

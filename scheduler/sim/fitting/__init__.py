@@ -1,0 +1,1 @@
+"""Scenarios that are fitted to a lab's recorded history."""
