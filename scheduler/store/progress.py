@@ -58,7 +58,11 @@ class Tick:
 
 
 class ProgressBuffer:
-    """The newest tick of each benchmark that is not written yet. Thread-safe."""
+    """The newest tick of each benchmark that was not written before the last write. Thread-safe.
+
+    What is written stays until the next write: a reader may have read its rows before the one, and
+    look here after it.
+    """
 
     def __init__(self, write: Callable[[Sequence[Tick]], object]) -> None:
         """Begin empty; the first tick starts the thread that writes.
@@ -70,6 +74,7 @@ class ProgressBuffer:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._ticks: dict[str, Tick] = {}
+        self._written: dict[str, Tick] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,12 +89,12 @@ class ProgressBuffer:
                 self._thread.start()
 
     def of(self, benchmark_id: str) -> Tick | None:
-        """Return the newest tick that is not written yet."""
-        return self._ticks.get(benchmark_id)
+        """Return the newest tick, if it was not written before the last write."""
+        return self._ticks.get(benchmark_id) or self._written.get(benchmark_id)
 
     def on_attempt(self, attempt: Attempt) -> Attempt:
         """Return the attempt with the progress of its newest tick."""
-        tick = self._ticks.get(attempt.benchmark_id)
+        tick = self.of(attempt.benchmark_id)
         if (
             tick is None
             or (tick.number, tick.phase) != (attempt.number, attempt.phase)
@@ -100,7 +105,7 @@ class ProgressBuffer:
 
     def on_benchmark(self, benchmark: Benchmark) -> Benchmark:
         """Return the benchmark with the progress of its newest tick."""
-        tick = self._ticks.get(benchmark.benchmark_id)
+        tick = self.of(benchmark.benchmark_id)
         if tick is None or tick.phase != benchmark.phase or benchmark.status != Status.RUNNING:
             return benchmark
         return replace(benchmark, progress=tick.progress)
@@ -114,10 +119,10 @@ class ProgressBuffer:
         with self._flushing:
             with self._lock:
                 ticks = dict(self._ticks)
-            if not ticks:
-                return
-            self._write([tick for _, tick in sorted(ticks.items())])
+            if ticks:
+                self._write([tick for _, tick in sorted(ticks.items())])
             with self._lock:
+                self._written = ticks
                 for benchmark_id, tick in ticks.items():
                     if self._ticks.get(benchmark_id) is tick:
                         del self._ticks[benchmark_id]
@@ -126,12 +131,13 @@ class ProgressBuffer:
         """Write all buffered ticks, and end the thread."""
         self._closed.set()
         self._try_flush()
+        self._written = {}
 
     def _run(self) -> None:
         while not self._closed.wait(INTERVAL_S):
             self._try_flush()
             with self._lock:
-                if not self._ticks:
+                if not self._ticks and not self._written:
                     self._thread = None
                     return
 

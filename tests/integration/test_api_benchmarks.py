@@ -106,7 +106,7 @@ def test_a_refusal_names_field_reason_and_what_would_be_accepted(
     ("changes", "pointer", "accepted"),
     [
         ({"runtime": ...}, "/runtime", "ort"),
-        ({"benchmark_type": ...}, "/benchmark_type", "'TYPE1', 'TYPE2' or 'TYPE3'"),
+        ({"benchmark_type": ...}, "/benchmark_type", "TYPE1 latency, TYPE2 accuracy"),
         ({"max_retries": 1.5}, "/max_retries", "a whole number, at least 0, at most 10"),
         ({"max_retries": 11}, "/max_retries", "at most 10"),
         ({"preemptible": "yes"}, "/preemptible", "true or false"),

@@ -69,6 +69,19 @@ def test_ticks_of_many_boards_share_their_writes(api: Api) -> None:
     assert shown() == ("uploading", 70)
 
 
+def test_a_reader_that_began_before_a_write_shows_what_was_reported() -> None:
+    written: list[Tick] = []
+    buffer = ProgressBuffer(written.extend)
+    row = make.a_benchmark("b-1", status=Status.RUNNING, phase="measuring", progress=18.0)
+    buffer.note(Tick("b-1", 1, "measuring", 34.0))
+    buffer.flush()
+    assert written == [Tick("b-1", 1, "measuring", 34.0)]
+    assert buffer.on_benchmark(row).progress == 34.0
+    buffer.flush()
+    assert buffer.on_benchmark(row).progress == 18.0, "rows read since then have it"
+    buffer.close()
+
+
 def a_running(store: SqlStore, name: str = "b-1") -> Attempt:
     with store.write() as uow:
         uow.benchmarks.add(
