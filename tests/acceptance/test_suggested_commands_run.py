@@ -54,6 +54,7 @@ NOT_RUN = (
     (r"^strays stop\b|^preempt\b", "needs a stray job or a run that is under way"),
     (r"server\.toml|^doctor\b|^server prune\b", "needs the configuration of an installed server"),
     (r"^sim from-history\b", "needs days of history: tests/unit/test_sim_cli.py"),
+    (r"^sim fit\b", "needs days of history: tests/unit/test_sim_fit.py"),
     (r"--password-stdin", "reads a password from stdin: tests/acceptance/test_platform_client.py"),
     (r"^users password\b", "needs an account with a password"),
     (r"^sim replay LOG --queue (DIR/)?NAME", "is the form of a command, with NAME of a policy"),
