@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple, cast
+from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, cast
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
 from edgeyard.devices.runner.engine import BoardFacts, DeclaringEngine, Engine, Session
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeyard.devices.runner.conditions import Watch
+    from edgeyard.devices.runner.conditions import Conditions, Watch
     from edgeyard.devices.runner.measure import Measurement
 
 RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric")
@@ -316,9 +316,7 @@ class _Task:
 
         from edgeyard.devices.runner import training
         from edgeyard.devices.runner.arrays import read_all_arrays
-        from edgeyard.devices.runner.measure import Measurement
         from edgeyard.devices.runner.training_loop import with_test_rows
-        from edgeyard.devices.runner.trust import judge
 
         spec = self.spec
         report: Report = {}
@@ -326,13 +324,7 @@ class _Task:
         config = training.read_config(spec.odt_config, file)
         arrays = read_all_arrays(self._datasets(), ["x", "y"], optional=["x_test", "y_test"])
         x, y, config = with_test_rows(arrays, config)
-        watch = self._watch()
-        watch.start()
-
-        def progress(percent: float, phase: str) -> None:
-            watch.look()
-            self.progress(_LOADED_PERCENT + percent * _TRAINING_SHARE, phase)
-
+        watch, progress = self._watched()
         result = engine.train(
             spec.path(spec.model),
             config,
@@ -347,15 +339,7 @@ class _Task:
         sys.stderr.write(f"trained: {result.trained}\n")
         steps_ms = np.array(result.step_ms, dtype=np.float64)
         conditions = watch.stop()
-        self._add_measurement(
-            report,
-            Measurement(
-                latencies_ms=steps_ms,
-                warmup=None,
-                conditions=conditions,
-                verdict=judge(steps_ms, conditions),
-            ),
-        )
+        self._add_engine_times(report, steps_ms, conditions)
         report["training"] = training.as_json(result, config)
         np.savez(
             spec.results_dir / "training.npz",
@@ -368,9 +352,6 @@ class _Task:
 
     def _declared(self, engine: Engine) -> Report:
         """A type that the engine declares: it runs it, and its values become the result."""
-        from edgeyard.devices.runner.measure import Measurement
-        from edgeyard.devices.runner.trust import judge
-
         spec = self.spec
         declaring, declared = _declaration(engine, spec)
         problems = declared.parameter_problems(spec.parameters)
@@ -385,13 +366,7 @@ class _Task:
         if declared.dataset == "none" and spec.datasets:
             raise RunFailed("user_input", f"{declared.name} takes no dataset")
         report: Report = {}
-        watch = self._watch()
-        watch.start()
-
-        def progress(percent: float, phase: str) -> None:
-            watch.look()
-            self.progress(_LOADED_PERCENT + percent * _TRAINING_SHARE, phase)
-
+        watch, progress = self._watched()
         found = declaring.run_type(
             declared.name,
             spec.path(spec.model),
@@ -412,18 +387,23 @@ class _Task:
                 f"{declared.name}: {error}",
             ) from error
         latencies_ms = declared_latencies(found.latencies_ms, spec.engine, declared.name)
-        self._add_measurement(
-            report,
-            Measurement(
-                latencies_ms=latencies_ms,
-                warmup=None,
-                conditions=conditions,
-                verdict=judge(latencies_ms, conditions),
-            ),
-        )
+        self._add_engine_times(report, latencies_ms, conditions)
         for name in found.files:
             self._add_file(report, name)
         return report
+
+    def _add_engine_times(
+        self, report: Report, latencies_ms: NDArray[np.float64], conditions: Conditions
+    ) -> None:
+        """Add the times that an engine measured itself, without a warm-up that is known."""
+        from edgeyard.devices.runner.measure import Measurement
+        from edgeyard.devices.runner.trust import judge
+
+        verdict = judge(latencies_ms, conditions)
+        found = Measurement(
+            latencies_ms=latencies_ms, warmup=None, conditions=conditions, verdict=verdict
+        )
+        self._add_measurement(report, found)
 
     def _add_measurement(self, report: Report, found: Measurement) -> None:
         import numpy as np
@@ -434,6 +414,17 @@ class _Task:
 
     def _add_file(self, report: Report, name: str) -> None:
         report["files"] = [*cast(List[str], report.get("files", [])), name]
+
+    def _watched(self) -> Tuple[Watch, Callable[[float, str], None]]:
+        """Return a started watch, and the progress that an engine reports, which looks at it."""
+        watch = self._watch()
+        watch.start()
+
+        def progress(percent: float, phase: str) -> None:
+            watch.look()
+            self.progress(_LOADED_PERCENT + percent * _TRAINING_SHARE, phase)
+
+        return watch, progress
 
     def _watch(self) -> Watch:
         from edgeyard.devices.runner.conditions import Watch
