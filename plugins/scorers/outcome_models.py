@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,27 @@ from edgeyard.scheduler.learning.active import (
     predicted_run_times,
 )
 
+_Predict = Callable[[Batch, Pairs], ModelPrediction | None]
 
-class RunTimeModel:
+
+class _OfActiveModel:
+    """The numbers of an active model, and the history's where it has none."""
+
+    kind = ScorerKind.AI
+
+    def __init__(self, history: Fastest | Reliable, predict: _Predict) -> None:
+        self._history, self._predict = history, predict
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        return self.answer(batch, pairs).scores
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
+        return _corrected(self._history.answer(batch, pairs), self._predict(batch, pairs))
+
+
+class RunTimeModel(_OfActiveModel):
     """The run time that the active model of run times expects, with its standard error.
 
     Where no model is active, or it is uncertain, it answers as `Fastest` does.
@@ -27,24 +47,14 @@ class RunTimeModel:
 
     name = "run_time_model"
     objective = "run time"
-    kind = ScorerKind.AI
     unit = ScoreUnit.SECONDS
 
     def __init__(self) -> None:
         """Take the history's answer from the scorer that states it."""
-        self._history = Fastest()
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
-
-    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
-        history = self._history.answer(batch, pairs)
-        return _corrected(history, predicted_run_times(batch, pairs))
+        super().__init__(Fastest(), predicted_run_times)
 
 
-class FailureModel:
+class FailureModel(_OfActiveModel):
     """The chance of a failure that the active model of failures expects, with its standard error.
 
     Where no model is active, or it is uncertain, it answers as `Reliable` does.
@@ -52,21 +62,11 @@ class FailureModel:
 
     name = "failure_model"
     objective = "failures"
-    kind = ScorerKind.AI
     unit = ScoreUnit.FAILURE
 
     def __init__(self) -> None:
         """Take the history's answer from the scorer that states it."""
-        self._history = Reliable()
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
-
-    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
-        history = self._history.answer(batch, pairs)
-        return _corrected(history, predicted_failures(batch, pairs))
+        super().__init__(Reliable(), predicted_failures)
 
 
 def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
