@@ -411,7 +411,6 @@ def _mix(
     estimates: list[Estimate] = []
     for row, kind in enumerate(kinds):
         mean, spread = float(times.mean[row]), float(times.spread[row])
-        low, high = log_interval(mean, float(times.error[row]))
         family = kind[3]
         own = {
             uid: _rounded(math.exp(mean + more))
@@ -420,16 +419,17 @@ def _mix(
         }
         made = _kind_of(of_kind[kind], _rounded(math.exp(mean)), round(spread, 4))
         mix.append(msgspec.structs.replace(made, board_run_s=own))
-        estimates.append(
-            Estimate(
-                name=f"run_s of {kind[0]} ({kind[1]}, {kind[2]}, {family})",
-                value=math.exp(mean),
-                low=low,
-                high=high,
-                observations=int(times.count[row]),
-            )
-        )
+        name = f"run_s of {kind[0]} ({kind[1]}, {kind[2]}, {family})"
+        estimates.append(_estimated_time(name, times, row))
     return tuple(mix), estimates
+
+
+def _estimated_time(name: str, times: RunTimes, row: int) -> Estimate:
+    mean = float(times.mean[row])
+    low, high = log_interval(mean, float(times.error[row]))
+    return Estimate(
+        name=name, value=math.exp(mean), low=low, high=high, observations=int(times.count[row])
+    )
 
 
 def _groups(
@@ -468,19 +468,10 @@ def _groups(
             mean = float(fitted.mean[row])
             if math.exp(mean) < 2.0 * _NO_TIME_S:
                 continue
-            low, high = log_interval(mean, float(fitted.error[row]))
             stated[each_family][name] = _rounded(math.exp(mean))
             spread = name.removesuffix("_s") + "_spread"
             stated[each_family][spread] = round(float(fitted.spread[row]), 4)
-            estimates.append(
-                Estimate(
-                    name=f"{name} of {each_family}",
-                    value=math.exp(mean),
-                    low=low,
-                    high=high,
-                    observations=int(fitted.count[row]),
-                )
-            )
+            estimates.append(_estimated_time(f"{name} of {each_family}", fitted, row))
     groups = tuple(
         msgspec.structs.replace(
             group,
