@@ -347,19 +347,27 @@ def test_constraints_on_nodes_choose_the_host(
         submit(server, model, **constrained("client-7"))
 
 
-def test_nomad_follows_the_affinity_of_a_loose_job(
-    server: Server, nomad_cluster: LoopbackNomad, model: str
-) -> None:
-    own = {"attribute": "${meta.host}", "operator": "=", "value": "client-0", "weight": 100}
-    benchmark_id = submit(server, model, target="rpi5", binding="loose", affinities=[own])
+def loose_job_that_runs_on_client_0(
+    server: Server, nomad_cluster: LoopbackNomad, model: str, **wishes: object
+) -> dict[str, Any]:
+    """Run a benchmark there, which has one of five boards; return its job as Nomad states it."""
+    benchmark_id = submit(server, model, target="rpi5", binding="loose", **wishes)
     ended = server.wait(benchmark_id, timeout_s=120)
     assert ended["status"] == "completed", ended["failure"]
     attempt = attempt_of(ended)
     (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == attempt["job_id"])
-    assert run["NodeName"] == "client-0"  # one of five boards; the other four are on client-1
+    assert run["NodeName"] == "client-0"  # the other four are on client-1
     where = f"namespace={nomad_cluster.namespace}"
     job = nomad_cluster.call("GET", f"/v1/job/{attempt['job_id']}?{where}")
     assert isinstance(job, dict)
+    return job
+
+
+def test_nomad_follows_the_affinity_of_a_loose_job(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    own = {"attribute": "${meta.host}", "operator": "=", "value": "client-0", "weight": 100}
+    job = loose_job_that_runs_on_client_0(server, nomad_cluster, model, affinities=[own])
     (stated,) = job["Affinities"]
     assert (stated["LTarget"], stated["Weight"]) == ("${meta.host}", 100)
 
@@ -368,15 +376,7 @@ def test_nomad_follows_the_targets_of_the_spread_of_a_loose_job(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
     own = {"attribute": "${node.unique.name}", "weight": 100, "targets": {"client-0": 100}}
-    benchmark_id = submit(server, model, target="rpi5", binding="loose", spreads=[own])
-    ended = server.wait(benchmark_id, timeout_s=120)
-    assert ended["status"] == "completed", ended["failure"]
-    attempt = attempt_of(ended)
-    (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == attempt["job_id"])
-    assert run["NodeName"] == "client-0"  # one of five boards; the other four are on client-1
-    where = f"namespace={nomad_cluster.namespace}"
-    job = nomad_cluster.call("GET", f"/v1/job/{attempt['job_id']}?{where}")
-    assert isinstance(job, dict)
+    job = loose_job_that_runs_on_client_0(server, nomad_cluster, model, spreads=[own])
     (stated,) = job["Spreads"]
     assert (stated["Attribute"], stated["Weight"]) == ("${node.unique.name}", 100)
     assert stated["SpreadTarget"] == [{"Value": "client-0", "Percent": 100}]
