@@ -26,6 +26,7 @@ from edgeyard.devices.model import SshAddress
 _SSHD = "/usr/sbin/sshd"
 _SHELLS = {"/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/usr/bin/zsh", "/bin/zsh"}
 _READY_S = 60.0
+_STARTS = 5
 _PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "flatbuffers", "google", "packaging")
 """What the engine ``ort`` needs."""
 
@@ -59,7 +60,20 @@ class Sshd:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it, and wait until it listens.
+
+        Where a signal ends it before it listens, it is started again: nothing here sends one,
+        but a kernel that can't read a page of the program back from a busy disk does (SIGBUS).
+        An sshd that ends by itself has a reason, which its log says.
+        """
+        for _ in range(_STARTS):
+            if (code := self._started()) is None:
+                return
+            assert code < 0, f"sshd ended with {code}: {(self.folder / 'log').read_text()}"
+        raise AssertionError(f"a signal ended sshd {_STARTS} times, at last {-code}")
+
+    def _started(self) -> int | None:
+        """None once it listens; how it ended where it ended before that."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [_SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")],
@@ -70,13 +84,14 @@ class Sshd:
                 **_identity(self.user),  # type: ignore[call-overload]
             )
         deadline = time.monotonic() + _READY_S
-        while True:
+        while (code := self.process.poll()) is None:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            assert self.process.poll() is None, (self.folder / "log").read_text()
+                return None
             assert time.monotonic() < deadline, "sshd does not listen"
             time.sleep(0.02)
+        self.process = None
+        return code
 
     def stop(self) -> None:
         """As when the link to the board is cut: its sessions end too, not what they run."""
