@@ -52,6 +52,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_id
 from edgeyard.scheduler.clusters.local import LocalCluster
+from edgeyard.scheduler.clusters.local.shim import tied
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster, NomadView
 from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
 from edgeyard.scheduler.clusters.nomad.doctor import examine
@@ -264,7 +265,7 @@ def build(settings: Settings, port: int) -> System:
     past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
 
     current = settings
-    retraining = Retraining(TRAINING, training_environment(settings), clock, metrics.observe)
+    retraining = Retraining(tied(TRAINING), training_environment(settings), clock, metrics.observe)
 
     def engine_of(epoch: int | None) -> Engine:
         """Return an engine for the epoch that this server leads, or one that only reads."""
@@ -291,7 +292,12 @@ def build(settings: Settings, port: int) -> System:
         )
         return make_engine(current, surroundings, epoch)
 
-    engine = ElectedEngine(election, engine_of, retire=inner.retire)
+    def retire() -> None:
+        """End what runs here and belongs to the server that leads."""
+        inner.retire()
+        retraining.leave()
+
+    engine = ElectedEngine(election, engine_of, retire=retire)
     services = Services(
         store=store,
         files=files,
@@ -371,7 +377,7 @@ def build(settings: Settings, port: int) -> System:
 
 
 DATABASE = f"{PREFIX}DATABASE_URL"
-TRAINING = (sys.executable, "-m", "edgeyard", "learn", "outcomes")
+TRAINING = [sys.executable, "-m", "edgeyard", "learn", "outcomes"]
 """The process that learns from the server's database, with limits that it sets itself."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.exits import Exit
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -22,6 +24,22 @@ from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo,
 from edgeyard.errors import InvalidInput
 
 _KINDS = ("run_time", "failure")
+
+_LOOK_S = 0.5
+"""Between two looks at a training that is waited for."""
+
+_ENDS = {
+    "learned": "the training has ended; what it learned: edgeyard models list",
+    "nothing_learned": "the training has ended; no model was registered",
+    "failed": "the training failed; what was registered before stays: edgeyard models list",
+    "stopped": "the training was stopped",
+}
+_STATUSES = {
+    "learned": Exit.DONE,
+    "nothing_learned": Exit.NOT_PLACEABLE,
+    "failed": Exit.ERROR,
+    "stopped": Exit.CANCELLED,
+}
 
 Reference = Annotated[
     str, typer.Argument(metavar="MODEL", help="KIND/VERSION, for example run_time/3.")
@@ -127,14 +145,25 @@ def models_rollback(
 def models_retrain(
     session: Session,
     stop: Annotated[bool, typer.Option("--stop", help="End the training that is running.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")
+    ] = False,
 ) -> None:
-    """Train models from the lab's history now, in a process of the server (operators only).
+    """Train models from the lab's history now, in a process of the leader (operators only).
 
     What it learns are candidates: see edgeyard models list. The server trains by itself at the
-    interval of its setting learn_every_s. The command does not wait for the end.
+    interval of its setting learn_every_s. The exit status is 0 if the training began, or with
+    --wait if it registered a model, 1 if it could not begin or failed, 2 if it registered none, and
+    5 if it was stopped. Ctrl-C ends only the waiting.
     """
+    if stop and wait:
+        raise InvalidInput.at("--wait", "has no effect with --stop", "one of the two")
     answer = session.client.api.post(f"/v1/models/training/{'stop' if stop else 'begin'}")
     found = answer if isinstance(answer, dict) else {}
+    while wait and found.get("running"):
+        time.sleep(_LOOK_S)
+        answer = session.client.api.get("/v1/models/training")
+        found = answer if isinstance(answer, dict) else {}
     if session.output is Output.JSON:
         emit_json(found)
     elif stop:
@@ -142,7 +171,11 @@ def models_retrain(
     elif found.get("running"):
         session.report("the training began; what it learns: edgeyard models list")
     else:
-        session.report(f"the training did not begin: {found.get('message')}")
+        if message := str(found.get("message")):
+            session.report(message)
+        session.report(_ENDS.get(str(found.get("result")), "the training has ended"))
+    if wait and (status := _STATUSES.get(str(found.get("result")), Exit.ERROR)):
+        raise typer.Exit(status)
 
 
 def _report(session: Session, answer: object, words: str) -> None:

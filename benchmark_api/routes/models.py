@@ -13,8 +13,10 @@ from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import LongText
+from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import ConfigError, Conflict
 from edgeyard.scheduler.engine.registered_models import load_registered, promote, roll_back
+from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.model.registered_models import ModelKind, RegisteredModel
 
 router = Router(prefix="/v1/models", tags=["models"])
@@ -29,23 +31,32 @@ def models(caller: Operator, context: Ctx) -> Answer[shapes.Models]:
 
 @router.get("/training")
 def training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
-    """The last training that this server began; with it, whether one is running."""
-    return Answer(views.same(shapes.Training, context.services.retraining.state))
+    """The last training that this server began; with it, whether one is running.
+
+    409 where another server leads.
+    """
+    return Answer(views.same(shapes.Training, _retraining(context.services).state))
 
 
 @router.post("/training/begin", status_code=202)
 def begin_training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
-    """Train models from the ended runs now, in a process of its own; 409 while one is running.
+    """Train models from the ended runs now, in a process of its own.
 
-    What it learns are candidates in `GET /v1/models`.
+    What it learns are candidates in `GET /v1/models`. 409 while one is running, where another
+    server leads, and where too few runs have ended; 503 where the process can't be started.
     """
-    return Answer(views.same(shapes.Training, context.services.retraining.begin()), 202)
+    retraining = _retraining(context.services)
+    _refuse_without_runs(context.services)
+    return Answer(views.same(shapes.Training, retraining.begin()), 202)
 
 
 @router.post("/training/stop")
 def stop_training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
-    """End the running training; what it registered before stays. 409 where none is running."""
-    return Answer(views.same(shapes.Training, context.services.retraining.stop()))
+    """End the running training; what it registered before stays.
+
+    409 where none is running, and where another server leads.
+    """
+    return Answer(views.same(shapes.Training, _retraining(context.services).stop()))
 
 
 @router.get("/{kind}/{version}")
@@ -100,6 +111,40 @@ def roll_back_model(
         lambda uow: roll_back(uow, kind, now, by_user_id=caller.user_id, reason=reason)
     )
     return Answer(_details(retired))
+
+
+def _retraining(services: Services) -> Retraining:
+    """Return what begins and ends trainings, which only the leader does.
+
+    Raises:
+        Conflict: Another server leads.
+    """
+    leader = services.engine.leader()
+    if leader.leads:
+        return services.retraining
+    if not leader.server_id:
+        raise Conflict("models are trained by the server that leads, and none does: try again")
+    raise Conflict(
+        f"models are trained by the server that leads, {leader.server_id} at {leader.url}: "
+        "send this there"
+    )
+
+
+def _refuse_without_runs(services: Services) -> None:
+    """Refuse a training that could learn nothing.
+
+    Raises:
+        Conflict: Too few runs have ended.
+    """
+    from edgeyard.scheduler.training.outcomes import MIN_RUNS  # NumPy: not at each start
+
+    with services.store.read() as uow:
+        ended = len(uow.attempts.past_runs_after(0, newest=MIN_RUNS).seqs)
+    if ended < MIN_RUNS:
+        raise Conflict(
+            f"{ended} runs have ended on known boards, and {MIN_RUNS} are needed to learn from: "
+            "begin the training when there are more; until then past runs predict"
+        )
 
 
 def _item(model: RegisteredModel) -> shapes.Model:

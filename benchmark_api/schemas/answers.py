@@ -1134,7 +1134,7 @@ class Models(Struct, frozen=True, kw_only=True):
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """The last training that the server began; times are null before there was any.
+    """The last training that the leader began; times are null before there was any.
 
     ``result`` is ``learned``, ``nothing_learned``, ``failed`` or ``stopped``, or "" before its end;
     ``message`` is what it reported last.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
@@ -21,6 +21,11 @@ logger = logging.getLogger(__name__)
 
 SHADOW_GATE = "shadow"
 """The gate that is measured while a version is the shadow."""
+
+SHADOW_PATIENCE = timedelta(days=7)
+"""For so long a shadow may lack runs, or be worse than the history, before a newer candidate
+replaces it: a week has all of a lab's hours and days. At once it would never get its cycles where
+trainings are more frequent."""
 
 
 def load_registered(uow: UnitOfWork, model: RegisteredModel) -> Model:
@@ -82,7 +87,7 @@ def promote(
             "promoted"
         )
     failed = [f"{each.name} ({each.sentence})" for each in model.failed_gates]
-    if model.state is ModelState.SHADOW and all(each.name != SHADOW_GATE for each in model.gates):
+    if model.state is ModelState.SHADOW and not _is_measured(model):
         failed.append(f"{SHADOW_GATE} (not measured yet)")
     if failed and not force:
         raise Conflict(
@@ -112,9 +117,10 @@ class PromotionMode(StrEnum):
 def promote_due(store: Store, mode: PromotionMode, now: datetime) -> Sequence[RegisteredModel]:
     """Promote the models whose gates hold, by Edgeyard itself; return those that changed.
 
-    The newest candidate of a kind becomes the shadow where there is none, unless a newer version
-    was in use before. A shadow becomes active, or is reported as ready in one event, once its gate
-    was measured and holds. A file that was replaced is not promoted.
+    The newest candidate of a kind becomes the shadow where there is none, or where the shadow is
+    older and `is_stuck`, unless a newer version was in use before. A shadow becomes active, or is
+    reported as ready in one event, once its gate was measured and holds. A file that was replaced
+    is not promoted.
 
     Args:
         store: Of the server.
@@ -127,12 +133,13 @@ def promote_due(store: Store, mode: PromotionMode, now: datetime) -> Sequence[Re
     for kind in ModelKind:
         with store.read() as uow:
             shadow = _of_kind(uow, kind, ModelState.SHADOW)
-            newer = takewhile(lambda each: each.state is ModelState.CANDIDATE, uow.models.all(kind))
-            chosen = shadow or next((each for each in newer if not each.failed_gates), None)
+            chosen = shadow
+            if shadow is None or is_stuck(uow, shadow, now):
+                chosen = _newest_candidate(uow, kind) or shadow
             if chosen is None or file_problem(uow, chosen):
                 continue
-        if shadow is not None and mode is PromotionMode.ASK:
-            found = store.transact(partial(_report_ready, model=shadow, now=now))
+        if chosen is shadow and mode is PromotionMode.ASK:
+            found = store.transact(partial(_report_ready, model=chosen, now=now))
             changed += [] if found is None else [found]
             continue
         try:
@@ -149,6 +156,32 @@ def promote_due(store: Store, mode: PromotionMode, now: datetime) -> Sequence[Re
     return changed
 
 
+def is_stuck(uow: UnitOfWork, shadow: RegisteredModel, now: datetime) -> bool:
+    """Return whether a shadow will not become active, so that a newer candidate may replace it.
+
+    Its file or columns can't be used any more, or its gates have not held for `SHADOW_PATIENCE`:
+    too few runs that the history knows have ended, it is worse than the history in them, or an
+    operator promoted it although a gate did not hold. One whose gates hold waits for an operator.
+    """
+    if file_problem(uow, shadow):
+        return True
+    holds = _is_measured(shadow) and not shadow.failed_gates
+    # also where the clock that it was promoted by was far ahead
+    return not holds and abs(now - shadow.state_at) >= SHADOW_PATIENCE
+
+
+def _newest_candidate(uow: UnitOfWork, kind: ModelKind) -> RegisteredModel | None:
+    """Return the newest candidate that may become the shadow; None: no newer one than in use."""
+    for each in takewhile(lambda it: it.state is ModelState.CANDIDATE, uow.models.all(kind)):
+        if not each.failed_gates and not file_problem(uow, each):
+            return each
+    return None
+
+
+def _is_measured(shadow: RegisteredModel) -> bool:
+    return any(each.name == SHADOW_GATE for each in shadow.gates)
+
+
 READY = "ready: its gates hold, and an operator may make it active"
 """Reason of a shadow that waits for an operator."""
 
@@ -156,10 +189,9 @@ READY = "ready: its gates hold, and an operator may make it active"
 def _report_ready(uow: UnitOfWork, model: RegisteredModel, now: datetime) -> RegisteredModel | None:
     """Log once that a shadow may become active; None: it may not, or this was logged."""
     current = uow.models.get(model.kind, model.version)
-    measured = any(each.name == SHADOW_GATE for each in current.gates)
     if (
         current.state is not ModelState.SHADOW
-        or not measured
+        or not _is_measured(current)
         or current.failed_gates
         or current.reason == READY
     ):

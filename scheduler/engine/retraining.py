@@ -1,7 +1,9 @@
 """Trainings of models from the lab's history, each in a process of its own.
 
 The process limits its memory, processor time and priority itself, and registers what it learned in
-the store. The server only starts it, notes its end, and can end it: no decision waits for it.
+the store. The server only starts it, notes its end, and can end it: no decision waits for it. Its
+command ties its life to the server's: a training whose server dies is killed, and leaves nothing of
+the model that it was at. The next one trains that model again.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from queue import SimpleQueue
 from typing import IO
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import Conflict, Unavailable
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.ports import Clock
 
@@ -85,6 +88,7 @@ class Retraining:
         self._clock, self._observe = clock, observe
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._waiter: threading.Thread | None = None
         self._log: IO[bytes] | None = None
         self._stopping = self._closed = False
         self._state = TrainingState()
@@ -117,6 +121,7 @@ class Retraining:
 
         Raises:
             Conflict: One is running, or the server stops.
+            Unavailable: Its process can't be started.
         """
         with self._lock:
             self._reap()
@@ -125,6 +130,8 @@ class Retraining:
             if self._closed:
                 raise Conflict("the server is stopping: begin the training after its next start")
             self._begin()
+            if not self._state.running:
+                raise Unavailable(self._state.message)
             return self._state
 
     def stop(self) -> TrainingState:
@@ -140,6 +147,13 @@ class Retraining:
             self._end()
             self._last_s = self._clock.monotonic_s()
             return self._state
+
+    def leave(self) -> None:
+        """End a training that runs, because another server leads: that one begins the next."""
+        with self._lock:
+            self._reap()
+            if self._process is not None:
+                self._end()
 
     def close(self) -> None:
         """End a training that runs, because the server stops; none begins afterwards."""
@@ -158,22 +172,38 @@ class Retraining:
         except OSError as error:
             self._fail(error)
             return
+        started: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
+        self._waiter = threading.Thread(
+            target=self._run, args=(log, started), name="edgeyard-training"
+        )
+        self._waiter.start()
+        found = started.get()
+        if isinstance(found, OSError):
+            self._waiter.join()
+            log.close()
+            self._fail(found)
+            return
+        self._process, self._log = found, log
+        self._state = replace(self._state, running=True)
+        logger.info("training began", extra={"event": "training.began"})
+
+    def _run(self, log: IO[bytes], started: SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
+        """Start the process, and outlive it: the kernel kills it when this thread ends."""
         try:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         except OSError as error:
-            log.close()
-            self._fail(error)
+            started.put(error)
             return
-        self._log = log
-        self._state = replace(self._state, running=True)
-        logger.info("training began", extra={"event": "training.began"})
+        started.put(process)
+        with suppress(ChildProcessError):  # another thread was first
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def _end(self) -> None:
         process = self._process
@@ -190,13 +220,15 @@ class Retraining:
 
     def _reap(self) -> None:
         """Note the end of the process, if it has ended."""
-        process, log = self._process, self._log
+        process, log, waiter = self._process, self._log, self._waiter
         if process is None or log is None or (code := process.poll()) is None:
             return
+        if waiter is not None:
+            waiter.join()
         log.seek(max(log.seek(0, 2) - _MAX_MESSAGE_BYTES, 0))
         message = log.read().decode("utf-8", "replace").strip()
         log.close()
-        self._process = self._log = None
+        self._process = self._log = self._waiter = None
         result = "stopped" if self._stopping else _RESULTS.get(code, "failed")
         if result == "failed":
             how = f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, Conflict
 from edgeyard.scheduler.engine.registered_models import load_registered, register
 from edgeyard.scheduler.learning.features import features_version
 from edgeyard.scheduler.learning.manifest import parse_manifest
@@ -143,9 +143,7 @@ def _learn(
         same = next((each for each in known if each.data.get("sha256") == digest), None)
         active, active_until_s, problem = _active_model(uow, known)
     if same is not None:
-        return TrainingReport(
-            kind=kind, refusal=f"nothing new has ended since {same.reference} was trained"
-        )
+        return TrainingReport(kind=kind, refusal=_nothing_new(same))
     report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
     gates, metrics = measure_gates(kind, usable, active, active_until_s)
     report(f"{kind.value}: training on all {len(usable)} runs")
@@ -179,8 +177,22 @@ def _learn(
         reason="trained",
     )
 
-    stored = store.transact(lambda uow: register(uow, model, content))
-    return TrainingReport(kind=kind, registered=stored)
+    def register_once(uow: UnitOfWork) -> RegisteredModel:
+        """Register the model, unless another training registered one of the same runs meanwhile."""
+        stored = register(uow, model, content)  # others wait from here on
+        for other in uow.models.all(kind):
+            if other.version != stored.version and other.data.get("sha256") == digest:
+                raise Conflict(_nothing_new(other))
+        return stored
+
+    try:
+        return TrainingReport(kind=kind, registered=store.transact(register_once))
+    except Conflict as error:
+        return TrainingReport(kind=kind, refusal=str(error))
+
+
+def _nothing_new(known: RegisteredModel) -> str:
+    return f"nothing new has ended since {known.reference} was trained"
 
 
 def _active_model(

@@ -1,17 +1,25 @@
 """Models of outcomes over HTTP and in the command line: trained, promoted, rolled back."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.benchmark_api.cli import app
+from edgeyard.plugins.testing import NOW
+from edgeyard.scheduler.engine.retraining import Retraining
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
-from tests.builders.api import Api, running
+from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+from edgeyard.scheduler.training.outcomes import learn_outcomes
+from tests.builders.api import Api, leader_view, running
 from tests.builders.outcomes import add_past, as_the_history_expects
 from tests.builders.registered import add_candidate
 
@@ -144,6 +152,37 @@ def test_an_error_is_not_taken_for_too_few_runs(tmp_path: Path) -> None:
     assert "raise --max-cpu-s" in done.stderr
 
 
+def test_a_training_that_is_killed_half_way_leaves_what_the_next_one_completes(lab: Path) -> None:
+    killed = (
+        "import os, signal\n"
+        "from edgeyard.benchmark_api.cli import app\n"
+        "from edgeyard.scheduler.store.models import SqlModels\n"
+        "add = SqlModels.add\n"
+        "def add_or_die(self, model, content):\n"
+        "    stored = add(self, model, content)\n"
+        "    if model.kind.value == 'failure': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return stored\n"
+        "SqlModels.add = add_or_die\n"
+        f"app(['learn', 'outcomes', '--data-dir', {str(lab)!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", killed],
+        capture_output=True,
+        check=False,
+        timeout=250,
+        env={**os.environ, "EDGEYARD_LEARN_PROMOTE": "auto"},
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    store = SqlStore(f"sqlite:///{lab}/edgeyard.db")
+    with store.read() as uow:
+        assert [each.reference for each in uow.models.all()] == ["run_time/1"]
+        assert [each.state for each in uow.models.all()] == [ModelState.CANDIDATE]
+    found = {each.kind: each for each in learn_outcomes(store, read_outcome_rows(store), NOW)}
+    assert "nothing new has ended since run_time/1" in found[ModelKind.RUN_TIME].refusal
+    assert found[ModelKind.FAILURE].registered is not None
+    store.close()
+
+
 def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()
     code, out, _ = run("learn", "outcomes", "--data-dir", tmp_path, "--json")
@@ -157,6 +196,7 @@ def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
 
 def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) -> None:
     operator = api.as_("operator")
+    add_past(api.store, 13)
     assert operator.get("/v1/models/training").json()["began_at"] is None
     assert operator.post("/v1/models/training/stop").status_code == 409
     began = operator.post("/v1/models/training/begin")
@@ -168,6 +208,77 @@ def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) ->
     assert api.as_("alice").post("/v1/models/training/stop").status_code == 403
     stopped = operator.post("/v1/models/training/stop").json()
     assert (stopped["running"], stopped["result"]) == (False, "stopped")
+
+
+def test_the_leader_alone_trains(api: Api) -> None:
+    operator = api.as_("operator")
+    add_past(api.store, 13)
+    api.engine.led = leader_view(leads=False)
+    calls = {"GET": "", "POST": "/begin"}
+    for method, path in (*calls.items(), ("POST", "/stop")):
+        answer = operator.request(method, f"/v1/models/training{path}")
+        assert answer.status_code == 409
+        assert "server-a at http://a.test" in answer.json()["detail"]
+    api.engine.led = leader_view(leads=False, server_id="")
+    answer = operator.post("/v1/models/training/begin")
+    assert "none does" in answer.json()["detail"]
+    assert api.services.retraining.state.began_at is None
+    api.engine.led = leader_view()
+    assert operator.post("/v1/models/training/begin").status_code == 202
+
+
+def test_the_command_says_that_no_training_began(
+    api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def check(status: int, words: str, *flags: str) -> None:
+        code, said = retrain(api, monkeypatch, *flags)
+        assert (code, words in said) == (status, True), said
+
+    check(1, "0 runs have ended on known boards, and 100 are needed")
+    add_past(api.store, 13)
+    check(0, "the training began")
+    check(1, "a training is running already")
+    check(0, "the training was ended", "--stop")
+    check(1, "no training is running", "--stop")
+    check(1, "--wait: has no effect with --stop", "--stop", "--wait")
+    train_with(api, str(tmp_path / "missing"))
+    check(1, "the training can't be started: No such file or directory")
+    api.engine.led = leader_view(leads=False)
+    check(1, "models are trained by the server that leads, server-a at http://a.test")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        ("", 0, "the training has ended; what it learned"),
+        ("import sys; sys.exit('no disk')", 1, "it ended with exit code 1: no disk"),
+        ("import sys; print('few', file=sys.stderr); sys.exit(2)", 2, "few"),
+        ("import os; os.kill(os.getpid(), 9)", 1, "it ended with signal 9"),
+    ],
+)
+def test_the_command_waits_for_the_end_of_a_training(
+    api: Api, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
+) -> None:
+    add_past(api.store, 13)
+    train_with(api, sys.executable, "-c", code)
+    found, said = retrain(api, monkeypatch, "--wait")
+    assert (found, words in said) == (status, True), said
+
+
+def train_with(api: Api, *command: str) -> None:
+    """Let the server begin something else instead of a training."""
+    api.services.retraining.close()
+    api.services.retraining = Retraining(
+        command, {}, api.services.clock, lambda name, value, labels: None
+    )
+
+
+def retrain(api: Api, monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[int, str]:
+    """Run the command as an operator; its exit status and what it says."""
+    monkeypatch.setenv("EDGEYARD_URL", api.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["operator"])
+    done = CliRunner().invoke(app, ["models", "retrain", *flags], catch_exceptions=False)
+    return done.exit_code, done.stderr
 
 
 def test_the_metrics_state_the_versions_and_which_one_predicts(api: Api) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,21 @@ import pytest
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import NOW, batch_of, board, past_run, pending
+from edgeyard.scheduler.engine.active_models import ActiveModels
+from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer
 from edgeyard.scheduler.learning.features import COLUMNS, Encoder, Input, normalise
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.prediction.estimates import PastPairs
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.cycles import SqlCycles
+from edgeyard.scheduler.training import outcomes
 from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
 from edgeyard.scheduler.training.outcome_gates import (
     TARGETS,
@@ -42,7 +48,12 @@ from edgeyard.scheduler.training.outcome_models import (
     user_weights,
 )
 from edgeyard.scheduler.training.outcome_rows import OutcomeRows, read_outcome_rows
-from edgeyard.scheduler.training.outcomes import MIN_RUNS, learn_outcomes, refusal_of
+from edgeyard.scheduler.training.outcomes import (
+    MIN_RUNS,
+    TrainingReport,
+    learn_outcomes,
+    refusal_of,
+)
 from tests.builders import records as make
 from tests.builders.outcomes import Run, add_past, as_the_history_expects, slowed_by_load
 
@@ -278,6 +289,27 @@ def test_numbers_that_are_none_do_not_get_into_the_store(store: SqlStore) -> Non
         uow.attempts.add_outcome(make.an_outcome("b-1", run_s=float("nan")))
 
 
+@pytest.mark.parametrize("run_s", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_in_a_store_written_by_others_are_left_out(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, run_s: float
+) -> None:
+    add_past(store, 20, end=as_the_history_expects)
+    stored = SqlAttempts.outcomes
+
+    def outcomes_of(self: SqlAttempts, *, since: datetime | None = None) -> list[Outcome]:
+        found = stored(self, since=since)
+        return [replace(each, run_s=run_s) if each.seq % 2 else each for each in found]
+
+    monkeypatch.setattr(SqlAttempts, "outcomes", outcomes_of)
+    rows = read_outcome_rows(store)
+    assert len(rows) == 160
+    assert np.isfinite(usable(RUN_TIME, rows).run_s).all()
+    report = learn_outcomes(store, rows, NOW, kinds=[RUN_TIME])[0]
+    assert report.registered is None
+    assert "without a usable run time" in report.refusal
+    assert promote_due(store, PromotionMode.AUTO, NOW) == []
+
+
 def test_one_user_s_fake_results_are_noticed_and_named(store: SqlStore) -> None:
     def end(run: Run) -> tuple[float | None, str | None]:
         return (0.01, None) if run.user == "eve" else slowed_by_load(run)
@@ -287,9 +319,15 @@ def test_one_user_s_fake_results_are_noticed_and_named(store: SqlStore) -> None:
     assert user_gate(TARGETS[RUN_TIME], rows).passed
     later = NOW + timedelta(days=10)
     add_past(store, 13, end=end, users=("eve",), first=10_000, begin=later, seed=5)
-    gate = user_gate(TARGETS[RUN_TIME], usable(RUN_TIME, read_outcome_rows(store)))
-    assert not gate.passed
+    rows = read_outcome_rows(store)
+    report = learn_outcomes(store, rows, later, kinds=[RUN_TIME])[0]
+    assert report.registered is not None
+    gate = next(each for each in report.registered.failed_gates if each.name == "one_user")
     assert "without the runs of eve" in gate.sentence
+    assert promote_due(store, PromotionMode.AUTO, later) == []
+    models = ActiveModels(store)
+    models.refresh()
+    assert models.current == ()  # past runs predict
 
 
 def test_candidates_are_registered_with_gates_and_data(store: SqlStore) -> None:
@@ -318,6 +356,29 @@ def test_candidates_are_registered_with_gates_and_data(store: SqlStore) -> None:
     assert "nothing new has ended" in again[0].refusal
 
 
+def test_two_trainings_at_the_same_time_register_one_model(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_past(store, 60)
+    rows = read_outcome_rows(store)
+    measured: list[TrainingReport] = []
+
+    def another_is_faster(*given: Any) -> Any:
+        monkeypatch.setattr(outcomes, "measure_gates", measure_gates)
+        measured.extend(learn_outcomes(store, rows, NOW, kinds=[FAILURE]))
+        return measure_gates(*given)
+
+    monkeypatch.setattr(outcomes, "measure_gates", another_is_faster)
+    (found,) = learn_outcomes(store, rows, NOW, kinds=[FAILURE])
+    assert [each.registered is not None for each in measured] == [True]
+    assert found.registered is None
+    assert found.refusal == "nothing new has ended since failure/1 was trained"
+    with store.read() as uow:
+        assert [each.reference for each in uow.models.all()] == ["failure/1"]
+        events = uow.log.events(after=0, limit=100_000)
+    assert len([each for each in events if each.kind == "model.state"]) == 1
+
+
 def test_where_the_history_knows_all_the_gates_say_no(store: SqlStore) -> None:
     add_past(store, 60, end=as_the_history_expects)
     found = learn_outcomes(store, read_outcome_rows(store), NOW, kinds=[RUN_TIME])[0].registered
@@ -330,7 +391,7 @@ def test_where_the_history_knows_all_the_gates_say_no(store: SqlStore) -> None:
     ("cycles", "boards", "words"),
     [
         (0, 8, "there are no ended runs to learn from"),
-        (1, 8, f"8 runs have ended, and {MIN_RUNS} are needed"),
+        (5, 2, f"10 runs have ended, and {MIN_RUNS} are needed"),
         (150, 1, "all runs are of 1 board, and 4 are needed"),
     ],
 )
@@ -341,8 +402,9 @@ def test_too_little_is_refused_in_words(
     rows = read_outcome_rows(store)
     for each in learn_outcomes(store, rows, NOW):
         assert each.registered is None
-        if cycles != 1 or each.kind is FAILURE:
+        if cycles != 5 or each.kind is FAILURE:
             assert each.refusal.startswith(words)
+    assert promote_due(store, PromotionMode.AUTO, NOW) == []
 
 
 def test_constant_features_and_too_few_failures_are_refused(slowed: OutcomeRows) -> None:

@@ -1,6 +1,7 @@
 """Models in use: the shadow is measured, and an active one that got worse is rolled back."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from edgeyard.errors import ConfigError, Conflict
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.engine.registered_models import (
     READY,
+    SHADOW_PATIENCE,
     PromotionMode,
     promote,
     promote_due,
@@ -183,3 +185,65 @@ def test_a_replaced_file_and_an_older_candidate_are_not_promoted_by_the_setting(
     with store.write() as uow:
         uow.tx.run(model_files.update().values(data=b"another file"))
     assert promote_due(store, PromotionMode.AUTO, NOW) == []
+
+
+def references(store: SqlStore, mode: PromotionMode, days: float) -> list[str]:
+    """What was promoted at a time after `NOW`."""
+    found = promote_due(store, mode, NOW + timedelta(days=days))
+    return [f"{each.reference} {each.state.value}" for each in found]
+
+
+@pytest.mark.parametrize("mode", [PromotionMode.AUTO, PromotionMode.ASK])
+def test_a_shadow_without_runs_gives_way_to_a_newer_candidate_after_a_week(
+    store: SqlStore, mode: PromotionMode
+) -> None:
+    patience = SHADOW_PATIENCE.days
+    add_candidate(store)
+    assert references(store, mode, 0) == ["failure/1 shadow"]
+    assert references(store, mode, patience + 1) == []  # no newer candidate
+    add_candidate(store, by_load=1.0)
+    add_candidate(store, passed=False, by_load=2.0)
+    assert references(store, mode, patience - 1) == []
+    assert references(store, mode, patience) == ["failure/2 shadow"]
+    with store.read() as uow:
+        replaced = uow.models.get(ModelKind.FAILURE, 1)
+    assert (replaced.state, replaced.reason) == (ModelState.RETIRED, "replaced by failure/2")
+    assert references(store, mode, patience + 1) == []  # the new one has its week, too
+
+
+def test_a_shadow_that_is_worse_gives_way_and_one_whose_gates_hold_does_not(
+    store: SqlStore,
+) -> None:
+    late = SHADOW_PATIENCE.days + 1
+    add_candidate(store, by_load=2.0)
+    assert step(store, 1) is ModelState.SHADOW
+    add_past(store, 60)
+    assert [each.passed for each in watched(store).model.gates] == [True, True]
+    add_candidate(store)
+    assert references(store, PromotionMode.ASK, late) == ["failure/1 shadow"]  # reported as ready
+    assert references(store, PromotionMode.ASK, late) == []
+    with store.write() as uow:
+        model = uow.models.get(ModelKind.FAILURE, 1)
+        worse = replace(model.gates[-1], passed=False)
+        uow.models.save(replace(model, gates=(*model.gates[:-1], worse)))
+    assert references(store, PromotionMode.ASK, late) == ["failure/2 shadow"]
+
+
+def test_a_shadow_that_can_not_be_used_gives_way_at_once(store: SqlStore) -> None:
+    first = add_candidate(store)
+    step(store, 1)
+    with store.write() as uow:
+        of_first = model_files.c.sha256 == first.sha256
+        uow.tx.run(model_files.update().where(of_first).values(data=b"another file"))
+    assert references(store, PromotionMode.AUTO, 0) == []
+    add_candidate(store, by_load=1.0)
+    assert references(store, PromotionMode.AUTO, 0) == ["failure/2 shadow"]
+
+
+def test_a_shadow_of_a_clock_that_was_far_ahead_gives_way(store: SqlStore) -> None:
+    for version, by_load in ((1, 0.0), (2, 1.0)):
+        add_candidate(store, by_load=by_load)
+        if version == 1:
+            with store.write() as uow:
+                promote(uow, ModelKind.FAILURE, 1, NOW + timedelta(days=3650), by_user_id="")
+    assert references(store, PromotionMode.AUTO, 0) == ["failure/2 shadow"]

@@ -2,15 +2,21 @@
 
 import logging
 import os
+import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import Conflict, Unavailable
+from edgeyard.scheduler.clusters.local.shim import tied
 from edgeyard.scheduler.engine.retraining import FIRST_AFTER_S, Retraining, TrainingState
+from tests.builders.cluster import eventually
 
 NEVER_ENDS = "import time; time.sleep(600)"
 
@@ -91,7 +97,9 @@ def test_a_full_disk_fails_the_training_and_not_the_server(
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     made = Made(NEVER_ENDS)
-    state = made.retraining.begin()
+    with pytest.raises(Unavailable, match="can't be started: No space left on device"):
+        made.retraining.begin()
+    state = made.retraining.state
     assert (state.running, state.result) == (False, "failed")
     assert "No space left on device" in state.message
 
@@ -152,3 +160,71 @@ def test_a_training_that_was_stopped_is_not_due_again_at_once(endless: Made) -> 
     endless.clock.at_s += 600.0
     endless.retraining.run_if_due(600.0)
     assert endless.retraining.state.running
+
+
+def test_a_server_that_no_longer_leads_ends_its_training_and_may_lead_again(
+    endless: Made,
+) -> None:
+    endless.retraining.leave()  # none is running
+    endless.retraining.begin()
+    endless.retraining.leave()
+    assert endless.retraining.state.result == "stopped"
+    assert endless.retraining.begin().running
+
+
+def test_a_training_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
+    """Requests begin trainings, on threads that come and go."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    made = Made("", tied([sys.executable, "-c", f"open({str(pipe)!r}).read()"]))
+    thread = threading.Thread(target=made.retraining.begin)
+    thread.start()
+    thread.join()
+    with pipe.open("w"):  # waits for the training to read, which then ends
+        assert made.retraining.state.running
+    assert made.ended().result == "learned"
+
+
+SERVER = """
+import os, sys, time
+from datetime import UTC, datetime
+from edgeyard.scheduler.clusters.local.shim import tied
+from edgeyard.scheduler.engine.retraining import Retraining
+
+class Clock:
+    def now(self): return datetime.now(UTC)
+    def monotonic_s(self): return time.monotonic()
+
+training = "import os, time; print(os.getpid(), file=open(os.environ['PID'], 'w')); time.sleep(600)"
+made = Retraining(
+    tied([sys.executable, "-c", training]), os.environ, Clock(), lambda name, value, labels: None
+)
+made.begin()
+time.sleep(600)
+"""
+
+
+def test_a_training_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    written = tmp_path / "pid"
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], env={**os.environ, "PID": str(written)}
+    )
+    try:
+        eventually(
+            lambda: written.exists() and bool(written.read_text().strip()), "the training runs"
+        )
+        training = int(written.read_text())
+        assert _lives(training)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+    eventually(lambda: not _lives(training), "the training ended")
+
+
+def _lives(pid: int) -> bool:
+    """Return whether a process runs; one that ended and that nobody collects does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -1,4 +1,4 @@
-"""Runs as a script between the server and a task: ties the task's life to the server's.
+"""Runs as a script between the server and a process: ties the process's life to the server's.
 
 ``python -I -S shim.py PARENT CPUS FILE_BYTES COMMAND [ARG...]``; kept small, since every task
 waits for it: only what starts within milliseconds is imported. After ``exec`` nothing of it is
@@ -14,6 +14,20 @@ from ctypes import CDLL
 PR_SET_PDEATHSIG = 1
 EXIT_ORPHANED = 137
 EXIT_NO_COMMAND = 127
+
+
+def tied(command: list[str], cpus: str = "", file_bytes: int = 0) -> list[str]:
+    """Return the command line of a process that is killed when this one dies.
+
+    The kernel counts the death of the *thread* that starts it: one that outlives the process.
+
+    Args:
+        command: A program and its arguments.
+        cpus: Numbers of those that it may use, comma-separated; "": all.
+        file_bytes: The largest file that it may write; 0: of any size.
+    """
+    script = [sys.executable, "-I", "-S", __file__]
+    return [*script, str(os.getpid()), cpus, str(file_bytes), *command]
 
 
 def main(argv: list[str]) -> None:

@@ -10,7 +10,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -25,7 +24,7 @@ from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.clusters.local.admission import LocalJob
 from edgeyard.scheduler.clusters.local.boards import DATACENTER, HOST_ID
 from edgeyard.scheduler.clusters.local.download import Downloader, DownloadFailed
-from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND
+from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND, tied
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 
 LOG_LIMIT_BYTES = 64 << 20
@@ -34,7 +33,6 @@ LOG_LIMIT_BYTES = 64 << 20
 LOG_LOOK_S = 5.0
 """Time between two checks of the logs' sizes; nothing else wakes up while a task measures."""
 
-_SHIM = Path(__file__).with_name("shim.py")
 _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -155,13 +153,12 @@ class Task:
         env = self._environment()
         values = {**self._node, **env}
         command = [_interpolated(text, values) for text in (self._job.command, *self._job.args)]
-        shim = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), cpus]
         with (
             log_file(self._folder, "stdout").open("ab") as out,
             log_file(self._folder, "stderr").open("ab") as err,
         ):
             return subprocess.Popen(
-                [*shim, str(self._board.storage_bytes), *command],
+                tied(command, cpus, self._board.storage_bytes),
                 cwd=self._folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
