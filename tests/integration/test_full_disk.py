@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,17 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, edgeyard
+from edgeyard.errors import OutOfSpace
+from edgeyard.plugins.testing import NOW
+from edgeyard.scheduler.engine.active_models import ActiveModels
+from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
+from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+from edgeyard.scheduler.training.outcomes import learn_outcomes
 from tests.builders.api import Api, running
 from tests.builders.model_files import a_model_file
+from tests.builders.outcomes import add_past
 
 TOKEN = "upload-token-1"  # of an attempt that `Api.dispatched` made
 RESERVE = 8 * 2**20
@@ -194,3 +204,30 @@ def ended(server: Server, action: str, benchmark: object) -> dict[str, object]:
     reported = server.call("POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}")
     assert isinstance(reported, dict)
     return reported
+
+
+def test_a_disk_that_is_full_when_a_trained_model_is_stored_changes_nothing(disk: Path) -> None:
+    database = disk / "edgeyard.db"
+    store = SqlStore(f"sqlite:///{database}")
+    add_past(store, 20)
+    rows = read_outcome_rows(store)
+    ballast: list[Path] = []
+
+    def report(progress: str) -> None:
+        if "training on all" in progress and not ballast:
+            with contextlib.closing(sqlite3.connect(database)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # no room is left in it
+            ballast.append(fill(disk))
+
+    with pytest.raises(OutOfSpace, match="no room is left on the server"):
+        learn_outcomes(store, rows, NOW, kinds=[ModelKind.FAILURE], report=report)
+    with store.read() as uow:
+        assert list(uow.models.all()) == []
+    assert list(promote_due(store, PromotionMode.AUTO, NOW)) == []
+    models = ActiveModels(store)
+    models.refresh()
+    assert models.current == ()  # past runs predict
+    ballast[0].unlink()
+    (again,) = learn_outcomes(store, rows, NOW, kinds=[ModelKind.FAILURE])
+    assert again.registered is not None
+    store.close()
