@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = "tls"
-SERVER_NAME = "server.global.nomad"
 
 _MADE = (
     ["ca", "create"],

@@ -632,9 +632,6 @@ def _placed(errors: Iterable[FieldError], prefix: tuple[str, ...]) -> list[Field
     return [replace(each, pointer=at + each.pointer) for each in errors]
 
 
-FIELD_NAMES = tuple(JobDescriptionIn.model_fields)
-
-
 def to_description(description: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:
     """Return a checked job description as the value that the scheduler uses."""
     model, model_url = description.model, description.model_url

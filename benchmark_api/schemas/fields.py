@@ -155,7 +155,6 @@ BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 Text = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(_plain)]
 LongText = Annotated[str, StringConstraints(strict=True, max_length=2000), AfterValidator(_plain)]
 Url = Annotated[str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)]
-FileName = Annotated[str, StringConstraints(strict=True), AfterValidator(_file_name)]
 FileNameOrUrl = Annotated[
     str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_name_or_url)
 ]

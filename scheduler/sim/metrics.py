@@ -88,13 +88,6 @@ class Schedule:
         whole = processors * self.makespan_s
         return float((self.run_s * self.procs).sum() / whole) if whole else 0.0
 
-    def max_in_use(self) -> int:
-        """Return how many processors were in use at the same time at most."""
-        times = np.concatenate([self.start, self.end])
-        change = np.concatenate([self.procs, -self.procs])
-        order = np.lexsort((change, times))  # at one instant ends come first
-        return int(np.cumsum(change[order]).max(initial=0))
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
+
+from edgeyard.scheduler.sim.metrics import Schedule
 from edgeyard.scheduler.sim.traces.swf import Log
 
 
@@ -127,3 +130,11 @@ def plain_starts(
             machine.free += ending.procs
         machine.start_jobs(now)
     return [job.start for job in jobs]
+
+
+def max_in_use(schedule: Schedule) -> int:
+    """Return how many processors were in use at the same time at most."""
+    times = np.concatenate([schedule.start, schedule.end])
+    change = np.concatenate([schedule.procs, -schedule.procs])
+    order = np.lexsort((change, times))  # at one instant ends come first
+    return int(np.cumsum(change[order]).max(initial=0))

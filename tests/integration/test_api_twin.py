@@ -23,9 +23,10 @@ from edgeyard.benchmark_api.live_twin import JOB_CPUS, JOB_MEMORY_BYTES, Metrics
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.ste_services.clients import HttpTwin
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.sim.ste.documents import NODE_POOL_SCHEMA, read_twin_data
+from edgeyard.scheduler.sim.ste.documents import read_twin_data
 from tests.builders.api import Api, running
 from tests.builders.engine import A, Lab
+from tests.fakes.decice_schemas import NODE_POOL_SCHEMA
 
 NODE: dict[str, Any] = {
     "id": "rpi4b-0001-0001",

@@ -14,7 +14,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.sim.replay import Backfilling, Replay, replay
 from edgeyard.scheduler.sim.traces.swf import Log
 from tests.builders.logs import Job, log_of
-from tests.fakes.plain_replay import plain_starts
+from tests.fakes.plain_replay import max_in_use, plain_starts
 
 PROCESSORS = 8
 POLICIES = registry(entry_points=False)
@@ -95,7 +95,7 @@ def test_every_job_runs_once_in_its_time_within_the_machine(
     assert np.isfinite(schedule.start).all()
     assert (schedule.start >= log.submit).all()
     assert np.array_equal(schedule.end, schedule.start + log.run)
-    assert schedule.max_in_use() <= PROCESSORS
+    assert max_in_use(schedule) <= PROCESSORS
 
 
 @settings(max_examples=100, deadline=None)

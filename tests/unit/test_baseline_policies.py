@@ -12,6 +12,7 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.sim.replay import replay
 from tests.builders.decision import cycle, places, plugins, policy
 from tests.builders.logs import log_of
+from tests.fakes.plain_replay import max_in_use
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
 
@@ -34,7 +35,7 @@ def test_the_queue_policy_of_each_baseline_orders_a_log(name: str) -> None:
     order = registry(entry_points=False).queue_policy(name)
     log = log_of([(0, 10, 2), (0, 5, 2), (0, 20, 1), (1, 1, 2)])
     found = replay(log, order, processors=2)
-    assert found.schedule.max_in_use() <= 2
+    assert max_in_use(found.schedule) <= 2
     assert np.isfinite(found.schedule.end).all()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree, read_document, read_json
 from edgeyard.benchmark_api.schemas.description import (
-    FIELD_NAMES,
+    JobDescriptionIn,
     name_from_url,
     parse_description,
     to_description,
@@ -110,7 +110,9 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
     others = {"precision", "cron", "prohibit_overlap", "keep_outputs", "profile_layers", "count"}
-    assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(FIELD_NAMES)
+    assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(
+        JobDescriptionIn.model_fields
+    )
 
 
 def test_what_is_shown_can_be_submitted_again() -> None:
@@ -342,7 +344,11 @@ JSON = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.dictionaries(st.sampled_from(FIELD_NAMES) | st.text(max_size=8), JSON, max_size=6))
+@given(
+    st.dictionaries(
+        st.sampled_from(list(JobDescriptionIn.model_fields)) | st.text(max_size=8), JSON, max_size=6
+    )
+)
 def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
     changes: dict[str, object],
 ) -> None:

@@ -32,7 +32,6 @@ def test_figures_of_each_job() -> None:
 def test_figures_of_the_machine() -> None:
     assert TWO.makespan_s == 42
     assert TWO.utilisation(4) == pytest.approx((2 * 40 + 2) / (4 * 42))
-    assert TWO.max_in_use() == 2  # the second starts when the first has ended
 
 
 def test_jains_index_goes_from_one_for_equal_to_one_nth_for_all_to_one() -> None:

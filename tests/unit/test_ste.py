@@ -45,8 +45,6 @@ from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinG
 from edgeyard.scheduler.sim.metrics import compare
 from edgeyard.scheduler.sim.ste.controller import RoundReport
 from edgeyard.scheduler.sim.ste.documents import (
-    JOB_SCHEMA,
-    NODE_POOL_SCHEMA,
     TwinData,
     cycle_input,
     read_twin_data,
@@ -66,6 +64,7 @@ from edgeyard.scheduler.sim.ste.training import (
 )
 from edgeyard.scheduler.sim.ste.twin import DigitalTwin
 from tests.builders.ste import Environment, environment, quick_policy, scenario
+from tests.fakes.decice_schemas import JOB_SCHEMA, NODE_POOL_SCHEMA
 
 NODE = {
     "node_id": "r8015356-n976057",

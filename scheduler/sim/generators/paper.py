@@ -24,9 +24,6 @@ from edgeyard.scheduler.sim.scenario import (
 UNITS = 10
 """Of each resource on a node."""
 
-RATES = (0.6, 0.7, 0.8, 0.9)
-"""Of the paper."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperOptions:
