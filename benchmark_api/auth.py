@@ -155,7 +155,9 @@ class Authenticator:
         role = present_role(known.role, user.role)
         if known.refreshes:
             raise NotAuthenticated(
-                "this is a refresh token: it is good for POST /api/users/token/refresh alone"
+                "this is a refresh token, which only POST /api/users/token/refresh accepts: send "
+                "the "
+                "access token"
             )
         refusal = _refusal(known, user, now)
         if refusal is not None:
@@ -163,7 +165,10 @@ class Authenticator:
             raise NotAuthenticated(refusal)
         if role is None:
             self._recent.pop(sha256, None)
-            raise NotAuthenticated(f"the token is a {known.role.value}'s, which its user is not")
+            raise NotAuthenticated(
+                f"the token has the role {known.role.value}, which its account no longer has: "
+                "send another token"
+            )
         caller = Caller(user, role, known.expires_at)
         if len(self._recent) >= CACHE_SIZE:
             self._recent = {}
@@ -281,7 +286,7 @@ async def operator(request: Request) -> Caller:
     """
     caller = await any_caller(request)
     if not caller.is_operator:
-        raise Forbidden("this is for operators")
+        raise Forbidden("only operators may do this: send the token of an operator")
     return caller
 
 

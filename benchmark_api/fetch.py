@@ -50,7 +50,7 @@ _lookups = threading.BoundedSemaphore(MAX_LOOKUPS)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PORTS = frozenset({80, 443, 8000, 8080, 8443})
-"""Of the web. Other services of public hosts are none of a model's places; `allow_hosts` adds."""
+"""Ports of web servers. `allow_hosts` allows others: models do not lie on other services."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LAST_LABEL_IS_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?")
@@ -103,11 +103,11 @@ class AddressRules:
         if literal is not None:
             self._check_address(literal, target, pointer)
         elif target.host == "localhost" or target.host.endswith((".localhost", ".local")):
-            raise UrlRefused(url, "names this machine or its link", pointer)
+            raise UrlRefused(url, "names the server itself or its local network", pointer)
         elif _LAST_LABEL_IS_NUMBER.fullmatch(target.host):
-            raise UrlRefused(url, "names its host by a number that is no address", pointer)
+            raise UrlRefused(url, "has a number as its host that is not an IP address", pointer)
         elif target.port not in _PORTS:
-            raise UrlRefused(url, f"names port {target.port}, which is not open here", pointer)
+            raise UrlRefused(url, _port_problem(target.port), pointer)
         return target
 
     def addresses(self, target: Target, resolve: Resolver) -> tuple[Address, ...]:
@@ -162,9 +162,7 @@ class AddressRules:
                 target.url, "leads to a loopback, private or otherwise special address", pointer
             )
         if target.port not in _PORTS:
-            raise UrlRefused(
-                target.url, f"names port {target.port}, which is not open here", pointer
-            )
+            raise UrlRefused(target.url, _port_problem(target.port), pointer)
 
 
 def unwrapped(address: Address) -> Address:
@@ -274,7 +272,8 @@ class Fetcher:
             raise RunFailed(category, f"{_shown(target.url)} answered {status}")
         if response.headers.get("content-encoding", "identity") != "identity":
             raise RunFailed(
-                FailureCategory.USER_INPUT, f"{_shown(target.url)} answers only compressed"
+                FailureCategory.USER_INPUT,
+                f"{_shown(target.url)} sends its content compressed although none was accepted",
             )
         stated = response.headers.get("content-length", "")
         if stated.isdecimal() and int(stated) > limit_bytes:
@@ -303,7 +302,7 @@ def _redirected(url: str, response: httpx.Response) -> str:
     if not where:
         raise RunFailed(
             FailureCategory.USER_INPUT,
-            f"{_shown(url)} answered {response.status_code} and names no place to go on to",
+            f"{_shown(url)} redirects (status {response.status_code}) without stating where to",
         )
     try:
         return urljoin(url, where)
@@ -380,6 +379,11 @@ def opened(
         ) from None
 
 
+def _port_problem(port: int) -> str:
+    allowed = ", ".join(map(str, sorted(_PORTS)))
+    return f"names port {port}; allowed are {allowed}"
+
+
 def _target(url: str, pointer: str) -> Target:
     if len(url) > 2048 or re.search(r"[\x00-\x20\x7f\\]", url):
         raise UrlRefused(url, "is too long, or holds spaces or control characters", pointer)
@@ -390,9 +394,11 @@ def _target(url: str, pointer: str) -> Target:
     except (ValueError, UnicodeError):
         raise UrlRefused(url, "is not a URL", pointer) from None
     if scheme not in _DEFAULT_PORTS:
-        raise UrlRefused(url, "is neither http nor https", pointer)
+        raise UrlRefused(url, "does not begin with http:// or https://", pointer)
     if parts.username is not None or parts.password is not None:
-        raise UrlRefused(url, "holds a login, which would be stored with it", pointer)
+        raise UrlRefused(
+            url, "contains a user name or password, which would be stored with the URL", pointer
+        )
     if not host or "%" in host:
         raise UrlRefused(url, "names no host", pointer)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -112,8 +112,9 @@ class LabInventory:
         if board.local is not None:
             raise InvalidInput.at(
                 "/local",
-                "slices of the server's machine are cut at its start",
-                "the boards file and a restart, or a board without local",
+                "makes a board of the server's own machine, which only a start of the server can "
+                "do",
+                "an entry in the boards file and a restart, or an entry without local",
             )
 
         def change(uow: UnitOfWork) -> None:

@@ -64,7 +64,7 @@ _KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
 _LIMITS = (OutOfSpace, QuotaExceeded, RateLimited, TooLarge)
 """Errors that say which limit was met."""
 
-_INTERNAL = "something went wrong here; it is in the server's log"
+_INTERNAL = "an internal error occurred; the server's log states its cause"
 
 _HTTP_CODES = {
     400: "bad_request",
@@ -172,7 +172,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         code = _HTTP_CODES.get(error.status_code, "http_error")
-        detail = {404: "no such path", 405: f"not with {request.method[:20]} here"}
+        detail = {
+            404: "there is no such path; /docs lists those that exist",
+            405: f"this path does not accept the method {request.method[:20]}",
+        }
         answer = problem(
             error.status_code,
             code,

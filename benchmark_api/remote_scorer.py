@@ -94,7 +94,7 @@ class RemoteScorer:
             ValueError: Its answer is no array of numbers.
         """
         if self._answer is not None and not self._answer.done():
-            raise TimeoutError("still busy with the last question")
+            raise TimeoutError("still busy with the last request")
         budget_s = min(max(pairs.budget_s, self._min_budget_s), MAX_BUDGET_S)
         body = packed(batch, pairs)
         until_s = time.monotonic() + budget_s

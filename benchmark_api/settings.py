@@ -143,7 +143,7 @@ class Settings(BaseSettings):
     )
     log_format: Literal["json", "text"] = Field("text", description="Form of the server's log.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severity that is logged."
+        "info", description="Lowest severity that is logged."
     )
 
     # store
@@ -237,7 +237,7 @@ class Settings(BaseSettings):
         "JSON.",
     )
     campaign_limit: int = Field(
-        1000, ge=1, le=100_000, description="Most benchmarks of one campaign."
+        1000, ge=1, le=100_000, description="Maximum number of benchmarks of one campaign."
     )
 
     # quotas: of each user who is no operator, unless their account has its own
@@ -427,10 +427,17 @@ class Settings(BaseSettings):
 
     # the past, as estimates and forecasts know it
     history_runs: int = Field(
-        100_000, ge=100, le=10_000_000, description="Ended attempts that are kept in memory."
+        100_000,
+        ge=100,
+        le=10_000_000,
+        description="Maximum number of ended attempts from which run times and failures are "
+        "predicted.",
     )
     history_days: float = Field(
-        365.0, gt=0, le=36_500, description="Ended attempts that are older say nothing, days."
+        365.0,
+        gt=0,
+        le=36_500,
+        description="Age beyond which ended attempts are left out of predictions, days.",
     )
 
     # times of a benchmark
@@ -438,7 +445,7 @@ class Settings(BaseSettings):
         DEFAULT_MAX_RUN_S,
         gt=0,
         le=30 * 86400,
-        description="Bound on a run that states no user_time, s.",
+        description="Maximum run time of a benchmark that states no user_time, s.",
     )
     tariff: str = Field(
         "",
@@ -448,14 +455,14 @@ class Settings(BaseSettings):
     )
     default_queue_timeout_s: Seconds | None = Field(
         None,
-        description="Longest wait of a benchmark that states none, until its task starts, s; "
-        "default: no bound.",
+        description="Maximum wait until its task starts of a benchmark that states no "
+        "queue_timeout_s, s; default: no limit.",
     )
     no_output_timeout_s: Seconds = Field(
         DEFAULT_MAX_SILENCE_S,
         gt=0,
         le=86400,
-        description="A run that says nothing for so long is ended, s.",
+        description="A run without any output or progress for this time is ended, s.",
     )
     start_lead_s: Seconds = Field(
         0.0,
@@ -497,7 +504,8 @@ class Settings(BaseSettings):
         30.0,
         ge=0,
         le=86400,
-        description="How long the board of a running task may be unhealthy, as its own host tells, "
+        description="How long the board of a running task may be unhealthy, as its own host "
+        "reports, "
         "before the task is stopped as the board's fault and tried on another board, s.",
     )
     upload_grace_s: Seconds = Field(
@@ -622,7 +630,7 @@ class Settings(BaseSettings):
         description="Vendor and type of the boards' device plugin.",
     )
     nomad_connections: int = Field(
-        8, ge=1, le=64, description="Most connections to Nomad for dispatching and asking of jobs."
+        8, ge=1, le=64, description="Maximum number of connections to Nomad for calls about jobs."
     )
     nomad_timeout_s: Seconds = Field(
         10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."

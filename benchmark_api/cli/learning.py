@@ -50,32 +50,36 @@ def queue(
         list[Path],
         typer.Option(
             metavar="LOG",
-            help="In the Standard Workload Format, plain or .gz; may be given several times.",
+            help="Log in the Standard Workload Format, plain or .gz; may be repeated.",
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Folder of the checkpoint, the learning curve and the model."
+            metavar="DIR", help="Folder for the checkpoint, the learning curve and the model."
         ),
     ],
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="By which policies call the model.")
+        str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
     ] = "my_queue",
     method: Annotated[
-        TrainingMethod, typer.Option(help="CMA-ES, or REINFORCE with a softmax over the queue.")
+        TrainingMethod,
+        typer.Option(help="evolution: CMA-ES; gradient: REINFORCE with a softmax over the queue."),
     ] = TrainingMethod.EVOLUTION,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random draws.")] = 0,
     generations: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="How many to train.")
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Number of generations to train.")
     ] = 100,
     hidden: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Units of the function.")
+        int, typer.Option(metavar="N", min=1, max=64, help="Units of the function's hidden layer.")
     ] = 8,
     procs: Annotated[
         int | None,
         typer.Option(
-            metavar="P", min=1, max=2**31 - 1, help="Processors of the machine; default: headers'."
+            metavar="P",
+            min=1,
+            max=2**31 - 1,
+            help="Processors of the machine; default: as each log's header states.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

@@ -76,66 +76,97 @@ def a2c(
     rate: Annotated[
         float, typer.Option(metavar="P", help="Probability of an arrival in a step: 0 to 1.")
     ] = 0.7,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of all draws.")] = 0,
-    episodes: Annotated[int, typer.Option(metavar="N", help="How many to train.")] = 500,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random draws.")] = 0,
+    episodes: Annotated[int, typer.Option(metavar="N", help="Number of episodes to train.")] = 500,
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Folder of the checkpoint, the learning curve and the table."
+            metavar="DIR", help="Folder for the checkpoint, the learning curve and the table."
         ),
     ] = Path("a2c"),
     n_steps: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Learn after so many actions; the critic estimates what follows. "
+            help="Actions between two updates; the critic estimates the reward that follows. "
             f"Default: {_DEFAULT_N_STEPS}.",
         ),
     ] = None,
     monte_carlo: Annotated[
-        bool, typer.Option("--monte-carlo", help="Learn from whole episodes instead.")
+        bool,
+        typer.Option(
+            "--monte-carlo",
+            help="Update after each whole episode instead of after --n-steps actions.",
+        ),
     ] = False,
     critic: Annotated[
         CriticForm,
-        typer.Option(help="Estimate states, or actions in states (the paper's equation 3)."),
+        typer.Option(
+            help="What the critic estimates. v: the value of a state; q: of an action in a state "
+            "(the paper's equation 3)."
+        ),
     ] = CriticForm.V,
     no_mask: Annotated[
         bool,
         typer.Option(
-            "--no-mask", help="Let the agent choose what cannot be placed: time passes then."
+            "--no-mask",
+            help="Let the agent also choose jobs that cannot be placed; a step of time "
+            "passes then.",
         ),
     ] = False,
     network: Annotated[
         NetworkForm,
-        typer.Option(help="Two convolutions; with max-pooling; or a dense layer instead."),
+        typer.Option(
+            help="cnn: two convolutions; maxpool: two convolutions with max-pooling; dense: one "
+            "dense layer."
+        ),
     ] = NetworkForm.CNN,
     stride: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help=f"Of the convolutions of cnn: 1 or 2. Default: {_DEFAULT_STRIDE}.",
+            help="Stride of the convolutions of --network cnn: 1 or 2. Default: "
+            f"{_DEFAULT_STRIDE}.",
         ),
     ] = None,
     reward: Annotated[
         RewardForm,
         typer.Option(
-            help="What a step costs: 1/T of each job (the paper, DeepRM), of each job that is not "
-            "placed, 1 for each job (as in edgeyard/Boards-v0), or the idle share of the cluster."
+            help="What a step costs. slowdown: 1/T for each job with a run time of T (as in "
+            "the paper "
+            "and DeepRM); waiting: 1/T for each job that is not placed; turnaround: 1 for each job "
+            "(as in edgeyard/Boards-v0); utilisation: the idle share of the cluster."
         ),
     ] = RewardForm.SLOWDOWN,
-    discount: Annotated[float, typer.Option(metavar="X", help="Of later rewards.")] = 0.99,
-    actor_rate: Annotated[float, typer.Option(metavar="X", help="The actor's step.")] = 5e-5,
-    critic_rate: Annotated[float, typer.Option(metavar="X", help="The critic's step.")] = 2e-4,
+    discount: Annotated[
+        float, typer.Option(metavar="X", help="Discount factor of later rewards.")
+    ] = 0.99,
+    actor_rate: Annotated[
+        float, typer.Option(metavar="X", help="Learning rate of the actor.")
+    ] = 5e-5,
+    critic_rate: Annotated[
+        float, typer.Option(metavar="X", help="Learning rate of the critic.")
+    ] = 2e-4,
     entropy: Annotated[
-        float, typer.Option(metavar="X", help="Weight of exploring: of the actions' entropy.")
+        float,
+        typer.Option(
+            metavar="X",
+            help="Weight of the entropy of the actions, which keeps the agent exploring.",
+        ),
     ] = 0.01,
-    envs: Annotated[int, typer.Option(metavar="N", help="Episodes at the same time.")] = 8,
-    slots: Annotated[int, typer.Option(metavar="N", help="Visible jobs.")] = 5,
+    envs: Annotated[
+        int, typer.Option(metavar="N", help="Episodes that are played at the same time.")
+    ] = 8,
+    slots: Annotated[int, typer.Option(metavar="N", help="Waiting jobs that the agent sees.")] = 5,
     resources: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10, help="Of each node and job.")
+        int,
+        typer.Option(metavar="N", min=1, max=10, help="Kinds of resources of each node and job."),
     ] = 2,
     arrival_steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of an episode in which jobs arrive.")
+        int,
+        typer.Option(
+            metavar="N", help="Steps at the beginning of an episode in which jobs arrive."
+        ),
     ] = 50,
     plot: Annotated[
         Path | None,

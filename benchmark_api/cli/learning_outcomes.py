@@ -37,14 +37,24 @@ def outcomes(
             metavar="N",
             min=1_024,
             max=1_000_000,
-            help="Limit of the training's address space beyond the start, MiB.",
+            help="Limit of the memory (address space) that the training may add to what it starts "
+            "with, MiB.",
         ),
     ] = 2_048,
     max_cpu_s: Annotated[
-        int, typer.Option(metavar="S", min=1, max=1_000_000, help="Limit of its processor time.")
+        int,
+        typer.Option(
+            metavar="S", min=1, max=1_000_000, help="Limit of the training's processor time, s."
+        ),
     ] = 1_800,
     shadow_cycles: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="That a shadow needs.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help="Cycles for which a model has to be the shadow before it can become active.",
+        ),
     ] = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -48,8 +48,8 @@ def exported_history(
     """
     if export is not None:
         if since or until or data_dir or config:
-            reason = "goes without --since, --until, --data-dir and --config"
-            raise InvalidInput.at("--export", reason)
+            reason = "can't be combined with --since, --until, --data-dir or --config"
+            raise InvalidInput.at("--export", reason, "--export alone, or without --export")
         yield export, f"--export {export}"
         return
     with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:

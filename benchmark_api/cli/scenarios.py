@@ -47,10 +47,14 @@ Reference = Annotated[
     str,
     typer.Argument(
         metavar="SCENARIO",
-        help="Its name (the newest of that name), its hash, or the first 6 digits or more of it.",
+        help="Name of the scenario (the newest of that name), its hash, or at least the first 6 "
+        "digits of the hash.",
     ),
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="May be repeated.")]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Tag of scenarios; may be repeated."),
+]
 
 _COLUMNS = (
     Column(title="SCENARIO", of=lambda row: str(row["sha256"])[:12], whole=True),
@@ -94,10 +98,12 @@ def _duration(seconds: object) -> str:
 def scenarios_list(
     session: Session,
     db: Db = None,
-    name: Annotated[str | None, typer.Option(help="Only those with this name.")] = None,
-    world: Annotated[World | None, typer.Option(help="Only those of this world.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only scenarios of this name.")] = None,
+    world: Annotated[World | None, typer.Option(help="Only scenarios of this world.")] = None,
     tag: Tags = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of rows, newest first.")
+    ] = 50,
 ) -> None:
     """List stored scenarios, newest first. With several --tag: those that have all of them."""
     with scenario_db(session, db) as scenarios:
@@ -138,9 +144,12 @@ class Kind(StrEnum):
 
 
 _PAPER = (Kind.PAPER, Kind.PAPER_POISSON)
-_OF_LABS = frozenset({"--rate", "--load", "--boards", "--duration", "--at"})
-_OF_PAPER = frozenset({"--rate", "--nodes", "--steps", "--rows"})
-_OF_LUBLIN = frozenset({"--load", "--jobs", "--processors"})
+_FLAGS = {
+    "labs": frozenset({"--rate", "--load", "--boards", "--duration", "--at"}),
+    "paper kinds": frozenset({"--rate", "--nodes", "--steps", "--rows"}),
+    "lublin": frozenset({"--load", "--jobs", "--processors"}),
+}
+"""Flags that apply to some kinds of scenarios only."""
 
 
 def scenarios_generate(
@@ -157,54 +166,61 @@ def scenarios_generate(
         float | None,
         typer.Option(
             metavar="R",
-            help="Arrivals an hour, in a lab; default: by --load. Of paper kinds: a step, 0.7.",
+            help="Labs: arrivals an hour; default: as --load states. paper and paper-poisson: "
+            "arrivals a step; default: 0.7.",
         ),
     ] = None,
     load: Annotated[
         float | None,
         typer.Option(
             metavar="L",
-            help="What arrives over what the boards can run, instead of --rate; default 0.7 (0.5 "
-            "with bursts). With lublin: over what the processors can run; default: the model's.",
+            help="Labs: work that arrives, as a share of what the boards can run, instead of "
+            "--rate; "
+            "default: 0.7 (0.5 with bursts). lublin: as a share of what the processors can run; "
+            "default: the model's.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
     boards: Annotated[
-        int | None, typer.Option(min=1, max=9999, help="Boards of the lab; default: 20.")
+        int | None, typer.Option(min=1, max=9999, help="Labs: number of boards; default: 20.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="Time in which benchmarks arrive; default: '1 d'.")
+        str | None, typer.Option(help="Labs: time during which benchmarks arrive; default: '1 d'.")
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="When the family joins (new-family) or boards leave and join (topology); "
-            "default: half-way.",
+            help="new-family: when the family joins; topology: when boards leave and join; "
+            "default: after half of --duration.",
         ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Nodes of paper kinds; default: 1.")
+        int | None,
+        typer.Option(min=1, max=100_000, help="paper kinds: number of nodes; default: 1."),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=2, max=1_000_000, help="Steps in which jobs of paper kinds arrive; default: 50."
+            min=2, max=1_000_000, help="paper kinds: steps in which jobs arrive; default: 50."
         ),
     ] = None,
     rows: Annotated[
-        bool, typer.Option("--rows", help="With paper: list the jobs instead of describing them.")
+        bool,
+        typer.Option(
+            "--rows", help="paper: write the jobs themselves instead of how they are drawn."
+        ),
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=300_000, help="Jobs of lublin; default: 10000.")
+        int | None, typer.Option(min=1, max=300_000, help="lublin: number of jobs; default: 10000.")
     ] = None,
     processors: Annotated[
         int | None,
-        typer.Option(
-            min=8, max=1_000_000, help="Processors of the machine of lublin; default: 128."
-        ),
+        typer.Option(min=8, max=1_000_000, help="lublin: processors of the machine; default: 128."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Default: the kind and the seed.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the scenario; default: the kind and the seed.")
+    ] = None,
     tag: Tags = None,
     out: Annotated[
         Path | None,
@@ -235,20 +251,23 @@ def scenarios_generate(
         "--jobs": jobs,
         "--processors": processors,
     }
-    allowed = _OF_PAPER if kind in _PAPER else _OF_LUBLIN if kind is Kind.LUBLIN else _OF_LABS
+    group = "paper kinds" if kind in _PAPER else "lublin" if kind is Kind.LUBLIN else "labs"
     for flag, value in given.items():
-        if value is not None and flag not in allowed:
-            raise InvalidInput.at(flag, f"is not for {kind.value}", "another kind")
+        if value is not None and flag not in _FLAGS[group]:
+            kinds = " and ".join(each for each, flags in _FLAGS.items() if flag in flags)
+            raise InvalidInput.at(flag, f"is not for {kind.value}", f"{flag} with {kinds} only")
     if at is not None and kind not in (Kind.NEW_FAMILY, Kind.TOPOLOGY):
-        raise InvalidInput.at("--at", f"is not for {kind.value}", "with new-family or topology")
+        raise InvalidInput.at(
+            "--at", f"is not for {kind.value}", "--at with new-family and topology only"
+        )
     if rate is not None and load is not None:
-        raise InvalidInput.at("--load", "goes without --rate", "one of the two")
+        raise InvalidInput.at("--load", "can't be combined with --rate", "one of the two")
     for flag, value in (("--rate", rate), ("--load", load)):
         if value is not None and not 0 < value <= 1e6:
             raise InvalidInput.at(flag, f"is {value:g}", "a number above 0, up to 1000000")
     lasts_s = asking.seconds(duration, "--duration")
     if lasts_s == 0:
-        raise InvalidInput.at("--duration", "is 0", "a time above 0, as 8 h")
+        raise InvalidInput.at("--duration", "is 0", "a time above 0, e.g. '8 h'")
     is_log = kind is Kind.LUBLIN and out is not None and out.suffix == ".swf"
     if out is not None:
         (check_output if is_log else check_scenario_file)(out, "--out")
@@ -309,7 +328,7 @@ def scenarios_import(
             "--format",
             help="swf: a log in the Standard Workload Format; supercloud: jobs of the MIT "
             "SuperCloud or of DECICE; alibaba: pods of the GPU trace of 2023; edgeyard: a folder "
-            "of `edgeyard export`. Default: by name and first line.",
+            "of `edgeyard export`. Default: recognised by the file's name and first line.",
         ),
     ] = None,
     name: Annotated[
@@ -364,7 +383,8 @@ def scenarios_import(
     for flag in (each for each, is_given in given.items() if is_given):
         if flag not in _OPTIONS[chosen]:
             others = ", ".join(each.value for each in TraceFormat if flag in _OPTIONS[each])
-            raise InvalidInput.at(flag, f"is not for {chosen.value} files", f"with {others}")
+            accepted = f"{flag} with {others} files only"
+            raise InvalidInput.at(flag, f"is not for {chosen.value} files", accepted)
     selection = Selection(
         name=name or _plain_name(file), skip=skip, count=count, drop_large=drop_large
     )
@@ -413,7 +433,7 @@ def _imported(
             raise InvalidInput.at("--nodes", "is missing", accepted)
         return import_alibaba(file, selection, nodes=nodes, advanced=advanced)
     if nodes is not None and node:
-        raise InvalidInput.at("--node", "goes without --nodes", "one of the two")
+        raise InvalidInput.at("--node", "can't be combined with --nodes", "one of the two")
     groups = read_nodes(nodes) if nodes is not None else _groups(node)
     if chosen is TraceFormat.SWF:
         from edgeyard.scheduler.sim.importers.swf import import_swf
@@ -486,7 +506,8 @@ def store(
 def scenarios_pull(
     session: Session,
     prometheus: Annotated[
-        str, typer.Argument(metavar="PROMETHEUS", help="Its URL, such as http://host:9090.")
+        str,
+        typer.Argument(metavar="PROMETHEUS", help="URL of Prometheus, such as http://host:9090."),
     ],
     window: Annotated[
         str, typer.Option(help="Length of a scenario; windows begin at multiples of it.")
@@ -494,7 +515,9 @@ def scenarios_pull(
     step: Annotated[str, typer.Option(help="Time between two samples.")] = "15 s",
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Go on: pull each window when it is over, until Ctrl-C."),
+        typer.Option(
+            "--follow", help="Keep running: pull each window when it is over, until Ctrl-C."
+        ),
     ] = False,
     queries: Annotated[
         Path | None,

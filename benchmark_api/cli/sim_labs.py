@@ -48,12 +48,15 @@ Seeds = Annotated[
         metavar="N",
         min=0,
         max=MAX_SEED,
-        help="Of arrivals and faults; several give intervals over seeds. Default: the scenario's.",
+        help="Seed of arrivals and faults; may be repeated, for intervals over seeds. Default: "
+        "the scenario's.",
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Write each run to a file there, for edgeyard sim report."),
+    typer.Option(
+        metavar="DIR", help="Folder to which each run is written, for edgeyard sim report."
+    ),
 ]
 
 
@@ -89,7 +92,10 @@ def run(
     seed: Seeds = None,
     depth: DepthOption = Depth.DECISIONS,
     jobs: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1024, help="Simulate N runs at a time.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1024, help="Number of runs that are simulated at the same time."
+        ),
     ] = 1,
     out: Out = None,
     store: StoreRuns = None,

@@ -43,7 +43,7 @@ class Rows(StrEnum):
 
 
 Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write one HTML page that loads nothing.")
+    Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")
 ]
 CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write CSV.")]
 Parquet = Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet.")]
@@ -52,9 +52,9 @@ RowsOf = Annotated[
 ]
 PlotDir = Annotated[
     Path | None,
-    typer.Option("--plot", metavar="DIR", help="Write plots; the folder is created."),
+    typer.Option("--plot", metavar="DIR", help="Folder for plots; it is created."),
 ]
-FormOf = Annotated[Form, typer.Option("--format", help="Of the plots.")]
+FormOf = Annotated[Form, typer.Option("--format", help="File format of the plots.")]
 Baseline = Annotated[
     str | None,
     typer.Option(metavar="POLICY", help="Compare each policy with this one; default: all pairs."),
@@ -67,7 +67,7 @@ def report(
         list[str],
         typer.Argument(
             metavar="RUN…",
-            help="Files of runs, folders with such files, or ids of sim list.",
+            help="Files of runs, folders with such files, or ids from `edgeyard sim list`.",
         ),
     ],
     html: Html = None,
@@ -77,7 +77,7 @@ def report(
     plot: PlotDir = None,
     form: FormOf = Form.PNG,
     title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Of the page.")
+        str, typer.Option(metavar="TEXT", help="Title of the page.")
     ] = "Comparison of scheduling policies",
     baseline: Baseline = None,
     db: LocalDb = None,

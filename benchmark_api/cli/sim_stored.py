@@ -61,11 +61,18 @@ def simulations_list(
     session: Session,
     db: Db = None,
     scenario: Annotated[
-        str | None, typer.Option(metavar="SCENARIO", help="Only those of this name or hash.")
+        str | None,
+        typer.Option(
+            metavar="SCENARIO", help="Only simulations of the scenario of this name or hash."
+        ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Only those of this policy.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only those of this kind, as sim.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 50,
+    policy: Annotated[str | None, typer.Option(help="Only simulations of this policy.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only simulations of this kind, e.g. sim or ste.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of rows, newest first.")
+    ] = 50,
 ) -> None:
     """List stored simulations, newest first."""
     if _names_server(session, db):
@@ -88,7 +95,9 @@ def simulations_list(
 
 def simulations_show(
     session: Session,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, as sim list shows it.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of the simulation, from `edgeyard sim list`.")
+    ],
     db: Db = None,
 ) -> None:
     """Show a stored simulation with its metrics."""

@@ -74,7 +74,7 @@ def sweep(
     ],
     policy: Annotated[
         list[str],
-        typer.Option(metavar="NAME|FILE", help="Policy; repeat it for several."),
+        typer.Option(metavar="NAME|FILE", help="Policy or queue policy; may be repeated."),
     ],
     out: Annotated[
         Path,
@@ -86,7 +86,11 @@ def sweep(
         str, typer.Option(metavar="N-M,…", help="Seeds, such as 1-20 or 1,5,7-9.")
     ] = "1",
     load: Annotated[
-        str, typer.Option(metavar="X,…", help="Factors of the rate of arrivals, such as 0.5,1,1.5.")
+        str,
+        typer.Option(
+            metavar="X,…",
+            help="Factors by which the rate of arrivals is multiplied, e.g. 0.5,1,1.5.",
+        ),
     ] = "1",
     jobs: Annotated[
         int | None,
@@ -94,32 +98,49 @@ def sweep(
             metavar="N",
             min=1,
             max=1024,
-            help="Processes, or jobs on Nomad at a time; default: one for each core, or 20.",
+            help="Runs at the same time. Default: one for each core on this machine, 20 on Nomad.",
         ),
     ] = None,
     on: Annotated[
-        Place, typer.Option("--on", help="This machine, or a Nomad cluster as batch jobs.")
+        Place,
+        typer.Option(
+            "--on",
+            help="Where the runs are simulated. local: on this machine; nomad: as batch jobs of a "
+            "Nomad cluster.",
+        ),
     ] = Place.LOCAL,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings file with the nomad_* settings, for Nomad."),
+        typer.Option(
+            metavar="FILE", help="With --on nomad: settings file with the nomad_* settings."
+        ),
     ] = None,
-    driver: Annotated[Driver, typer.Option(help="Of the jobs on Nomad.")] = Driver.RAW_EXEC,
+    driver: Annotated[
+        Driver, typer.Option(help="With --on nomad: driver of the jobs.")
+    ] = Driver.RAW_EXEC,
     image: Annotated[
-        str | None, typer.Option(metavar="IMAGE", help="With Edgeyard, for --driver docker.")
+        str | None,
+        typer.Option(
+            metavar="IMAGE", help="With --driver docker: image in which Edgeyard is installed."
+        ),
     ] = None,
     python: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Interpreter with Edgeyard on Nomad's nodes; default: this one's path.",
+            help="With --on nomad: Python with Edgeyard on Nomad's nodes; default: the path of "
+            "the one that runs this command.",
         ),
     ] = None,
     memory: Annotated[
-        int, typer.Option(metavar="MIB", min=64, max=2**20, help="Of each job on Nomad.")
+        int,
+        typer.Option(metavar="MIB", min=64, max=2**20, help="With --on nomad: memory of each job."),
     ] = 512,
     cpu: Annotated[
-        int, typer.Option(metavar="MHZ", min=10, max=2**20, help="Of each job on Nomad.")
+        int,
+        typer.Option(
+            metavar="MHZ", min=10, max=2**20, help="With --on nomad: CPU share of each job."
+        ),
     ] = 1000,
     store: StoreRuns = None,
     db: LocalDb = None,

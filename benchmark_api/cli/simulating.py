@@ -54,7 +54,8 @@ class Backfill(StrEnum):
 
 def replay(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="In the Standard Workload Format, plain or .gz.")
+        Path,
+        typer.Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz."),
     ],
     queue: Annotated[
         str | None,
@@ -66,20 +67,24 @@ def replay(
     ] = None,
     backfill: Annotated[
         Backfill | None,
-        typer.Option(help="Which jobs may start before the first of the queue. Default: none."),
+        typer.Option(
+            help="Rule by which jobs may start before the first one of the queue. Default: none."
+        ),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Take the queue policy with its options and the backfilling of this policy.",
+            help="Use the queue policy (with its options) and the backfilling of this policy.",
         ),
     ] = None,
     commit: Annotated[
         bool,
         typer.Option(
             "--commit",
-            help="Wait for the job that was chosen first, even if others arrive meanwhile.",
+            help="Keep to the job that was chosen first until it starts, even if jobs that "
+            "would come "
+            "before it arrive meanwhile.",
         ),
     ] = False,
     procs: Annotated[

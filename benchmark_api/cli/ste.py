@@ -45,7 +45,9 @@ DEFAULT_POLICY = "learned"
 
 RunsDir = Annotated[
     Path | None,
-    typer.Option("--runs", metavar="DIR", help="Folder of runs; default: of the user's data."),
+    typer.Option(
+        "--runs", metavar="DIR", help="Folder of runs; default: in the user's data folder."
+    ),
 ]
 ControllerUrl = Annotated[
     str,
@@ -108,16 +110,22 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Its scorers are the registered schedulers; default: learned. Not with "
-            "--scheduler, which has a policy of its own.",
+            help="Policy whose scorers are the registered schedulers; default: learned. Not with "
+            "--scheduler: that service has a policy of its own.",
         ),
     ] = None,
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes.")] = 1,
     seed: Annotated[
-        int | None, typer.Option(metavar="S", min=0, max=MAX_SEED, help="Of the first episode.")
+        int | None,
+        typer.Option(
+            metavar="S",
+            min=0,
+            max=MAX_SEED,
+            help="Seed of the first episode; each further episode uses the next one.",
+        ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most so many rounds an episode.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of rounds of an episode.")
     ] = None,
     train: Annotated[
         str, typer.Option(metavar="NAME", help="Registered model that the rewards update.")
@@ -129,12 +137,15 @@ def run(
         ),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Register a model of this name that knows nothing yet.")
+        bool, typer.Option("--new", help="Register an untrained model of the name --train first.")
     ] = False,
     judged: Annotated[
         int,
         typer.Option(
-            "--judge", metavar="N", min=0, help="Unseen seeds to compare the trained model on."
+            "--judge",
+            metavar="N",
+            min=0,
+            help="Number of unseen seeds on which the trained model is compared.",
         ),
     ] = 5,
     resume: Annotated[
@@ -144,10 +155,16 @@ def run(
         ShownSteps, typer.Option("--steps", help="Rounds whose thirteen steps are shown.")
     ] = ShownSteps.FIRST,
     twin: Annotated[
-        str, typer.Option(metavar="URL", help="A digital twin of its own; with --scheduler.")
+        str,
+        typer.Option(
+            metavar="URL", help="URL of a digital twin service to use; only with --scheduler."
+        ),
     ] = "",
     scheduler: Annotated[
-        str, typer.Option(metavar="URL", help="A scheduler controller of its own; with --twin.")
+        str,
+        typer.Option(
+            metavar="URL", help="URL of a scheduler controller service to use; only with --twin."
+        ),
     ] = "",
     controller: ControllerUrl = "",
     runs_dir: RunsDir = None,
@@ -197,7 +214,9 @@ def run(
     if new and not train:
         raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
     if bool(twin) != bool(scheduler):
-        raise InvalidInput.at("--twin", "goes with --scheduler", "both URLs, or neither")
+        raise InvalidInput.at(
+            "--twin", "works together with --scheduler only", "both URLs, or neither"
+        )
     if twin and models is not None:
         reason = "the scheduler service has the models"
         raise InvalidInput.at("--models", reason, "--models of `edgeyard ste serve scheduler`")
@@ -333,7 +352,7 @@ _PORTS = {
 
 
 def serve(
-    service: Annotated[Service, typer.Argument(help="Which service.")],
+    service: Annotated[Service, typer.Argument(help="Service to run.")],
     port: Annotated[
         int | None,
         typer.Option(
@@ -346,19 +365,22 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     twin: Annotated[
         str,
-        typer.Option(metavar="URL", help="The digital twin, for the scheduler and the controller."),
+        typer.Option(
+            metavar="URL", help="URL of the digital twin, for the scheduler and the controller."
+        ),
     ] = "http://127.0.0.1:8081",
     scheduler: Annotated[
-        str, typer.Option(metavar="URL", help="The scheduler controller, for the controller.")
+        str,
+        typer.Option(metavar="URL", help="URL of the scheduler controller, for the controller."),
     ] = "http://127.0.0.1:8082",
     scenarios: Annotated[
-        str, typer.Option(metavar="URL", help="The ScenarioDB, for the controller.")
+        str, typer.Option(metavar="URL", help="URL of the ScenarioDB, for the controller.")
     ] = "http://127.0.0.1:8083",
     policy: Annotated[
         str,
         typer.Option(
             metavar="NAME|FILE",
-            help="Its scorers are the registered schedulers of the scheduler controller.",
+            help="Policy whose scorers are the registered schedulers of the scheduler controller.",
         ),
     ] = DEFAULT_POLICY,
     models: Annotated[
@@ -373,8 +395,9 @@ def serve(
         bool,
         typer.Option(
             "--live",
-            help="The twin shows the lab: Nomad and Prometheus of the settings of `edgeyard up` "
-            "(nomad_address, nomad_token, inventory, twin_prometheus and others).",
+            help="The twin shows the real lab, from the Nomad and Prometheus that the settings of "
+            "`edgeyard up` name (nomad_address, nomad_token, inventory, twin_prometheus and "
+            "others).",
         ),
     ] = False,
     config: Annotated[
@@ -413,7 +436,7 @@ def serve(
     if live and service is not Service.TWIN:
         raise InvalidInput.at("--live", f"is not for {service.value}", "ste serve twin --live")
     if config is not None and not live:
-        reason = "has the settings of a live twin"
+        reason = "has an effect with --live only"
         raise InvalidInput.at("--config", reason, "ste serve twin --live --config FILE")
     token = common.ste_token()
     common.check_address(host, token)

@@ -85,7 +85,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Make an account; with a password only by a token that does not expire."""
     request = parse(UserIn, body.tree())
     if request.user_id == PROBER:
-        raise InvalidInput.at("/user_id", "is Edgeyard's own", "another id")
+        raise InvalidInput.at("/user_id", "is the account of Edgeyard itself", "another id")
     if request.password is not None and caller.expires_at is not None:
         raise Forbidden(_OUTLIVES)
     if request.role == "operator" and caller.expires_at is not None:
@@ -283,7 +283,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     if request.expires_at is not None and request.expires_at <= now:
-        raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
+        raise InvalidInput.at("/expires_at", "is in the past", "a time in the future")
     expires_at = _no_later(request.expires_at, caller)
     secret = new_token()
 

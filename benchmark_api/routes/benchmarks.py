@@ -153,7 +153,7 @@ def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Answer[shapes.
 def prioritise(
     benchmark_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Benchmark]:
-    """Give a pending benchmark another user priority, within its owner's bound."""
+    """Give a pending benchmark another user priority, within its owner's limit."""
     request = parse(PriorityIn, body.tree())
 
     def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
@@ -161,7 +161,7 @@ def prioritise(
             10 if caller.is_operator else uow.accounts.user(benchmark.user_id).max_priority
         )
         if request.user_priority > max_priority:
-            reason = "is above your account's bound"
+            reason = "is above your account's limit"
             raise InvalidInput.at("/user_priority", reason, f"1 to {max_priority}")
         return lifecycle.prioritise(uow, benchmark_id, now, caller.user_id, request.user_priority)
 

@@ -234,7 +234,8 @@ def _members(request: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
     for name in (*axes, *_NOT_SHARED):
         if name in request.description:
             reason = "varies in the matrix" if name in axes else "can't be shared by a campaign"
-            raise InvalidInput.at(f"/description/{name}", reason, "no such field here")
+            accepted = f"a description without {name}"
+            raise InvalidInput.at(f"/description/{name}", reason, accepted)
     size = count * len(json.dumps(request.description))
     if size > MAX_CAMPAIGN_BYTES:
         raise InvalidInput.at(

@@ -572,14 +572,14 @@ def _account_problems(description: JobDescription, caller: Caller) -> list[Field
     if description.user_priority > user.max_priority:
         found.append(
             FieldError(
-                "/user_priority", "is above your account's bound", f"1 to {user.max_priority}"
+                "/user_priority", "is above your account's limit", f"1 to {user.max_priority}"
             )
         )
     budget = description.user_budget
     if budget is not None and user.max_budget is not None and budget > user.max_budget:
         found.append(
             FieldError(
-                "/user_budget", "is above your account's bound", f"at most {user.max_budget:g}"
+                "/user_budget", "is above your account's limit", f"at most {user.max_budget:g}"
             )
         )
     return found

@@ -41,7 +41,7 @@ def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[sha
     request = parse(CreditsIn, body.tree())
     named = request.model_fields_set
     if len(named) != 1 or (named == {"add"} and request.add is None):
-        raise InvalidInput.at("", "gives neither or both of the two", "credits, or add")
+        raise InvalidInput.at("", "states neither or both of credits and add", "one of the two")
     services = context.services
     now = services.clock.now()
 

@@ -201,7 +201,7 @@ async def receive_fields(
 
     Raises:
         TooLarge: A file over its limit, or too much text.
-        BadRequest: The form is broken, or a field is there twice.
+        BadRequest: The form is broken, or it has a field twice.
         InvalidInput: A file's name is none; a text is not Unicode.
         WrongMediaType: It is no form.
         ClientDisconnect: The client went away; nothing is left.
@@ -246,8 +246,12 @@ def _texts(texts: Mapping[str, bytes]) -> dict[str, str]:
 def _add_text(texts: dict[str, bytes], name: bytes | str, value: bytes) -> None:
     key = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     if key in texts:
-        raise BadRequest("a field of the form is there twice")
+        raise _repeated(key)
     texts[key] = value
+
+
+def _repeated(field: str) -> BadRequest:
+    return BadRequest(f"the form has the field {field[:100]!r} twice: send it once")
 
 
 def _decoded(pointer: str, text: bytes) -> str:
@@ -408,7 +412,7 @@ class _Form:
         if where not in self.limits:
             if self.texts is not None:
                 if where in self.texts:
-                    raise BadRequest("a field of the form is there twice")
+                    raise _repeated(where)
                 self._text = self.texts[where] = bytearray()
             return  # otherwise: another field, read over
         name = options.get(b"filename", b"").decode("utf-8", "surrogateescape")
@@ -421,7 +425,7 @@ class _Form:
                 f"/{where}", f"two files are named {name!r}", "a name of its own for each file"
             )
         if self.texts is not None and any(where == known for known, _, _ in self._open):
-            raise BadRequest("a field of the form is there twice")
+            raise _repeated(where)
         self._writer = self.files.writer(self.limits[where], urgent=self.urgent)
         self._open.append((where, name, self._writer))
 
@@ -435,7 +439,9 @@ class _Form:
             self._text.extend(data[start:end])
         self._skipped += end - start
         if self._skipped > MAX_FIELD_BYTES:
-            raise BadRequest("the form's other fields are too long")
+            raise BadRequest(
+                f"the form's fields besides its files have more than {MAX_FIELD_BYTES} bytes"
+            )
 
     def _end(self) -> None:
         self._ended = True

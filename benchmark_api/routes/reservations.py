@@ -51,12 +51,12 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Answe
     _known(context, target_uid)
     since = max(request.since or now, now)
     if request.until <= since:
-        raise InvalidInput.at("/until", "is not after its beginning", "a later time")
+        raise InvalidInput.at("/until", "is not after the beginning of the lease", "a later time")
     if request.until > now + _MAX_LEASE:
         raise InvalidInput.at("/until", "is too far away", f"at most {_MAX_LEASE.days} days")
     user_id = request.user_id if caller.is_operator else caller.user_id
     if request.user_id not in (None, user_id):
-        raise Forbidden("boards are leased to others by operators only")
+        raise Forbidden("only operators may lease boards for others: leave user_id out")
     made = Lease(
         lease_id=f"lease-{secrets.token_hex(8)}",
         target_uid=target_uid,
@@ -88,7 +88,7 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Lea
     def end(uow: UnitOfWork) -> Lease:
         found = uow.reservations.lease(lease_id)
         if not caller.may_see(found.user_id or ""):
-            raise Forbidden("only who has the board, or an operator, can release it")
+            raise Forbidden("only the user of the lease, or an operator, may end it")
         ended = uow.reservations.end_lease(lease_id, services.clock.certain())
         if ended != found:
             uow.log.append(_event(context, caller, "board.released", ended))

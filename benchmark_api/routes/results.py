@@ -128,9 +128,7 @@ def rows(
                     raise NotFound("benchmark", each_id)
                 found.append(by_id[each_id])
         else:
-            raise InvalidInput.at(
-                "", "asks for no benchmark", "benchmark_id=... or campaign_id=..."
-            )
+            raise InvalidInput.at("", "names no benchmark", "benchmark_id=... or campaign_id=...")
         every = uow.files.reports_of_many([each.benchmark_id for each in found])
         newest: dict[str, Report] = {}
         for report in sorted(every, key=lambda one: one.attempt):

@@ -220,7 +220,9 @@ class IdempotencyGuard(Generic[T]):
         if known is None:
             return None
         if known[0] != self._sha256:
-            raise Conflict("this Idempotency-Key came with another request before")
+            raise Conflict(
+                "this Idempotency-Key was sent with another request before: send a new key"
+            )
         return accepted_answer(
             msgspec.convert(known[1], self._shape), {"Idempotent-Replayed": "true"}
         )

@@ -174,14 +174,18 @@ class UploadAuthorizer:
                 raise NotAuthenticated("the attempt's upload token is needed")
         elif attempt is not None and is_upload_token(attempt, self.token):
             if not _is_open(attempt):
-                raise NotAuthenticated("the attempt has ended, and its token with it")
+                raise NotAuthenticated(
+                    "the attempt has ended, so its upload token is no longer valid"
+                )
         else:
             # Unknown jobs and wrong tokens look the same to those who have no account.
             caller = self._known_caller()
             serves = attempt is None or caller.user.serves(attempt.target_uid)
             if caller.role is not Role.HOST or not serves:
                 raise Forbidden(
-                    "results come with the attempt's own token, or from the account of its board"
+                    "results are accepted with the attempt's own token, or from the account of "
+                    "the host "
+                    "of its board"
                 )
         if attempt is None:
             raise NotFound("job", self.job)
@@ -205,7 +209,7 @@ class UploadAuthorizer:
         status = uow.benchmarks.get(attempt.benchmark_id).status
         if status in TERMINAL:
             raise NotAuthenticated(
-                f"the benchmark is {status.value}, and the upload token has ended with it"
+                f"the benchmark is {status.value}, so the upload token is no longer valid"
             )
         return attempt
 

@@ -61,7 +61,9 @@ def _report(context: Context, caller: Caller, body: RawBody) -> Answer[shapes.Tw
     data = read_twin_data(body.data)
     for name in ("jobs", "links", "users", "leases", "rates", "quarantined"):
         if getattr(data, name):
-            raise InvalidInput.at(f"/{name}", "a host reports nodes alone", "no entries")
+            raise InvalidInput.at(
+                f"/{name}", "can't be reported by the account of a host", "nodes only"
+            )
     for node in data.nodes:
         if not caller.user.serves(node.id):
             raise Forbidden(f"the account does not serve board {node.id}")

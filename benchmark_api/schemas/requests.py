@@ -156,16 +156,22 @@ class UserIn(QuotasIn):
     max_priority: Priority = 5
     max_budget: Budget | None = None
     max_running: Running | None = Field(
-        None, description="Benchmarks on boards at once; null: no bound."
+        None, description="Maximum number of benchmarks on boards at the same time; null: no limit."
     )
     share: Share = Field(1.0, description="Weight in fair sharing.")
     max_lease_s: LeaseTime = Field(
-        0.0, description="Longest that it may keep boards for itself; 0: not at all."
+        0.0,
+        description="Maximum time for which the user may lease boards, all leases together, "
+        "seconds; "
+        "0: no leases.",
     )
     boards: Boards = Field(
-        [], description="Of a host's account: boards whose results it may upload (a* is allowed)."
+        [],
+        description="For the account of a host: boards whose results it may upload; a final "
+        "* matches any "
+        "ending.",
     )
-    email: Email | None = Field(None, description="To log in with, together with password.")
+    email: Email | None = Field(None, description="E-mail address to log in with; needs password.")
     password: Password | None = Field(None, description="At least 8 characters.")
 
     @model_validator(mode="after")
@@ -180,10 +186,12 @@ class PasswordIn(BaseModel):
 
     model_config = _STRICT
 
-    email: Email | None = Field(None, description="Default: the one that it has.")
+    email: Email | None = Field(None, description="Default: the account's present address.")
     password: Password = Field(description="At least 8 characters.")
     current_password: str | None = Field(
-        None, description="The one that it has; operators need not know it for other accounts."
+        None,
+        description="The account's present password; operators may leave it out for other "
+        "accounts.",
     )
 
 
@@ -207,7 +215,7 @@ class WebhookIn(BaseModel):
 
     model_config = _STRICT
 
-    url: Text | None = Field(description="http(s) URL; null: nowhere any more.")
+    url: Text | None = Field(description="http(s) URL; null removes the webhook.")
 
 
 class TokenIn(BaseModel):
@@ -215,8 +223,10 @@ class TokenIn(BaseModel):
 
     model_config = _STRICT
 
-    user_id: UserId | None = Field(None, description="Default: your own.")
-    role: RoleWord | None = Field(None, description="Default: the account's; never above it.")
+    user_id: UserId | None = Field(None, description="User of the token; default: yourself.")
+    role: RoleWord | None = Field(
+        None, description="Default: the account's role; never a role above it."
+    )
     label: Text = ""
     expires_at: Time | None = None
 
@@ -261,8 +271,9 @@ class LeaseIn(BaseModel):
     since: Time | None = Field(None, description="Default: now.")
     user_id: UserId | None = Field(
         None,
-        description="Whose benchmarks may use it meanwhile. Operators: null for maintenance; "
-        "others: themselves.",
+        description="User whose benchmarks may use the board. Operators may name any user; "
+        "without one "
+        "it is kept free for maintenance. For others it is always their own account.",
     )
     reason: LongText = Field("", description="Shown to users whose benchmarks wait for the board.")
 
@@ -289,10 +300,10 @@ class CreditsIn(BaseModel):
 
     model_config = _STRICT
 
-    credits: Credits | None = Field(
-        None, description="So many instead of those that it has; null: no bound."
+    credits: Credits | None = Field(None, description="New balance; null: no limit.")
+    add: MoreCredits | None = Field(
+        None, description="Credits to add to the balance; a negative number takes away."
     )
-    add: MoreCredits | None = Field(None, description="So many more; below 0: fewer.")
 
 
 class RateIn(BaseModel):
@@ -300,7 +311,7 @@ class RateIn(BaseModel):
 
     model_config = _STRICT
 
-    rate: Rate = Field(description="Credits a board-second.")
+    rate: Rate = Field(description="Credits for each second on a board.")
 
 
 class ProgressIn(BaseModel):
@@ -344,13 +355,13 @@ class SimulationIn(BaseModel):
 
     model_config = _STRICT
 
-    run_id: RunId = Field("", description="That of the path; may be left out.")
-    kind: Text = Field("sim", description="The program: sim, ste or another.")
+    run_id: RunId = Field("", description="The same id as in the path; may be left out.")
+    kind: Text = Field("sim", description="Program that ran it: sim, ste or another.")
     state: Literal["running", "completed", "cancelled", "failed"] = "completed"
     scenario: Text = Field(description="Hash or name of a stored scenario.")
     policy: Text
     seed: Annotated[int, Field(ge=0, lt=2**63)]
-    version: Text = Field("", description="Of Edgeyard.")
+    version: Text = Field("", description="Version of Edgeyard that ran it.")
     metrics: dict[str, Any] = {}
     columns_file: LongText | None = Field(
         None, description="File with the columns of each job, on the machine that ran it."

@@ -41,7 +41,7 @@ both sides far more, and never logged in to while a task measures there."""
 
 _MAX_PROBES = 32
 _JOIN_S = 2.0
-_NOT_YET = Finding(False, "was not looked at yet")
+_NOT_YET = Finding(False, "was not checked yet")
 
 _FileMark = Optional[Tuple[int, int, int]]
 

@@ -402,7 +402,7 @@ def _spatial(spec: TensorSpec, how: Preprocessing, path: Path) -> Tuple[int, int
     raise _wrong(
         path,
         f"holds images, and input {spec.name!r} {_show(spec)} does not state their size; "
-        'say it by preprocessing: {"resize": [height, width]}',
+        'state it by preprocessing: {"resize": [height, width]}',
     )
 
 

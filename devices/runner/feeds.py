@@ -237,7 +237,7 @@ def _show(shape: Sequence[object]) -> str:
 
 def _how_to(spec: TensorSpec) -> str:
     sizes: List[str] = [str(size) if _fixed(size) else "1" for size in spec.shape]
-    return f'; say it by "input": {{"{spec.name}": {{"shape": [{", ".join(sizes)}]}}}}'
+    return f'; state it by "input": {{"{spec.name}": {{"shape": [{", ".join(sizes)}]}}}}'
 
 
 def _wrong(spec: TensorSpec, reason: str, how: str = "") -> RunFailed:

@@ -20,7 +20,7 @@ from edgeyard.devices.runner.onnx_wire import Field, Message, fields_of, not_onn
 from edgeyard.errors import RunFailed
 
 MAX_FILE_BYTES = 2**31 - 1
-"""What protocol buffers allow a message; a bigger model needs external data, which is refused."""
+"""Maximum size of a protocol buffer; the weights of a larger model have to be in data files."""
 
 MAX_NODES = 200_000
 """Large language models have some 10,000; loading time grows faster than their number."""

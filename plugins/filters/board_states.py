@@ -44,7 +44,7 @@ def _with_reason(text: str, batch: Batch, board: int) -> str:
 def _last_report(batch: Batch, board: int) -> str:
     taken_at = batch.snapshot.taken_at
     if taken_at is None or not np.isfinite(batch.snapshot.age_s):
-        return "was not heard of yet"
+        return "has not been reported yet"
     return f"was last heard of at {taken_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, too long ago"
 
 

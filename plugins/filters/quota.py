@@ -37,7 +37,7 @@ class QuotaFilter(UserFilter):
         return _RunningLedger(batch, max_running) if max_running else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        return "is not for users who have as many benchmarks on boards as they may"
+        return "takes no benchmark of a user who already has the maximum number on boards"
 
 
 class _RunningLedger(Ledger):

@@ -40,7 +40,7 @@ class _SizeAndAge:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
-        return f"{self.name} is {self._value(queue)[job]:.6g}, the least comes first"
+        return f"{self.name} is {self._value(queue)[job]:.6g}, the lowest value comes first"
 
     def _value(self, queue: Queue) -> Floats:
         raise NotImplementedError

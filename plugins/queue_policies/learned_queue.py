@@ -50,7 +50,10 @@ class LearnedQueue:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job] or queue.waits_s[job] >= MAX_WAIT_S:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
-        return f"{self.name} gives {queue.derived(self._scores)[job]:.4g}, the least comes first"
+        return (
+            f"{self.name} gives {queue.derived(self._scores)[job]:.4g}, the lowest number "
+            "comes first"
+        )
 
     def _scores(self, queue: Queue) -> Floats:
         from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS, queue_table

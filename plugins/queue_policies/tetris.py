@@ -35,7 +35,10 @@ class TetrisOrder:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
-        return f"alignment less run time is {self._value(queue)[job]:.3g}, the most comes first"
+        return (
+            f"alignment minus run time is {self._value(queue)[job]:.3g}, the highest "
+            "value comes first"
+        )
 
     def _value(self, queue: Queue) -> Floats:
         count = len(queue.ids)

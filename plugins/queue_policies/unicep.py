@@ -31,7 +31,7 @@ class Unicep:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
-        return f"unicep is {_value(queue)[job]:.6g}, the greatest comes first"
+        return f"unicep is {_value(queue)[job]:.6g}, the highest value comes first"
 
 
 def _value(queue: Queue) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ class Wfp3:
         """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
-        return f"wfp3 is {_value(queue)[job]:.6g}, the greatest comes first"
+        return f"wfp3 is {_value(queue)[job]:.6g}, the highest value comes first"
 
 
 def _value(queue: Queue) -> NDArray[np.float64]:

@@ -181,9 +181,9 @@ def add_credits(uow: UnitOfWork, user_id: str, more: float, now: datetime, by: s
     """
     before = uow.credits.balance(user_id, for_update=True)
     if before.credits is None:
-        raise Conflict(f"{user_id} is not bounded by credits: set how many it has first")
+        raise Conflict(f"{user_id} has no limit of credits: set its credits before you add to them")
     if before.credits + more < 0:
-        raise Conflict(f"{user_id} has {before.credits:g} credits: it can't lose {-more:g}")
+        raise Conflict(f"{user_id} has {before.credits:g} credits: {-more:g} can't be subtracted")
     after = replace(before, credits=_exact(before.credits + more))
     uow.credits.save_balance(after)
     _log_change(uow, user_id, before, after, now, by)

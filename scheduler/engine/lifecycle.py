@@ -177,7 +177,7 @@ def expire(
     """
     benchmark = _live(uow, benchmark_id, "expired")
     if benchmark.status is Status.RUNNING and not deadline:
-        raise Conflict(f"{benchmark_id} is running: its wait is over")
+        raise Conflict(f"{benchmark_id} is running: its queue time-out no longer applies")
     failure = Failure(category=FailureCategory.TIMEOUT, sentence=why)
     return _move(
         uow,

@@ -74,7 +74,7 @@ def watch_models(
         store: Of the server.
         rows: From `edgeyard.scheduler.training.outcome_rows.read_outcome_rows`.
         now: By the server's clock.
-        min_cycles: That a shadow needs.
+        min_cycles: Cycles for which a model has to be the shadow before it can be promoted.
     """
     with store.read() as uow:
         shadows = uow.models.in_state(ModelState.SHADOW)

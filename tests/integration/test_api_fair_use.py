@@ -114,7 +114,7 @@ def test_a_waiting_benchmark_gets_another_priority(api: Api) -> None:
     (error,) = ok(api.as_().post(path, json={"user_priority": 6}), 422)["errors"]
     assert error == {
         "pointer": "/user_priority",
-        "reason": "is above your account's bound",
+        "reason": "is above your account's limit",
         "accepted": "1 to 5",
     }
     assert (

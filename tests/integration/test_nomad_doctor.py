@@ -51,7 +51,7 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     assert checks["public url"]["found"] == f"{url} is reached by client-0, client-1, client-2"
     assert checks["driver"]["found"] == "raw_exec on 3 of 3 hosts"
     clocks = checks["nomad clock"]["found"]
-    assert clocks == "as ours: the server, client-0, client-1, client-2"
+    assert clocks == "agrees with this machine's: the server, client-0, client-1, client-2"
     assert checks["preemption"]["state"] == "ok"
     assert checks["runner"]["found"].endswith(": on client-0, client-1, client-2")
     assert checks["nomad version"]["state"] == "ok"

@@ -280,7 +280,7 @@ def test_without_an_account_of_credits_nothing_is_refused_but_use_counts(tmp_pat
     bank = Bank(str(tmp_path), max_running=None)
     with bank.store.write() as uow:
         charging.set_credits(uow, "ada", None, bank.clock.now(), "op")
-        with pytest.raises(Conflict, match="not bounded"):
+        with pytest.raises(Conflict, match="no limit of credits"):
             charging.add_credits(uow, "ada", 5, bank.clock.now(), "op")
     for number in range(4):
         bank.submit("rpi4b", 400, None)

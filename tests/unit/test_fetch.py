@@ -328,7 +328,7 @@ def test_a_redirect_that_names_no_place_is_the_user_s_to_mend(
     tmp_path: Path, port: int, status: int
 ) -> None:
     fetch, _ = fetcher(tmp_path, "models.lab")
-    with pytest.raises(RunFailed, match="names no place") as caught:
+    with pytest.raises(RunFailed, match="without stating where to") as caught:
         fetch.fetch(f"http://models.lab:{port}/status?{status}", 1000)
     assert caught.value.category == "user_input"
 

@@ -235,7 +235,7 @@ def test_options_of_another_format_are_refused(tmp_path: Path) -> None:
     assert "--drop-large: is not for edgeyard files" in run(tmp_path, *folder).stderr
     assert "--node: cannot read '4x'" in run(path, "--node", "4x").stderr
     nodes = write(tmp_path / "nodes.csv", NODES + NODES.splitlines()[1] + "\n")
-    assert "goes without --nodes" in run(path, "--node", "4:1", "--nodes", nodes).stderr
+    assert "can't be combined with --nodes" in run(path, "--node", "4:1", "--nodes", nodes).stderr
     assert "was on line 2 before" in run(path, "--nodes", nodes).stderr
     negative = write(tmp_path / "negative.csv", NODES.replace("3.62", "-1"))
     assert "line 2: field cpu_load is -1" in run(path, "--nodes", negative).stderr

@@ -433,7 +433,7 @@ def test_hosts_that_do_not_reach_the_server_are_one_finding(nomad: Nomad) -> Non
 
 def test_hosts_that_say_nothing(nomad: Nomad) -> None:
     del nomad.events[2:]  # it still tries
-    assert "nothing heard of pi-host" in only(look(), "public url", "problem").found
+    assert "no answer from pi-host" in only(look(), "public url", "problem").found
     nomad.changes["PUT", "/v1/jobs"] = DENIED
     assert found_of(look(), "public url", "unknown").found.startswith("no job could be run")
 

@@ -114,7 +114,9 @@ class Link:
         until = time.monotonic() + patience_s
         while b"\n" not in self._heard:
             if len(self._heard) > _MAX_LINE:
-                raise RunFailed("board_fault", "the board said something that is not ours")
+                raise RunFailed(
+                    "board_fault", "the board sent data that is not of the runner's protocol"
+                )
             self._hear(until)
         line, _, self._heard = self._heard.partition(b"\n")
         return line

@@ -164,7 +164,9 @@ def _receive(link: Link, spec: RunSpec, on_message: OnMessage) -> None:
                 link.copy(size, file.write)
             part.replace(spec.results_dir / str(name))
         elif kind != "running":
-            raise RunFailed("board_fault", "the board said something that is not ours")
+            raise RunFailed(
+                "board_fault", "the board sent data that is not of the runner's protocol"
+            )
 
 
 def _percent(message: Mapping[str, object]) -> float:
@@ -190,5 +192,5 @@ def _message(line: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise RunFailed("board_fault", "the board said something that is not ours")
+        raise RunFailed("board_fault", "the board sent data that is not of the runner's protocol")
     return message

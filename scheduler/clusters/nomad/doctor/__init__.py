@@ -120,13 +120,13 @@ def _leader(access: NomadAccess, answer: Answer) -> Finding:
         return Finding(
             check="nomad",
             state="problem",
-            found=f"{access.address} speaks https alone",
+            found=f"{access.address} accepts https only",
             fix="set EDGEYARD_NOMAD_ADDRESS to https://..., and EDGEYARD_NOMAD_CA_CERT",
         )
     return Finding(
         check="nomad",
         state="problem",
-        found=f"{access.address} has no leader, or is no Nomad: {answer.said}",
+        found=f"{access.address} is a Nomad without a leader, or no Nomad: {answer.said}",
         fix="see `nomad server members`, and the servers' logs",
     )
 
@@ -154,7 +154,7 @@ def _namespace(asker: DoctorClient, driver: str) -> Finding:
         return Finding(
             check="namespace",
             state="problem",
-            found=f"{name} is not there, or not for this token",
+            found=f"{name} does not exist, or the token may not use it",
             fix=f"nomad namespace apply {name}; its name must be that of the policy",
         )
     disabled = answer.at("Capabilities", "DisabledTaskDrivers")

@@ -110,7 +110,8 @@ def _without_plugin(nodes: Sequence[Json], hosts: Sequence[Host], device: str) -
             check="plugin",
             state="ok",
             found=f"no boards on {named(bare)}",
-            fix=f"if there should be: its agent's log, under device_mgr, states why not ({device})",
+            fix="if a host should have boards, see the lines of device_mgr in the log of its "
+            f"Nomad agent ({device})",
         )
 
 
@@ -162,17 +163,21 @@ def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -
             yield Finding(
                 check="nomad clock",
                 state="warning",
-                found=f"{apart}: {named(names)}",
-                fix="let all follow NTP; until then the server corrects starts and times by that",
+                found=f"{apart} this machine's: {named(names)}",
+                fix="let all machines follow NTP; until then the server corrects starts and times "
+                "by the difference",
             )
         else:
-            yield Finding(check="nomad clock", state="ok", found=f"as ours: {named(names)}")
+            agree = f"agrees with this machine's: {named(names)}"
+            yield Finding(check="nomad clock", state="ok", found=agree)
     for why, names in by_reason(unknown).items():
-        yield Finding(check="nomad clock", state="unknown", found=f"of {named(names)}: {why}")
+        yield Finding(
+            check="nomad clock", state="unknown", found=f"not known of {named(names)}: {why}"
+        )
 
 
 def _clock_of(asker: DoctorClient, host: Host) -> tuple[str, str]:
-    """Return how far it is from ours, "" for not at all; and why that is not known."""
+    """Return how far a host's clock is from ours, "" for not at all; and why it is not known."""
     try:
         answer = asker.ask("/v1/client/stats", node_id=host.host_id)
     except NoAnswer as error:
@@ -190,7 +195,7 @@ def _apart(low: float, high: float, asked_at: tuple[float, float]) -> str:
     difference = max(ahead, behind)
     if difference <= MAX_CLOCK_DIFFERENCE_S:
         return ""
-    return f"{difference:.0f} s {'ahead' if ahead > behind else 'behind'}"
+    return f"{difference:.0f} s {'ahead of' if ahead > behind else 'behind'}"
 
 
 def _by_version(nodes: Sequence[Json]) -> dict[str, list[str]]:

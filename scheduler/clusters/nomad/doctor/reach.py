@@ -16,7 +16,7 @@ from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
 from edgeyard.scheduler.model.finding import MAX_NAMED, Finding, by_reason, named
 
 PATIENCE_S = 60.0
-"""For hosts that say nothing, as where a network swallows all that is sent. One that is refused
+"""For hosts that do not answer, as where a network drops all that is sent. One that is refused
 tries for some 20 s before it says so."""
 
 _LOOK_S = 0.2
@@ -233,7 +233,7 @@ def reach_findings(
     good = [name for name, why in results if why == ""]
     if good:
         yield Finding(check="public url", state="ok", found=f"{url} is reached by {named(good)}")
-    fix = "set EDGEYARD_PUBLIC_URL to an address that hosts reach, and let them through to it"
+    fix = "set EDGEYARD_PUBLIC_URL to an address that hosts reach, and open it in the firewall"
     for why, names in by_reason((name, why) for name, why in results if why).items():
         yield Finding(
             check="public url",
@@ -246,8 +246,8 @@ def reach_findings(
         yield Finding(
             check="public url",
             state="problem",
-            found=f"nothing heard of {named(silent)} in {patience_s:g} s: no room there for a "
-            f"job, or {url} swallows what it is sent",
+            found=f"no answer from {named(silent)} within {patience_s:g} s: they have no room for "
+            f"a job, or packets to {url} are dropped on the way",
             fix=fix,
         )
 

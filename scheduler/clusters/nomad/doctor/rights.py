@@ -154,7 +154,7 @@ def right(answer: Answer, name: str, rule: str, without: str, *, denied: bool = 
         return Finding(
             check=f"right {name}",
             state="problem",
-            found=f"the token has not got it: {without}",
+            found=f"the token does not have this right: {without}",
             fix=f"add to its policy, as in deploy/nomad/edgeyard.policy.hcl: {rule}",
         )
     if answer.status >= 500:
