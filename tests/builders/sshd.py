@@ -70,7 +70,7 @@ class Sshd:
             if (code := self._started()) is None:
                 return
             assert code < 0, f"sshd ended with {code}: {(self.folder / 'log').read_text()}"
-        raise AssertionError(f"a signal ended sshd {_STARTS} times, at last {-code}")
+        raise AssertionError(f"a signal ended sshd {_STARTS} times; its last exit code: {code}")
 
     def _started(self) -> int | None:
         """None once it listens; how it ended where it ended before that."""
