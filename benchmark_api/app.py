@@ -47,7 +47,6 @@ from edgeyard.benchmark_api.routes import (
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.contract import Router
-from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
@@ -170,12 +169,11 @@ def _routes(lifespan: Lifespan[FastAPI] | None, routers: Sequence[Router]) -> Fa
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        responses=PROBLEMS,
         redirect_slashes=False,
     )
     problems.install(app)
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 

@@ -9,6 +9,8 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api.routes.documented import PROBLEMS
+
 T = TypeVar("T")
 
 REF_TEMPLATE = "#/components/schemas/{name}"
@@ -37,7 +39,10 @@ class Answer(Response, Generic[T]):
 
 
 class Router(APIRouter):
-    """An `APIRouter` that documents what its routes are annotated to answer.
+    """An `APIRouter` that documents what its routes are annotated to answer, and `PROBLEMS`.
+
+    An app takes its routes as they are (``app.router.routes.extend``): `FastAPI.include_router`
+    would build each of them again at the app's first request.
 
     Attributes:
         shapes: The types of all answers of its routes.
@@ -46,7 +51,7 @@ class Router(APIRouter):
     def __init__(self, **options: Any) -> None:
         """Take the options of an `APIRouter`."""
         self.shapes: list[Any] = []
-        super().__init__(**options)
+        super().__init__(responses=PROBLEMS, **options)
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route; the first `Answer` of its annotation has the route's own status."""

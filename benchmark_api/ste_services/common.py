@@ -26,7 +26,6 @@ from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_d
 from edgeyard.benchmark_api.middleware import SECURITY_HEADERS
 from edgeyard.benchmark_api.routes.context import read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router, components
-from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.body import check_json_type
 from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge
@@ -98,7 +97,6 @@ def service_app(
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        responses=PROBLEMS,
         redirect_slashes=False,
     )
     problems.install(app)
