@@ -1,7 +1,8 @@
 """The command line: ``app`` is the program; each module adds its commands.
 
-Modules that take long to load (HTTP, tables, numbers, plots, the server) are imported where they
-are used, so that ``edgeyard --help`` loads none of them.
+A module is imported when one of its commands is used. Modules that take long to load (HTTP, tables,
+numbers, plots, the server) are imported inside the functions that use them, so that
+``edgeyard --help`` loads none of them.
 """
 
 from __future__ import annotations
@@ -12,35 +13,72 @@ from typing import Annotated, Any
 import typer
 
 from edgeyard import __version__
-from edgeyard.benchmark_api.cli import (
-    benchmarks,
-    campaigns,
-    checking,
-    checkup,
-    exporting,
-    inferring,
-    learning,
-    models,
-    nouns,
-    policies,
-    pruning,
-    rendering,
-    replaying,
-    results,
-    scenarios,
-    scorers,
-    server,
-    simulating,
-    ste,
-    submitting,
-    testbed,
-    watching,
+from edgeyard.benchmark_api.cli.program import (
+    Commands,
+    Program,
+    check_root_options,
+    echo,
+    shared_parameters,
 )
-from edgeyard.benchmark_api.cli.program import Program, check_root_options, echo, shared_parameters
+
+COMMANDS = {
+    "submit": "submitting",
+    "retry": "submitting",
+    "infer": "inferring",
+    "wait": "watching",
+    "watch": "watching",
+    "list": "benchmarks",
+    "show": "benchmarks",
+    "explain": "benchmarks",
+    "hcl": "benchmarks",
+    "logs": "benchmarks",
+    "events": "benchmarks",
+    "cancel": "benchmarks",
+    "hold": "benchmarks",
+    "release": "benchmarks",
+    "preempt": "benchmarks",
+    "prioritise": "benchmarks",
+    "queue": "benchmarks",
+    "results": "results",
+    "check": "checking",
+    "limits": "nouns",
+    "render": "rendering",
+    "doctor": "checkup",
+    "up": "server",
+    "replay": "replaying",
+    "export": "exporting",
+    "campaigns": "campaigns",
+    "strays": "nouns",
+    "boards": "nouns",
+    "files": "nouns",
+    "tokens": "nouns",
+    "users": "nouns",
+    "rates": "nouns",
+    "schedules": "nouns",
+    "policies": "policies",
+    "scorers": "scorers",
+    "server": "pruning",
+    "testbed": "testbed",
+    "sim": "simulating",
+    "ste": "ste",
+    "scenarios": "scenarios",
+    "learn": "learning",
+    "models": "models",
+}
+"""Module of each command and group of commands, in the order of the help."""
+
+
+class _Root(Program):
+    """The program with the commands of `COMMANDS`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands({name: f"{__name__}.{of}" for name, of in COMMANDS.items()})
+
 
 app = typer.Typer(
     name="edgeyard",
-    cls=Program,
+    cls=_Root,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -79,16 +117,3 @@ _ROOT_PARAMETERS = [
 _root.__annotations__ = {one.name: one.annotation for one in _ROOT_PARAMETERS}
 _root.__signature__ = inspect.Signature(_ROOT_PARAMETERS)  # type: ignore[attr-defined]
 app.callback()(_root)
-
-
-_MODULES = (
-    *(submitting, inferring, watching, benchmarks, results, campaigns, checking, nouns),
-    *(policies, scorers, rendering, checkup, server, pruning, replaying, exporting, testbed),
-    simulating,
-    ste,
-    scenarios,
-    learning,
-    models,
-)
-for _module in _MODULES:
-    _module.add_to(app)

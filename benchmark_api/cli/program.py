@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import importlib
 import inspect
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -329,8 +330,51 @@ class _Verb(TyperCommand):
         return re.sub(r" *<(list\[\w+\]|path|str|int|float)( range)?>", "", super().get_help(ctx))
 
 
+class Commands(MutableMapping[str, Any]):
+    """Commands by name, each of which is made when it is used for the first time.
+
+    To import all modules and to make all commands takes longer than most commands do.
+    """
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        """Make no command yet.
+
+        Args:
+            modules: Full name of the module whose ``add_to`` adds the command, by its name.
+        """
+        self._modules = modules
+        self._found: dict[str, Any] = dict.fromkeys(modules)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command, and keep all that its module adds."""
+        if self._found[name] is None:
+            app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+            importlib.import_module(self._modules[name]).add_to(app)
+            self._found |= typer.main.get_group(app).commands
+        return self._found[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+
 class Program(TyperGroup):
     """The root command: it turns every error into an exit status and a message on stderr."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(self.commands)
 
     def main(
         self,

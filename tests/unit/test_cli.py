@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import inspect
 import io
 import json
 import os
@@ -14,9 +16,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from edgeyard import __version__
+from edgeyard.benchmark_api import cli
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.scheduler.model.finding import Finding
@@ -158,6 +162,31 @@ def test_help_loads_nothing_that_takes_long() -> None:
     assert done.stderr.strip() == "[]"
     assert "submit" in done.stdout
     assert fits(done.stdout)
+
+
+def test_every_command_of_a_module_is_in_the_table_of_commands() -> None:
+    tables: dict[str, set[str]] = {}
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        module = importlib.import_module(f"{cli.__name__}.{path.stem}")
+        add_to = getattr(module, "add_to", None)
+        if add_to is not None and "app" in inspect.signature(add_to).parameters:
+            alone = typer.Typer()
+            add_to(alone)
+            tables[path.stem] = set(typer.main.get_group(alone).commands)
+    known = {name: module for module, names in tables.items() for name in names}
+    assert known == cli.COMMANDS
+
+
+def test_a_command_loads_no_module_of_other_commands() -> None:
+    code = (
+        "import sys; from edgeyard.benchmark_api.cli import COMMANDS, app\n"
+        "assert app(['up', '--help'], standalone_mode=False) == 0\n"
+        "names = {f'edgeyard.benchmark_api.cli.{module}' for module in COMMANDS.values()}\n"
+        "print(names & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "{'edgeyard.benchmark_api.cli.server'}"
+    assert "--data-dir" in done.stdout
 
 
 def test_the_server_may_be_named_before_the_command(
