@@ -96,7 +96,7 @@ def postgres_server() -> Iterator[str]:
 def postgres_template(postgres_server: str) -> str:
     """Name of a migrated, empty database; copying it is quicker than migrating."""
     _command(postgres_server, "CREATE DATABASE template_edgeyard")
-    SqlStore(_named(postgres_server, "template_edgeyard")).close()
+    SqlStore(named(postgres_server, "template_edgeyard")).close()
     return "template_edgeyard"
 
 
@@ -105,15 +105,15 @@ def empty_postgres_url(postgres_server: str) -> str:
     """URL of a fresh PostgreSQL database with nothing in it."""
     name = f"test_{next(_number)}"
     _command(postgres_server, f"CREATE DATABASE {name}")
-    return _named(postgres_server, name)
+    return named(postgres_server, name)
 
 
 @pytest.fixture
-def postgres_url(postgres_server: str, postgres_template: str) -> str:
-    """URL of a fresh PostgreSQL database of the newest schema."""
-    name = f"test_{next(_number)}"
-    _command(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
-    return _named(postgres_server, name)
+def postgres_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
+    """URL of a PostgreSQL database that is like a fresh one of the newest schema."""
+    name = _new_or_emptied(postgres_server, postgres_template)
+    yield named(postgres_server, name)
+    _postgres_used.append(name)
 
 
 def _sqlite_in(folder: Path) -> str:
@@ -206,14 +206,10 @@ def _postgres_copies(request: pytest.FixtureRequest) -> Callable[[Path], str]:
 
     def url_in(folder: Path) -> str:
         name = _postgres_in_use.get(folder)
-        if name is None and _postgres_used:
-            name = _postgres_used.pop()
-            _empty(_named(server, name), _named(server, template))
-        elif name is None:
-            name = f"test_{next(_number)}"
-            _command(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+        if name is None:
+            name = _new_or_emptied(server, template)
         _postgres_in_use[folder] = name
-        return _named(server, name)
+        return named(server, name)
 
     def forget() -> None:
         _postgres_used.extend(_postgres_in_use.values())
@@ -223,13 +219,29 @@ def _postgres_copies(request: pytest.FixtureRequest) -> Callable[[Path], str]:
     return url_in
 
 
-def _empty(url: str, template_url: str) -> None:
-    """Bring a database back to what a new one holds, which takes less time than a new one."""
+def _new_or_emptied(server: str, template: str) -> str:
+    """Name of a database that holds what a new one holds.
+
+    To empty a used one takes less time than to make one, and to delete it at the end.
+    """
+    while _postgres_used:
+        name = _postgres_used.pop()
+        if empty(named(server, name), named(server, template)):
+            return name
+    name = f"test_{next(_number)}"
+    _command(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    return name
+
+
+def empty(url: str, template_url: str) -> bool:
+    """Bring a database back to what a new one holds; False if a test has changed its schema."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+    if _schema(url) != _first_schema(template_url):
+        return False
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.begin() as connection:
         tables = [f'DELETE FROM "{table.name}"' for table in reversed(metadata.sorted_tables)]
@@ -237,6 +249,40 @@ def _empty(url: str, template_url: str) -> None:
         connection.exec_driver_sql("SELECT setval(seqrelid, seqstart, false) FROM pg_sequence")
         for table, rows in _first_rows(template_url):
             connection.execute(table.insert(), rows)
+    engine.dispose()
+    return True
+
+
+_SCHEMA = (
+    "SELECT attrelid::regclass::text, attname, format_type(atttypid, atttypmod), attnotnull,"
+    " attidentity FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+    " WHERE relnamespace = 'public'::regnamespace AND attnum > 0",
+    "SELECT adrelid::regclass::text, adnum, pg_get_expr(adbin, adrelid) FROM pg_attrdef",
+    "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+    " WHERE connamespace = 'public'::regnamespace",
+    "SELECT tgname, tgenabled, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+    "SELECT setconfig FROM pg_db_role_setting JOIN pg_database ON setdatabase = pg_database.oid"
+    " WHERE datname = current_database()",
+)
+"""What together states the tables of a database and the rules about their rows."""
+
+
+def _schema(url: str) -> list[object]:
+    """All of a database but the rows of its tables, and the version that is recorded of it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found: list[object] = [sorted(connection.execute(each).fetchall()) for each in _SCHEMA]
+        known = connection.execute("SELECT to_regclass('public.alembic_version')").fetchone()
+        if known != (None,):
+            found.append(connection.execute("SELECT version_num FROM alembic_version").fetchall())
+    return found
+
+
+@functools.cache
+def _first_schema(template_url: str) -> list[object]:
+    """The schema that migrations make."""
+    return _schema(template_url)
 
 
 @functools.cache
@@ -327,5 +373,5 @@ def _command(url: str, command: str) -> None:
         connection.execute(command.encode())
 
 
-def _named(url: str, database: str) -> str:
+def named(url: str, database: str) -> str:
     return url.replace("/postgres?", f"/{database}?")

@@ -31,6 +31,7 @@ from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.migrate import revisions
 from edgeyard.scheduler.store.tables import metadata
+from tests import databases
 from tests.builders import records as make
 
 DATA = Path(__file__).parents[1] / "data"
@@ -88,6 +89,31 @@ def test_tables_that_no_migration_makes_are_found(empty_url: str) -> None:
         connection.execute(text("ALTER TABLE users DROP COLUMN share"))
     ((kind, _, table, column),) = _differences(empty_url)
     assert (kind, table, column.name) == ("add_column", "users", "share")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE alembic_version SET version_num = '0046'",
+        "DROP TRIGGER guard_attempts ON attempts",
+        "ALTER TABLE users ALTER COLUMN share DROP NOT NULL",
+    ],
+)
+def test_a_database_that_tests_share_is_emptied_unless_its_schema_was_changed(
+    postgres_url: str, postgres_server: str, postgres_template: str, change: str
+) -> None:
+    template_url = databases.named(postgres_server, postgres_template)
+    store = SqlStore(postgres_url)
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark())
+    store.close()
+    assert databases.stored_text(postgres_url) != databases.stored_text(template_url)
+    assert databases.empty(postgres_url, template_url)
+    assert databases.stored_text(postgres_url) == databases.stored_text(template_url)
+    with _engine(postgres_url) as engine, engine.begin() as connection:
+        connection.execute(text(change))
+    assert not databases.empty(postgres_url, template_url)
 
 
 def test_servers_that_start_together_migrate_once(empty_url: str) -> None:
