@@ -1,9 +1,7 @@
 """Active registered models in decisions: they count where they are certain, otherwise past runs."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,10 +230,8 @@ def test_a_recorded_cycle_keeps_the_models_once_and_is_replayed_with_them() -> N
 
 
 @pytest.fixture(name="store")
-def a_store(tmp_path: Path) -> Iterator[SqlStore]:
-    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
-    yield store
-    store.close()
+def a_store(sqlite_store: SqlStore) -> SqlStore:
+    return sqlite_store
 
 
 def activate(store: SqlStore) -> None:

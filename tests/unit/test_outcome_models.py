@@ -1,9 +1,7 @@
 """Models of outcomes: their rows, their forms, their gates, and what is refused."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,10 +59,8 @@ RUN_TIME, FAILURE = ModelKind.RUN_TIME, ModelKind.FAILURE
 
 
 @pytest.fixture(name="store")
-def an_empty_store(tmp_path: Path) -> Iterator[SqlStore]:
-    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
-    yield store
-    store.close()
+def an_empty_store(sqlite_store: SqlStore) -> SqlStore:
+    return sqlite_store
 
 
 @pytest.fixture(name="slowed", scope="module")

@@ -1,9 +1,7 @@
 """Models in use: the shadow is measured, and an active one that got worse is rolled back."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +27,8 @@ from tests.builders.registered import add_candidate
 
 
 @pytest.fixture(name="store")
-def a_store(tmp_path: Path) -> Iterator[SqlStore]:
-    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
-    yield store
-    store.close()
+def a_store(sqlite_store: SqlStore) -> SqlStore:
+    return sqlite_store
 
 
 def step(store: SqlStore, version: int, *, force: bool = False) -> ModelState:

@@ -1,5 +1,6 @@
 """Commands that a page, a message or the demo suggests exist, with their options."""
 
+import functools
 import re
 import shlex
 import subprocess
@@ -37,9 +38,15 @@ def suggestions() -> list[tuple[str, str]]:
     return sorted(found)
 
 
+@functools.cache
+def program() -> Any:
+    """Return the tree of all commands, which takes longer to build than to search."""
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize(("where", "words"), suggestions())
 def test_a_suggested_command_exists(where: str, words: str) -> None:
-    command: Any = typer.main.get_command(app)
+    command = program()
     context = command.context_class(command, info_name="edgeyard")
     arguments = shlex.split(words)
     while hasattr(command, "get_command") and arguments:
