@@ -58,7 +58,14 @@ class TestScorers(ScorerContract):
         return cast(Scorer, self.factory())
 
 
-@pytest.mark.parametrize("name", BUILT_IN[Kind.QUEUE_POLICY])
+@pytest.mark.parametrize(
+    "name",
+    [
+        # In a fresh checkout the look-ahead's functions are compiled first.
+        pytest.param(each, marks=pytest.mark.slow if each == "learned_lookahead" else ())
+        for each in BUILT_IN[Kind.QUEUE_POLICY]
+    ],
+)
 class TestQueuePolicies(QueuePolicyContract):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:

@@ -30,6 +30,7 @@ def test_a_baseline_is_the_default_policy_with_its_own_choice(name: str) -> None
     assert policy(name).guard_s == policy("default").guard_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({each.queue_policy for each in BASELINES.values()}))
 def test_the_queue_policy_of_each_baseline_orders_a_log(name: str) -> None:
     order = registry(entry_points=False).queue_policy(name)

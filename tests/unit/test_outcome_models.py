@@ -155,6 +155,7 @@ def test_run_times_that_are_none_are_not_learned(store: SqlStore, run_s: float |
     assert "8 without a usable run time" in refusal_of(RUN_TIME, rows)
 
 
+@pytest.mark.slow
 def test_models_learn_what_the_history_does_not_know(slowed: OutcomeRows) -> None:
     for kind in ModelKind:
         target, rows = TARGETS[kind], usable(kind, slowed)
@@ -306,6 +307,7 @@ def test_numbers_that_are_none_in_a_store_written_by_others_are_left_out(
     assert promote_due(store, PromotionMode.AUTO, NOW) == []
 
 
+@pytest.mark.slow
 def test_one_user_s_fake_results_are_noticed_and_named(store: SqlStore) -> None:
     def end(run: Run) -> tuple[float | None, str | None]:
         return (0.01, None) if run.user == "eve" else slowed_by_load(run)
@@ -326,6 +328,7 @@ def test_one_user_s_fake_results_are_noticed_and_named(store: SqlStore) -> None:
     assert models.current == ()  # past runs predict
 
 
+@pytest.mark.slow
 def test_candidates_are_registered_with_gates_and_data(store: SqlStore) -> None:
     add_past(store, 60)
     rows = read_outcome_rows(store)
@@ -375,6 +378,7 @@ def test_two_trainings_at_the_same_time_register_one_model(
     assert len([each for each in events if each.kind == "model.state"]) == 1
 
 
+@pytest.mark.slow
 def test_where_the_history_knows_all_the_gates_say_no(store: SqlStore) -> None:
     add_past(store, 60, end=as_the_history_expects)
     found = learn_outcomes(store, read_outcome_rows(store), NOW, kinds=[RUN_TIME])[0].registered
@@ -383,6 +387,7 @@ def test_where_the_history_knows_all_the_gates_say_no(store: SqlStore) -> None:
     assert {"later", "other_boards"} <= failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cycles", "boards", "words"),
     [

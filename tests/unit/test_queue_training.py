@@ -88,6 +88,7 @@ def test_the_compiled_lookahead_gives_the_schedule_of_the_plugin(window: Window)
     assert found.tolist() == ends_of(busy_log(150), LearnedLookahead())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "name"), [(SHORTEST, "shortest_first"), (CARASTAN_SANTOS, "f1")])
 def test_simple_rules_give_the_schedules_of_their_plugins(
     window: Window, rule: int, name: str

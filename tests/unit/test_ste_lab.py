@@ -172,6 +172,7 @@ def assert_equal(found: SimulatedRun, expected: SimulatedRun) -> None:
     assert found.meta.events_sha256 == expected.meta.events_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "seed"), [("default", 7), ("edf", 8), ("fastest", 9)])
 def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
     chosen = load_policy(policy)
@@ -185,6 +186,7 @@ def test_jobs_start_and_end_as_in_sim_run(policy: str, seed: int) -> None:
     assert expected.jobs.attempts.max() > 1
 
 
+@pytest.mark.slow
 def test_plans_for_cheap_hours_are_those_of_sim_run() -> None:
     dear_at_first = ", ".join(["4", *["1"] * 23])
     of = scenario_from_toml(RICH.replace("[lab]\n", f"[lab]\ntariff = [{dear_at_first}]\n"))
@@ -214,6 +216,7 @@ def test_a_tariff_in_a_document_is_checked(tariff: list[float], message: str) ->
         read_twin_data(json.dumps({"nodes": [], "tariff": tariff}).encode())
 
 
+@pytest.mark.slow
 def test_weights_are_learned_as_in_sim_run() -> None:
     text = quick_policy_text().replace('aggregator = "expected_cost"', 'aggregator = "hedge"')
     policy = parse_policy(text)
@@ -234,6 +237,7 @@ def test_weights_are_learned_as_in_sim_run() -> None:
     assert done.weights == pytest.approx(shares, abs=0.2)
 
 
+@pytest.mark.slow
 def test_an_episode_that_is_cut_short_counts_who_waits() -> None:
     cut = episode(rich(), load_policy("default"), 7, rounds=30)
     figures, jobs = cut.figures, cut.simulation.jobs
@@ -265,6 +269,7 @@ changes = [{ at_s = 1, what = "drain", family = "rpi5" }]
     assert "can't end" in str(found.value)
 
 
+@pytest.mark.slow
 def test_a_scenario_that_starves_states_why_its_first_job_waits_as_in_sim_run() -> None:
     text = """
 name = "leased"
