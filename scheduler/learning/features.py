@@ -234,13 +234,13 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "log_history_s": Column(
         ColumnAxis.PAIR,
-        "31a36d6e",
+        "20d0c574",
         "ln of the seconds that the history expects; missing where it knows nothing",
         lambda view: view.law[0],
     ),
     "history_spread": Column(
         ColumnAxis.PAIR,
-        "9f6ac77e",
+        "59b4a529",
         "scale of the history's law of ln seconds",
         lambda view: view.law[1],
     ),

@@ -8,7 +8,8 @@ Where there are few runs of just this kind on just this board, broader groups sa
 
 **Run times.** A hierarchical normal model of ``y = ln(run time) - b ln(runs asked for)``, of runs
 that led to a result; empirical Bayes, all in closed form (Gelman et al., *Bayesian Data Analysis*,
-3rd ed., section 5.4; Searle, Casella & McCulloch, *Variance Components*, 1992, section 3.6).
+3rd ed., section 5.4; Searle, Casella & McCulloch, *Variance Components*, 1992, section 3.6). Runs
+that a limit ended count with the time that they are expected to have lasted (`_completed`).
 A group g of n runs with mean y_g below its parent p ::
 
     spread of children    t2  = max(0, (SSB - (k - p) MSW) / (N - sum_p sum_c n_c^2 / N_p))  ANOVA
@@ -82,6 +83,12 @@ INCONCLUSIVE_FAILURES = frozenset(
 
 _MODEL, _BOARD = 3, 5
 """Levels of the groups above, from 0, whose names have an effect wherever they occur."""
+
+HANG_STRETCH = 2.0
+"""A run that a limit ended hung if it lasted this many times as long as the longest good one."""
+
+_COMPLETIONS = 20
+"""Rounds of EM; the missing share shrinks the error by that share in each."""
 
 _ROUNDS = 2
 """Of fitting: boards' own slowness is taken out of the means of all kinds in the second."""
@@ -307,7 +314,8 @@ class _Groups:
         first: Shape (groups,): a run of each.
         counts: Shape (groups,).
         means: Shape (groups,), of y.
-        squares: Shape (groups,), sum of (y - mean)^2.
+        squares: Shape (groups,), sum of (y - mean)^2 and of the variances of y.
+        variances: Shape (runs,), of y where it was not measured; 0 for none.
     """
 
     keys: Codes
@@ -316,20 +324,27 @@ class _Groups:
     counts: Floats
     means: Floats
     squares: Floats
+    variances: Floats | float = 0.0
 
     @classmethod
-    def of(cls, keys: Codes, y: Floats) -> _Groups:
+    def of(cls, keys: Codes, y: Floats, variances: Floats | float = 0.0) -> _Groups:
         """Group runs by these keys, shape (runs,)."""
         found, first, of_run = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(of_run, minlength=len(found)).astype(np.float64)
         return cls(
-            keys=found, of_run=of_run, first=first, counts=counts, means=counts, squares=counts
+            keys=found,
+            of_run=of_run,
+            first=first,
+            counts=counts,
+            means=counts,
+            squares=counts,
+            variances=variances,
         ).about(y)
 
     def about(self, y: Floats) -> _Groups:
         """Return the same groups with other values."""
         means = np.bincount(self.of_run, weights=y) / self.counts
-        squares = np.bincount(self.of_run, weights=(y - means[self.of_run]) ** 2)
+        squares = np.bincount(self.of_run, weights=(y - means[self.of_run]) ** 2 + self.variances)
         return replace(self, means=means, squares=squares.astype(np.float64, copy=False))
 
     def find(self, keys: Codes) -> Rows:
@@ -384,7 +399,10 @@ class _RunTimes:
     def __init__(self, history: History) -> None:
         known = history.derived(_Stems)
         columns = history.columns
-        used = np.flatnonzero((columns.failures < 0) & (columns.run_s > 0))
+        good = (columns.failures < 0) & (columns.run_s > 0)
+        cut = _cut_runs(history, good)
+        used = np.flatnonzero(good | cut)
+        cut = cut[used]
         self.empty = not len(used)
         if self.empty:
             return
@@ -394,8 +412,11 @@ class _RunTimes:
         stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
         x = known.log_runs_of_kind[kind]
         y = np.log(columns.run_s[used])
-        self._slope = _slope(_key(family, stem), x, y)
+        self._slope = _slope(_key(family, stem)[~cut], x[~cut], y[~cut])
         y = y - self._slope * x
+        unseen: Floats | float = 0.0
+        if cut.any():
+            y, unseen = _completed(_key(board, kind), y, cut)
         keys = (
             np.zeros_like(base),
             base,
@@ -404,13 +425,15 @@ class _RunTimes:
             _key(family, kind),
             _key(board, kind),
         )
-        groups = [_Groups.of(key, y) for key in keys]
+        groups = [_Groups.of(key, y, unseen) for key in keys]
         self._of_boards = _Effect.none()
         for _ in range(_ROUNDS):
             shift = self._of_boards.of(board)
             groups = [each.about(y - shift) for each in groups]
             self._fit_means(groups, stem, board)
         self._shift = shift[groups[_BOARD].first]
+        model = groups[_MODEL]
+        self._successes = np.bincount(model.of_run, weights=~cut, minlength=len(model.keys))
 
     def _fit_means(self, groups: list[_Groups], stem: Codes, board: Codes) -> None:
         """Fit all levels, given what boards were found to add."""
@@ -521,7 +544,7 @@ class _RunTimes:
             return np.zeros(len(pairs.rows))
         groups = self._levels[_MODEL].groups
         found = groups.find(_key(pairs.family, pairs.stem))
-        counts = np.where(found >= 0, groups.counts[found], 0.0)
+        counts = np.where(found >= 0, self._successes[found], 0.0)
         return np.asarray(counts[pairs.combination], dtype=np.float64)
 
     def _on_boards(
@@ -602,6 +625,79 @@ def _slope(keys: Codes, x: Floats, y: Floats) -> float:
     y = y - (np.bincount(of_run, weights=y) / counts)[of_run]
     spread = float((x * x).sum())
     return float(np.clip((x * y).sum() / spread, 0.0, 1.0)) if spread > 1e-9 else 1.0
+
+
+def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the runs that a limit ended and that say how long such runs last.
+
+    Not one that lasted twice as long as the longest one of its kind, or on a board without any
+    result of its kind: it may have hung. Nor one that ended before the shortest of those results:
+    it says next to nothing, however many of them there are.
+
+    Args:
+        history: The past.
+        good: Shape (runs,): which led to a result.
+
+    Returns:
+        Shape (runs,).
+    """
+    columns = history.columns
+    (timeout,) = history.names.failures.of([FailureCategory.TIMEOUT.value])
+    cut = (columns.failures == timeout) & (columns.run_s > 0)
+    if timeout < 0 or not cut.any():
+        return np.zeros_like(good)
+    max_s = np.zeros(len(history.names.kinds.names))
+    np.maximum.at(max_s, columns.kinds[good], columns.run_s[good])
+    cut &= columns.run_s < HANG_STRETCH * max_s[columns.kinds]
+    places = _key(columns.boards.astype(np.int64), columns.kinds.astype(np.int64))
+    results = _Groups.of(places[good], columns.run_s[good])
+    min_s = np.append(np.full(len(results.keys), np.inf), np.inf)  # the last: of no result
+    np.minimum.at(min_s, results.of_run, columns.run_s[good])
+    cut[cut] = columns.run_s[cut] > min_s[results.find(places[cut])]
+    return np.asarray(cut, dtype=np.bool_)
+
+
+def _completed(keys: Codes, y: Floats, cut: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Replace runs that a limit ended by what they are expected to have lasted.
+
+    The expectation of a normal variable above the limit c, by EM (Dempster, Laird & Rubin, 1977;
+    Little & Rubin, *Statistical Analysis with Missing Data*, 2nd ed., chapter 8), with a mean for
+    each group and one variance ::
+
+        a = (c - m) / s,  h = pdf(a) / (1 - cdf(a)),  E = m + s h,  Var = s2 (1 + a h - h^2)
+
+    Args:
+        keys: Shape (runs,): groups, each with at least one run that was not cut.
+        y: Shape (runs,): ln of the time, of cut ones until the limit.
+        cut: Shape (runs,).
+
+    Returns:
+        The values, and their variances, 0 of measured ones; shape (runs,) each.
+    """
+    from scipy.special import log_ndtr  # takes a moment: the CLI does without it
+
+    good = _Groups.of(keys[~cut], y[~cut])
+    group, limit = good.find(keys[cut]), y[cut]
+    with_cut, of_cut = np.unique(group, return_inverse=True)
+    results, result_means = good.counts[with_cut], good.means[with_cut]
+    counts = results + np.bincount(of_cut)
+    squares_of_results = float(good.squares.sum())
+    variance = max(squares_of_results / max(good.counts.sum() - len(good.keys), 1.0), 1e-6)
+    freedom = max(len(y) - len(good.keys), 1)
+    means = result_means
+    for _ in range(_COMPLETIONS):  # only over what changes: the runs that were cut
+        spread = np.sqrt(variance)
+        a = (limit - means[of_cut]) / spread
+        h = np.exp(-0.5 * (a * a + np.log(2 * np.pi)) - log_ndtr(-a))
+        expected = means[of_cut] + spread * h
+        means = (results * result_means + np.bincount(of_cut, weights=expected)) / counts
+        squares = squares_of_results + float((results * (result_means - means) ** 2).sum())
+        squares += float(((expected - means[of_cut]) ** 2).sum())
+        unseen = variance * (1.0 + a * h - h * h)
+        variance = max((squares + float(unseen.sum())) / freedom, 1e-6)
+    found, variances = y.copy(), np.zeros(len(y))
+    found[cut], variances[cut] = expected, unseen
+    return found, variances
 
 
 def _own_groups(pairs: PastPairs, groups: _Groups) -> Rows:

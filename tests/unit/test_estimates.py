@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
+from edgeyard.scheduler.prediction.estimates import failure_rates, run_counts, run_times
 
 A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 JOB = pending(model_sha256="a" * 64)
@@ -46,6 +47,80 @@ def times(runs: Sequence[PastRun], job: PendingBenchmark = JOB, q: float = 0.5) 
     """On A, B and C."""
     rows, boards = np.zeros(3, dtype=np.intp), np.arange(3)
     return run_times(batch_of(runs, job), rows, boards, q).tolist()  # type: ignore[no-any-return]
+
+
+def cut_on_the_first(seed: int, median_s: float, spread: float = 0.2) -> list[PastRun]:
+    """30 runs on each of three boards; on A, those above the quantile 0.8 end at that limit."""
+    rng = np.random.default_rng(seed)
+    limit_s = median_s * math.exp(spread * NormalDist().inv_cdf(0.8))
+    found = []
+    for uid in (A, B, C):
+        for age, run_s in enumerate(median_s * np.exp(rng.normal(0.0, spread, 30))):
+            cut = uid == A and run_s > limit_s
+            if cut:
+                found.append(run(uid, limit_s, age_s=age, failure="timeout"))
+            else:
+                found.append(run(uid, float(run_s), age_s=age))
+    return sorted(found, key=lambda each: each.ended_at)
+
+
+def test_runs_that_a_limit_ended_do_not_bias_the_estimate() -> None:
+    """Without them the median is too low by 10 %, and the quantile 0.9 is far too near to it."""
+    median_s, spread, seeds = 60.0, 0.2, range(30)
+    truth = {q: spread * NormalDist().inv_cdf(q) for q in (0.5, 0.9)}
+    bias: dict[tuple[str, float], float] = {}
+    for q, true in truth.items():
+        for name in ("all", "results"):
+            errors = []
+            for seed in seeds:
+                runs = cut_on_the_first(seed, median_s)
+                some = [each for each in runs if name == "all" or each.failure is None]
+                errors.append(math.log(times(some, q=q)[0] / median_s) - true)
+            bias[name, q] = sum(errors) / len(errors)
+    assert bias["results", 0.5] < -0.05
+    assert abs(bias["all", 0.5]) < 0.02
+    assert bias["results", 0.9] < -0.08
+    assert abs(bias["all", 0.9]) < 0.05
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_many_runs_that_a_limit_ended_early_make_nothing_certain(share: float) -> None:
+    """Of 120 runs, 100 have a limit that this share of runs meets."""
+    median_s, spread = 60.0, 0.2
+    limit_s = median_s * math.exp(spread * NormalDist().inv_cdf(share))
+    medians, widths = [], []
+    for seed in range(30):
+        drawn = median_s * np.exp(np.random.default_rng(seed).normal(0.0, spread, 120))
+        runs = [
+            run(A, limit_s, failure="timeout") if place >= 20 and run_s > limit_s else run(A, run_s)
+            for place, run_s in enumerate(drawn.tolist())
+        ]
+        low, middle, high = (times(runs, q=q)[0] for q in (0.1, 0.5, 0.9))
+        medians.append(math.log(middle / median_s))
+        widths.append(math.log(high / low))
+    assert abs(sum(medians) / 30) < 0.02
+    true_width = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))
+    assert sum(widths) / 30 == pytest.approx(true_width, rel=0.1)
+
+
+def test_runs_that_hung_and_runs_of_boards_without_results_are_left_out() -> None:
+    good = [run(uid, run_s) for uid in (A, B) for run_s in noisy(10.0, 5)]
+    longest_s = max(each.run_s or 0.0 for each in good)
+    for other in (
+        run(A, 2.0 * longest_s, failure="timeout"),
+        run(C, longest_s, failure="timeout"),
+        run(A, 1.0, failure="timeout"),
+        run(A, longest_s, OTHER, failure="timeout"),
+        run(A, longest_s, failure="user_model"),
+    ):
+        assert times([*good, other]) == times(good)
+    assert times([*good, run(A, longest_s, failure="timeout")])[0] > times(good)[0]
+
+
+def test_only_results_count_as_what_a_prediction_rests_on() -> None:
+    good = [run(A, run_s) for run_s in noisy(10.0, 5)]
+    batch = batch_of([*good, run(A, 10.0, failure="timeout")])
+    assert run_counts(batch, np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)) == [5.0]
 
 
 def rates(runs: Sequence[PastRun], job: PendingBenchmark = JOB) -> list[float]:
