@@ -29,6 +29,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 from edgeyard.devices.benchmark_types import (
     STANDARD_TYPES,
     DeclaredType,
+    check_declared_types,
     declared_type_of_text,
 )
 from edgeyard.devices.model import (
@@ -200,16 +201,23 @@ def _engines(
         types = attributes.get(f"engine.{name}.supported_types", "")
         version = attributes.get(f"engine.{name}.version", "")
         types = types if isinstance(types, str) else ""
+        prefix = f"engine.{name}.type"
+        texts = {
+            kind: str(attributes[f"{prefix}.{kind}"])
+            for kind in sorted(members(types) - {"", *STANDARD_TYPES})
+            if f"{prefix}.{kind}" in attributes
+        }
+        try:
+            check_declared_types(texts)
+        except ValueError as error:
+            problems.append(f"{prefix}: {error}")
+            continue
         declared = []
-        for kind in sorted(members(types) - {"", *STANDARD_TYPES}):
-            attribute = f"engine.{name}.type.{kind}"
-            text = attributes.get(attribute)
-            if text is None:
-                continue
+        for kind, text in texts.items():
             try:
-                declared.append(declared_type_of_text(kind, str(text)))
+                declared.append(declared_type_of_text(kind, text))
             except ValueError as error:
-                problems.append(f"{attribute}: {error}")
+                problems.append(f"{prefix}.{kind}: {error}")
         found.append(_engine(name, str(version), types, tuple(declared)))
     return tuple(found)
 

@@ -16,7 +16,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 BENCHMARK_TYPE_PATTERN = re.compile(r"^TYPE[1-9][0-9]?$")
 """``TYPE1`` to ``TYPE99``."""
@@ -34,6 +34,12 @@ NAME_PATTERN = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
 
 MAX_FIELDS = 64
 MAX_DECLARATION_BYTES = 16 * 1024
+MAX_DECLARED_TYPES = 16
+"""Of one engine."""
+
+MAX_DECLARATIONS_BYTES = 32 * 1024
+"""Of all types of one engine together: hosts publish them with each of its boards."""
+
 _MAX_TEXT = 256
 _MAX_VALUE_CHARS = 4096
 
@@ -232,6 +238,41 @@ def declared_type(name: str, declaration: object) -> DeclaredType:
     if len(found.as_text()) > MAX_DECLARATION_BYTES:
         raise ValueError(f"is longer than {MAX_DECLARATION_BYTES} bytes")
     return found
+
+
+def simulated_types(names: Iterable[str]) -> Tuple[DeclaredType, ...]:
+    """Return declarations for an engine that nothing runs, of the types that engines declare.
+
+    Args:
+        names: What the engine lists; Edgeyard's own types and other texts are left out.
+    """
+    declared = {name for name in names if BENCHMARK_TYPE_PATTERN.fullmatch(name)}
+    return tuple(
+        DeclaredType(name=name, description="simulated", results=(TypeResult("value"),))
+        for name in sorted(declared.difference(STANDARD_TYPES))
+    )
+
+
+def check_declared_types(texts: Mapping[str, str]) -> None:
+    """Check how many types an engine declares, and how long their declarations are together.
+
+    Args:
+        texts: The declarations, as `DeclaredType.as_text` returns them, by type.
+
+    Raises:
+        ValueError: There are too many, or they are too long.
+    """
+    if len(texts) > MAX_DECLARED_TYPES:
+        raise ValueError(
+            f"{len(texts)} types are declared, and an engine may declare at most "
+            f"{MAX_DECLARED_TYPES}: leave some out"
+        )
+    length = sum(len(text.encode()) for text in texts.values())
+    if length > MAX_DECLARATIONS_BYTES:
+        raise ValueError(
+            f"the declarations have {length} bytes together, and those of an engine may have at "
+            f"most {MAX_DECLARATIONS_BYTES}: shorten descriptions or leave types out"
+        )
 
 
 @lru_cache(maxsize=1024)

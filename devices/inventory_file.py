@@ -28,7 +28,11 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from edgeyard.devices.attributes import MEANINGS
-from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, declared_type
+from edgeyard.devices.benchmark_types import (
+    BENCHMARK_TYPE_PATTERN,
+    check_declared_types,
+    declared_type,
+)
 from edgeyard.devices.containers import device_mappings
 from edgeyard.devices.model import (
     ENGINE_PATTERN,
@@ -112,13 +116,18 @@ _BenchmarkType = Annotated[
 
 
 def _declared_types(declarations: Dict[str, Any]) -> Dict[str, Any]:
+    texts = {}
     for name, declaration in declarations.items():
         try:
-            declared_type(name, declaration)
+            texts[name] = declared_type(name, declaration).as_text()
         except ValueError as error:
             raise PydanticCustomError(
                 "type", "{message}", {"message": f"{name}: {error}"}
             ) from error
+    try:
+        check_declared_types(texts)
+    except ValueError as error:
+        raise PydanticCustomError("type", "{message}", {"message": str(error)}) from error
     return declarations
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import FrozenSet, Mapping, Optional, Tuple, Union
 
-from edgeyard.devices.benchmark_types import DeclaredType
+from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
 
 AttributeValue = Union[str, int, float, bool]
 
@@ -47,6 +47,13 @@ class BoardEngine:
     def declared_type(self, name: str) -> Optional[DeclaredType]:
         """Return the declared type of that name; None if the engine declares none."""
         return next((each for each in self.declared_types if each.name == name), None)
+
+    @property
+    def undeclared_types(self) -> FrozenSet[str]:
+        """The listed types that are neither Edgeyard's own nor declared: they mean nothing."""
+        return self.supported_types.difference(
+            STANDARD_TYPES, [each.name for each in self.declared_types]
+        )
 
 
 @dataclass(frozen=True)

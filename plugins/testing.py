@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.benchmark_types import simulated_types
 from edgeyard.devices.model import Board, BoardEngine
 from edgeyard.scheduler.decide.priority import ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
@@ -58,7 +59,10 @@ def board(
     engines: Mapping[str, Iterable[str]] | None = None,
     **more: object,
 ) -> Board:
-    """Return a board of the family in its name, idle and healthy; ``more`` as in `Board`."""
+    """Return a board of the family in its name, idle and healthy; ``more`` as in `Board`.
+
+    Its engines declare those types that only engines can declare.
+    """
     offered = {"ort": ("TYPE1", "TYPE2")} if engines is None else engines
     return Board(
         target_uid=target_uid,
@@ -66,7 +70,11 @@ def board(
         ram_bytes=ram_bytes,
         storage_bytes=storage_bytes,
         engines=tuple(
-            BoardEngine(name=name, supported_types=frozenset(types))
+            BoardEngine(
+                name=name,
+                supported_types=frozenset(types),
+                declared_types=simulated_types(types),
+            )
             for name, types in offered.items()
         ),
         **more,  # type: ignore[arg-type]  # whatever Board takes
@@ -152,6 +160,15 @@ def snapshot_of(
         wanted = set(names)
         return np.array([uid in wanted for uid in uids], dtype=np.bool_)
 
+    def lacks(engine: str, kind: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.array(
+            [
+                any(e.name == engine and kind in e.undeclared_types for e in each.engines)
+                for each in boards
+            ],
+            dtype=np.bool_,
+        )
+
     def offers(engine: str, kind: str | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.array(
             [
@@ -181,6 +198,11 @@ def snapshot_of(
             [math.nan if each.progress is None else each.progress for each in boards], np.float64
         ),
         supports={(engine, kind): offers(engine, kind) for engine, kind in sorted(pairs)},
+        undeclared={
+            (engine, kind): column
+            for engine, kind in sorted(pairs)
+            if (column := lacks(engine, kind)).any()
+        },
         engines={engine: offers(engine, None) for engine in engines},
         reasons=tuple(
             reason_of.get(each.target_uid, each.health_reason or each.busy_reason)
@@ -641,6 +663,7 @@ def _reversed(snapshot: Snapshot) -> Snapshot:
         busy=snapshot.busy[::-1],
         progress=snapshot.progress[::-1],
         supports={key: column[::-1] for key, column in snapshot.supports.items()},
+        undeclared={key: column[::-1] for key, column in snapshot.undeclared.items()},
         engines={key: column[::-1] for key, column in snapshot.engines.items()},
         reasons=snapshot.reasons[::-1],
         attributes=snapshot.attributes[::-1],

@@ -128,7 +128,8 @@ def list_benchmarks(
     target_uid: Annotated[str | None, typer.Option(help="Board.")] = None,
     runtime: Annotated[str | None, typer.Option(help="Engine.")] = None,
     benchmark_type: Annotated[
-        str | None, typer.Option("--type", help="TYPE1, TYPE2, TYPE3.")
+        str | None,
+        typer.Option("--type", help="TYPE1, TYPE2, TYPE3, or a type that engines declare."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     tag: Annotated[str | None, typer.Option(help="Label.")] = None,

@@ -304,7 +304,7 @@ def _states(given: CycleInput) -> dict[str, Row]:
 
     snapshot = given.snapshot
     supports: dict[int, list[str]] = {}
-    for (engine, kind), column in snapshot.supports.items():
+    for (engine, kind), column in snapshot.offers.items():
         for row in np.flatnonzero(column).tolist():
             supports.setdefault(row, []).append(f"{engine}:{kind}")
     found: dict[str, Row] = {}

@@ -60,7 +60,7 @@ def results(
     campaign: Campaign = None,
     tag: Tag = None,
     benchmark_type: Annotated[
-        str | None, typer.Option("--type", help="Compare only those of TYPE1, TYPE2 or TYPE3.")
+        str | None, typer.Option("--type", help="Compare only those of this type, e.g. TYPE1.")
     ] = None,
     plot: Plot = None,
     html: Html = None,

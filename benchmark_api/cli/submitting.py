@@ -58,7 +58,12 @@ def submit(
         Texts | None, _option("Engine, e.g. ort; several make a matrix.", "--runtime", "-r")
     ] = None,
     benchmark_type: Annotated[
-        str | None, _option("TYPE1 latency, TYPE2 accuracy, TYPE3 training.", "--type", "-t")
+        str | None,
+        _option(
+            "TYPE1 latency, TYPE2 accuracy, TYPE3 training, or a type that engines declare.",
+            "--type",
+            "-t",
+        ),
     ] = None,
     nb_inference: Annotated[int | None, _option("Minimum number of timed runs (TYPE1).")] = None,
     precision: Annotated[

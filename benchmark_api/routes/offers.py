@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from edgeyard.devices.attributes import SIZES_IN_BYTES, attributes_of, members
-from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
+from edgeyard.devices.benchmark_types import DeclaredType
 from edgeyard.devices.constraints import compare, constraint_problem, meets
 from edgeyard.devices.model import NOT_READ, AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
@@ -537,10 +537,9 @@ def _engines_of(kinds: Collection[_Kind]) -> set[str]:
     return {engine.name for kind in kinds for engine in kind.engines}
 
 
-def _offered_types(engine: BoardEngine) -> set[str]:
+def _offered_types(engine: BoardEngine) -> frozenset[str]:
     """Return the types that an engine supports and whose meaning is known."""
-    known = {*STANDARD_TYPES, *(each.name for each in engine.declared_types)}
-    return {each for each in engine.supported_types if each in known}
+    return engine.supported_types - engine.undeclared_types
 
 
 def _declarations(description: JobDescription, kinds: Sequence[_Kind]) -> list[DeclaredType]:

@@ -16,6 +16,7 @@ from edgeyard.scheduler.framework.batch import (
     exceeds,
     has_engine,
     is_board,
+    lacks_declaration,
     other_families,
     supports,
 )
@@ -68,10 +69,20 @@ def _engines(batch: Batch, row: int, boards: _Boards) -> str:
     return _listed((name for name, column in engines if column[boards].any()), "none")
 
 
+def _missing_declarations(batch: Batch) -> NDArray[np.bool_]:
+    if not batch.snapshot.undeclared:  # mostly
+        return np.zeros((1, batch.shape[1]), dtype=np.bool_)
+    return by_value(
+        batch,
+        tuple(zip(batch.engines, batch.types, strict=True)),
+        lambda pair: lacks_declaration(batch, *pair),
+    )
+
+
 def _types(batch: Batch, row: int, boards: _Boards) -> str:
     supported = (
         kind
-        for (engine, kind), column in batch.snapshot.supports.items()
+        for (engine, kind), column in batch.snapshot.offers.items()
         if engine == batch.engines[row] and column[boards].any()
     )
     return _listed(supported, "nothing")
@@ -111,6 +122,16 @@ REQUIREMENTS = (
         accepted=_types,
         phrase="doesn't support {wish}",
         infeasible="no board of family {family} supports {wish}; supported there: {accepted}",
+    ),
+    Requirement(
+        name="declared_type",
+        reason=WaitingReason.TYPE_UNDECLARED,
+        misses=_missing_declarations,
+        wish=lambda batch, row: f"{batch.types[row]} with {batch.engines[row]}",
+        accepted=_types,
+        phrase="lists {wish}, but its host does not declare what that means",
+        infeasible="boards of family {family} list {wish}, but no host of them declares what it "
+        "means; supported there: {accepted}",
     ),
     Requirement(
         name="ram",

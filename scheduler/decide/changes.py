@@ -356,7 +356,7 @@ def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
 def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
     """Return the families whose boards could run it, those with the most free boards first."""
     snapshot = then.snapshot
-    supports = snapshot.supports.get((own.engine, own.benchmark_type.value))
+    supports = snapshot.offers.get((own.engine, own.benchmark_type.value))
     if supports is None:
         return []
     of_board = then.batch.board_families
@@ -628,6 +628,7 @@ def _rows_of(snapshot: Snapshot, boards: NDArray[np.intp]) -> Snapshot:
         busy=snapshot.busy[boards],
         progress=snapshot.progress[boards],
         supports={key: column[boards] for key, column in snapshot.supports.items()},
+        undeclared={key: column[boards] for key, column in snapshot.undeclared.items()},
         engines={key: column[boards] for key, column in snapshot.engines.items()},
         reasons=tuple(snapshot.reasons[row] for row in rows),
         attributes=tuple(snapshot.attributes[row] for row in rows) if snapshot.attributes else (),

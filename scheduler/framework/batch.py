@@ -608,8 +608,14 @@ def has_engine(batch: Batch, engine: str) -> NDArray[np.bool_]:
 
 
 def supports(batch: Batch, engine: str, kind: BenchmarkType) -> NDArray[np.bool_]:
-    """Shape (boards,): boards whose engine supports the benchmark type."""
+    """Shape (boards,): boards whose engine lists the benchmark type."""
     column = batch.snapshot.supports.get((engine, kind.value))
+    return np.zeros(batch.shape[1], dtype=bool) if column is None else column
+
+
+def lacks_declaration(batch: Batch, engine: str, kind: BenchmarkType) -> NDArray[np.bool_]:
+    """Shape (boards,): boards whose engine lists the benchmark type and does not declare it."""
+    column = batch.snapshot.undeclared.get((engine, kind.value))
     return np.zeros(batch.shape[1], dtype=bool) if column is None else column
 
 

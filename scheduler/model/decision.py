@@ -214,7 +214,7 @@ class Snapshot:
         busy: Shape (boards,), held by an allocation, by an assumed placement, or by a board that
             shares its cores.
         progress: Shape (boards,), 0-100, NaN if the board reports none.
-        supports: ``(engine, type)`` to a bool column.
+        supports: ``(engine, type)`` to a bool column: boards whose engine lists the type.
         engines: Engine name to a bool column.
         reasons: Per board, for people, why it is busy or unusable; "" otherwise.
         attributes: Per board, for users' constraints; of its node (``${node.class}``) only those
@@ -223,6 +223,8 @@ class Snapshot:
             None: no pair.
         guarded: Boards that must not be used may appear later, so a job whose board the cluster
             chooses is always limited to a list of known boards.
+        undeclared: ``(engine, type)`` to a bool column, of types beyond Edgeyard's own: boards
+            whose engine lists the type and does not declare what it means. They never run it.
     """
 
     taken_at: datetime | None
@@ -244,6 +246,15 @@ class Snapshot:
     attributes: tuple[Mapping[str, AttributeValue], ...] = ()
     conflicts: NDArray[np.bool_] | None = None
     guarded: bool = False
+    undeclared: Mapping[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
+
+    @property
+    def offers(self) -> Mapping[tuple[str, str], NDArray[np.bool_]]:
+        """``supports`` without the boards that list a type and do not declare it."""
+        return {
+            pair: column & ~self.undeclared[pair] if pair in self.undeclared else column
+            for pair, column in self.supports.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -110,6 +110,7 @@ class Columns:
     busy: NDArray[np.bool_]
     progress: NDArray[np.float64]
     supports: Mapping[tuple[str, str], NDArray[np.bool_]]
+    undeclared: Mapping[tuple[str, str], NDArray[np.bool_]]
     engines: Mapping[str, NDArray[np.bool_]]
     reasons: tuple[str, ...]
     attributes: tuple[Mapping[str, AttributeValue], ...]
@@ -248,6 +249,14 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
             for kind in engine.supported_types
         }
     )
+    undeclared = sorted(
+        {
+            (engine.name, kind)
+            for offer in rows
+            for engine in offer
+            for kind in engine.undeclared_types
+        }
+    )
     allowed = unknown is not UnknownDevices.DENY
     return Columns(
         uids=uids,
@@ -273,6 +282,16 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
                 dtype=np.bool_,
             )[offered]
             for name, kind in pairs
+        },
+        undeclared={
+            (name, kind): np.array(
+                [
+                    any(e.name == name and kind in e.undeclared_types for e in offer)
+                    for offer in rows
+                ],
+                dtype=np.bool_,
+            )[offered]
+            for name, kind in undeclared
         },
         engines={
             name: np.array([any(e.name == name for e in offer) for offer in rows], np.bool_)[

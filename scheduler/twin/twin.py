@@ -340,6 +340,7 @@ class Twin:
             busy=busy,
             progress=columns.progress,
             supports=columns.supports,
+            undeclared=columns.undeclared,
             engines=columns.engines,
             reasons=tuple(reasons),
             attributes=joined.attributes(node_attributes),

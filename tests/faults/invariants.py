@@ -58,6 +58,7 @@ _NEVER = frozenset(
         WaitingReason.NO_SUCH_FAMILY,
         WaitingReason.ENGINE_MISSING,
         WaitingReason.TYPE_UNSUPPORTED,
+        WaitingReason.TYPE_UNDECLARED,
         WaitingReason.MEMORY,
         WaitingReason.STORAGE,
         WaitingReason.UNKNOWN_BOARD,

@@ -17,6 +17,7 @@ from edgeyard.scheduler.decide import cycle
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.policies import policy_named
@@ -70,6 +71,28 @@ def test_both_depths_agree_on_the_mean_wait() -> None:
     rendered = service.meta.figures["jobs_rendered"]
     assert rendered == len(service.jobs)
     assert 0.04 * rendered <= service.meta.figures["jobs_read_back"] <= 0.06 * rendered + 1
+
+
+def test_at_both_depths_what_a_board_lists_counts_as_declared() -> None:
+    memory = {"memory": (BenchmarkType("TYPE4"),)}
+    lab = LabScenario(
+        boards=(BoardGroup(family="fast", count=1, engines=memory),),
+        jobs=(
+            JobRow(
+                job_id="one",
+                submit_s=1.0,
+                run_s=9.0,
+                family="fast",
+                engine="memory",
+                benchmark_type=BenchmarkType("TYPE4"),
+            ),
+        ),
+    )
+    scenario = Scenario(name="declared", world="boards", duration_s=60.0, lab=lab)
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+    for run in (simulate_lab(scenario, policy, plugins), simulate_whole_service(scenario, policy)):
+        assert run.jobs.status.tolist() == [COMPLETED]
 
 
 def test_both_depths_agree_where_runs_disturb_one_another_on_their_host() -> None:

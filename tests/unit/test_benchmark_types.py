@@ -15,9 +15,11 @@ import pytest
 from edgeyard.devices.attributes import attributes_of, board_from_attributes, meaning
 from edgeyard.devices.benchmark_types import (
     MAX_DECLARATION_BYTES,
+    MAX_DECLARED_TYPES,
     DeclaredType,
     declared_type,
     declared_type_of_text,
+    simulated_types,
 )
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import BoardEngine
@@ -134,6 +136,71 @@ def test_an_invalid_declaration_is_refused_with_its_place(
 def test_a_text_that_declares_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         declared_type_of_text("TYPE4", text)
+
+
+def declared(count: int, description: str = "") -> dict[str, Any]:
+    tree = {**STATED, "description": description}
+    return {f"TYPE{number}": tree for number in range(4, 4 + count)}
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        (declared(MAX_DECLARED_TYPES), None),
+        (declared(MAX_DECLARED_TYPES + 1), "17 types are declared, .* at most 16: leave some out"),
+        (declared(96), "96 types are declared"),
+        (
+            {
+                "TYPE4": (
+                    large := {
+                        **STATED,
+                        "results": {f"x{n}": {"description": "y" * 200} for n in range(60)},
+                    }
+                ),
+                "TYPE5": large,
+                "TYPE6": large,
+            },
+            r"have \d+ bytes together, .* at most 32768: shorten descriptions or leave types out",
+        ),
+    ],
+)
+def test_an_engine_declares_few_and_short_types(
+    types: dict[str, object], message: str | None
+) -> None:
+    """In the boards file of the server, and in what a host publishes."""
+    stated = {**ENTRY, "types": types}
+    tree = {
+        "rpi4b": [
+            {
+                "target_uid": "rpi4b-0001-0001",
+                "memory": {"ram": "1 GiB", "storage": "1 GiB"},
+                "engines": {"memory": stated},
+            }
+        ]
+    }
+    every = tuple(declared_type(name, each) for name, each in types.items())
+    engine = BoardEngine("memory", "1", frozenset(types), every)
+    published = attributes_of(replace(BOARD, engines=(engine,)))
+    if message is None:
+        assert Inventory.from_json(tree).boards[0].engines[0].declared_types
+        assert board_from_attributes(published).engines[0].undeclared_types == frozenset()
+    else:
+        with pytest.raises(ConfigError, match=rf"types: .*{message}"):
+            Inventory.from_json(tree)
+        with pytest.raises(ConfigError, match=rf"engine\.memory\.type: .*{message}"):
+            board_from_attributes(published)
+
+
+def test_a_listed_type_that_is_neither_standard_nor_declared_is_undeclared() -> None:
+    listed = frozenset({"TYPE1", "TYPE4", "TYPE5", "no type"})
+    engine = BoardEngine("memory", "1", listed, (BANDWIDTH,))
+    assert engine.undeclared_types == {"TYPE5", "no type"}
+
+
+def test_simulated_engines_declare_all_types_that_engines_may() -> None:
+    found = simulated_types(["TYPE1", "TYPE10", "TYPE4", "TYPE100", "fast"])
+    assert [each.name for each in found] == ["TYPE10", "TYPE4"]
+    assert [declared_type(each.name, each.as_json()) for each in found] == list(found)
 
 
 @pytest.mark.parametrize(

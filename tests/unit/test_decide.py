@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgeyard.devices.model import Board, BoardEngine
 from edgeyard.plugins.filters.health import HealthFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
-from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.record import Recorder, result_of
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.decide.record import Recorder, given_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import (
     Answer,
@@ -39,7 +40,7 @@ from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.forecast import forecasts
-from tests.builders.decision import cycle, places, plugins
+from tests.builders.decision import cycle, places, plugins, policy
 
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
@@ -447,6 +448,51 @@ def test_a_job_that_can_t_be_loose_says_why(limit: Mapping[str, Any], words: str
     ).placements
     assert (placement.binding, placement.allowed_uids) == (Binding.FILTERED, (TWO,))
     assert placement.binding_reason.startswith(f"filtered instead of loose: {ONE} {words}")
+
+
+def lists_only(uid: str, *more: str) -> Board:
+    """Return a board whose engine lists TYPE4 without declaring it."""
+    engine = BoardEngine("memory", supported_types=frozenset({"TYPE4", *more}))
+    return replace(board(uid), engines=(engine,))
+
+
+MEMORY = {"engine": "memory", "benchmark_type": BenchmarkType("TYPE4")}
+"""A benchmark of a type that its engine has to declare."""
+
+
+@pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
+def test_the_cluster_gives_no_job_a_board_that_lists_its_type_and_does_not_declare_it(
+    binding: Binding,
+) -> None:
+    snapshot = snapshot_of([lists_only(ONE), board(TWO, engines={"memory": ["TYPE4"]})])
+    assert snapshot.supports["memory", "TYPE4"].tolist() == [True, True]
+    assert snapshot.offers["memory", "TYPE4"].tolist() == [False, True]
+    for name in ("default", "native", "learned"):
+        (placement,) = cycle(snapshot, [pending(binding=binding, **MEMORY)], of=name).placements
+        assert (placement.binding, placement.allowed_uids) == (Binding.FILTERED, (TWO,))
+        if binding is Binding.LOOSE:
+            assert placement.binding_reason == (
+                f"filtered instead of loose: {ONE} lists TYPE4 with memory, "
+                "but its host does not declare what that means"
+            )
+
+
+def test_a_type_that_no_board_declares_has_a_waiting_reason_of_its_own() -> None:
+    job = pending(**MEMORY)
+    assert why(cycle(snapshot_of([lists_only(ONE, "TYPE1"), lists_only(TWO)]), [job])) == (
+        WaitingReason.TYPE_UNDECLARED,
+        "boards of family rpi4b list TYPE4 with memory, but no host of them declares what it "
+        "means; supported there: TYPE1",
+    )
+
+
+def test_a_record_of_a_cycle_keeps_which_types_are_not_declared() -> None:
+    jobs = [pending(**MEMORY)]
+    given = CycleInput(snapshot=snapshot_of([lists_only(ONE)]), pending=jobs, now=NOW)
+    result = decide(given, policy(), plugins())
+    again = decide(given_of(Recorder().record(given, result)), policy(), plugins())
+    assert again.waiting["b-1"] == result.waiting["b-1"]
+    assert again.waiting["b-1"].reason is WaitingReason.TYPE_UNDECLARED
 
 
 def test_a_loose_job_with_constraints_or_a_threshold_is_filtered_and_says_so() -> None:

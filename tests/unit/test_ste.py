@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
+from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
@@ -506,6 +507,13 @@ def test_a_board_keeps_the_types_that_its_engine_declares() -> None:
     placed = decide(again, policy, plugins).placements
     assert placed == decide(given, policy, plugins).placements
     assert [each.target_uid for each in placed] == ["rpi4b-0001"]
+
+
+def test_a_board_has_no_types_that_it_lists_without_a_declaration() -> None:
+    listing = BoardEngine("ort", supported_types=frozenset({"TYPE1", "TYPE4"}))
+    boards = [replace(board("rpi4b-0001"), engines=(listing,))]
+    given = CycleInput(snapshot=snapshot_of(boards), pending=[], now=NOW)
+    assert twin_data(given).nodes[0].engines == {"ort": ["TYPE1"]}
 
 
 def test_a_gang_starts_as_a_whole_or_not_at_all_from_the_twin() -> None:

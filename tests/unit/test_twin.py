@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from edgeyard.devices.model import Board, BoardEngine, Host, LocalSlice
 from edgeyard.plugins.testing import board, pending
 from edgeyard.scheduler.clusters.local.boards import BoardPool
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.ports import LoadReport
 from edgeyard.scheduler.twin.comparison import compare
@@ -114,6 +115,20 @@ def test_a_version_that_nobody_states_is_no_difference() -> None:
     assert not differs("", "1.2")
     assert not differs("1.2", "")
     assert differs("1.2", "1.3")
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_board_runs_the_further_types_that_its_host_declares(declares: bool) -> None:
+    """What the inventory declares does not count: a host may have another version."""
+    stated = board(A, engines={"memory": ["TYPE4"]})
+    listing = replace(stated, engines=(BoardEngine("memory", "", frozenset({"TYPE4"})),))
+    twin = Twin([stated])
+    twin.refresh([host("h", stated if declares else listing)], NOW)
+    snapshot = twin.snapshot(NOW, drained={}, holders={})
+    assert snapshot.supports["memory", "TYPE4"].tolist() == [True]
+    assert snapshot.offers["memory", "TYPE4"].tolist() == [declares]
+    result = cycle(snapshot, [pending(engine="memory", benchmark_type=BenchmarkType("TYPE4"))])
+    assert bool(result.placements) is declares
 
 
 def seen(unknown: UnknownDevices, *, may_grow: bool = False) -> Twin:

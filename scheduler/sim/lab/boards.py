@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.benchmark_types import simulated_types
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.sim.kernel.streams import stream
@@ -317,7 +318,11 @@ def board_of(each: LabBoard) -> Board:
         ram_bytes=group.ram_mib * MIB,
         storage_bytes=group.storage_mib * MIB,
         engines=tuple(
-            BoardEngine(name=name, supported_types=frozenset(kind.value for kind in types))
+            BoardEngine(
+                name=name,
+                supported_types=frozenset(kind.value for kind in types),
+                declared_types=simulated_types(kind.value for kind in types),
+            )
             for name, types in group.engines.items()
         ),
     )

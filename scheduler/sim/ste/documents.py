@@ -756,7 +756,7 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
     environment. Past runs are not part of it: `ended_job` returns each as a job.
     """
     snapshot, knowledge = given.snapshot, given.knowledge
-    offers = _offers(snapshot.supports)
+    offers = _offers(snapshot.offers)
     kind_of_board = [
         {
             engine: [kind for kind, supported in offers.get(engine, ()) if supported[row]]
