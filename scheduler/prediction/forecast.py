@@ -5,14 +5,14 @@ they are. What is simulated is list scheduling by events, since a whole decision
 comes free would take hours: from first to last in the queue, each benchmark takes, among the boards
 that its filters would let it use if they were free, the one that comes free first (of those free at
 the same time the one with the best score). With all benchmarks ready that is what the cycle does,
-step by step: no later benchmark ever delays it. Before a reservation or a lease only those get the
-board that have certainly ended by then (`edgeyard.scheduler.prediction.timeline`).
+step by step: no later benchmark ever delays one that starts by itself. Before a reservation or a
+lease only those get the board that have certainly ended by then
+(`edgeyard.scheduler.prediction.timeline`).
 
 Each *sample* is one possible future (`edgeyard.scheduler.prediction.simulated_lab`). A run never
 takes longer than its bound, which is enforced.
 
-The benchmarks of a gang are simulated as if each started by itself, so that none of them gets a
-forecast before all have boards.
+The benchmarks of a gang start together (`edgeyard.scheduler.prediction.simulated_gangs`).
 
 Not predicted: benchmarks that will be submitted later and overtake, preemption, failures and
 retries, boards that go or come back; and runs of a queue resemble each other more than past runs
@@ -28,9 +28,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 from edgeyard.scheduler.prediction.calibration import IntervalScale, rescaled
+from edgeyard.scheduler.prediction.simulated_gangs import SimulatedGangs
 from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, RunSampler, SimulatedLab
 
 SAMPLES = 64
@@ -76,13 +76,14 @@ def forecasts(
     """
     futures = sample_futures(given, samples=samples)
     now = given.batch.now
+    unready_gangs = {each.gang_id for each in given.pending if each.not_ready is not None} - {None}
     found = {}
     for number, job in enumerate(futures.jobs.tolist()):
         each = given.pending[job]
         # while its files are fetched its start is unknown, but its place counts
         if (
             each.not_ready is None
-            and not _waits_for_gang(given, job)
+            and each.gang_id not in unready_gangs
             and np.isfinite(futures.finishes[number]).all()
         ):
             found[each.benchmark_id] = _forecast(given, futures, number, interval_scale)
@@ -114,7 +115,7 @@ def forecast_of(
 ) -> Forecast | None:
     """Predict start and end of one benchmark that waits, or was placed now.
 
-    Benchmarks behind it in the queue are not simulated.
+    Benchmarks behind it in the queue are simulated only where a gang waits that they may delay.
 
     Args:
         given: As for `forecasts`.
@@ -126,17 +127,10 @@ def forecast_of(
         None where no time is known.
     """
     futures = sample_futures(given, samples=samples, last=benchmark_id)
-    jobs = futures.jobs
-    if not len(jobs) or jobs[-1] != given.row_of_id[benchmark_id]:
+    places = np.flatnonzero(futures.jobs == given.row_of_id[benchmark_id])
+    if not len(places) or not np.isfinite(futures.finishes[places[0]]).all():
         return None
-    if _waits_for_gang(given, int(jobs[-1])) or not np.isfinite(futures.finishes[-1]).all():
-        return None
-    return _forecast(given, futures, len(jobs) - 1, interval_scale)
-
-
-def _waits_for_gang(given: ForecastInput, job: int) -> bool:
-    """Return whether it waits until all of its gang can start, which is not simulated."""
-    return given.pending[job].gang_id is not None and given.board_of_job[job] == NO_ROW
+    return _forecast(given, futures, int(places[0]), interval_scale)
 
 
 def sample_futures(
@@ -147,7 +141,7 @@ def sample_futures(
     Args:
         given: As for `forecasts`.
         samples: As for `forecasts`; 1: the one future in which each run takes its median.
-        last: Stop after this benchmark: later ones do not delay it.
+        last: Stop after this benchmark where later ones do not delay it.
     """
     rng = np.random.default_rng(given.batch.seed)
     lab = SimulatedLab(given, samples, rng)
@@ -158,20 +152,33 @@ def sample_futures(
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)
     soonest = np.full(len(jobs), np.inf)
+    gangs = SimulatedGangs(given, lab, runs, jobs)
     for number, job in enumerate(jobs.tolist()):
+        if job in gangs:
+            gangs.reach(job)
+            continue
         row = int(lab.batch.class_of_job[job])
         pairs, slots = lab.choices(job, row)
         if not len(pairs):
             continue
         soonest[number] = lab.soonest(job, pairs, slots)
-        start = lab.starts(job, pairs, slots)
-        choice = start.argmin(axis=1)
-        begins = start[lab.samples, choice]
+        while True:
+            start = lab.starts(job, pairs, slots)
+            choice = start.argmin(axis=1)
+            begins = start[lab.samples, choice]
+            if not gangs.start_before(job, pairs, begins):
+                break
         taken = pairs[choice]
         ends = begins + runs.draw(row, taken)
         lab.hold(job, slots[choice], ends)
         starts[number], finishes[number] = begins, ends
         grounded[number] = runs.known[taken].all()
+    gangs.start_all()
+    number_of_job = {job: number for number, job in enumerate(jobs.tolist())}
+    for gang in gangs.all:
+        numbers = [number_of_job[job] for job in gang.jobs]
+        starts[numbers], finishes[numbers] = gang.starts, gang.ends
+        grounded[numbers], soonest[numbers] = gang.grounded, gang.soonest_s
     return WaitSamples(
         jobs=jobs,
         starts=starts,

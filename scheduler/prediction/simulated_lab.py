@@ -131,7 +131,8 @@ class SimulatedLab:
         wait.
 
         Args:
-            last: Stop after this benchmark; None: go on to the end.
+            last: Stop after this benchmark, unless a gang waits up to there, which those behind it
+                may delay; None: go on to the end.
         """
         given = self._given
         placed = given.board_of_job != NO_ROW
@@ -146,7 +147,9 @@ class SimulatedLab:
         order = order[~np.array(held, dtype=np.bool_)]
         if last is not None:
             found = np.flatnonzero(order == given.row_of_id[last])
-            order = order[: int(found[0]) + 1] if len(found) else order[:0]
+            ahead = order[: int(found[0]) + 1] if len(found) else order[:0]
+            if all(given.pending[job].gang_id is None or placed[job] for job in ahead.tolist()):
+                order = ahead
         rows = self.batch.class_of_job[order]
         _, first = np.unique(rows, return_index=True)
         sizes = np.zeros(len(order), dtype=np.int64)
@@ -219,8 +222,15 @@ class SimulatedLab:
 
     def soonest(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> float:
         """Return when it could start if no other benchmark waited or ran; inf: never."""
-        begins = np.maximum(self._slots.begins[slots], self._due_s(job))
-        return float(self._where_open(job, pairs, slots, begins).min())
+        return float(self.starts_if_empty(job, pairs, slots).min())
+
+    def starts_if_empty(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> Floats:
+        """Return when it could start in each slot if no other benchmark waited or ran.
+
+        Shape (pairs,); inf where it may not.
+        """
+        begins: Floats = np.maximum(self._slots.begins[slots], self._due_s(job))
+        return self.where_open(job, pairs, slots, begins)
 
     def _due_s(self, job: int) -> float:
         start = self._given.pending[job].start_time
@@ -228,18 +238,39 @@ class SimulatedLab:
         held = self._given.held.get(job)
         return due_s if held is None else max(due_s, held.start_s)
 
-    def _ready_s(self, job: int) -> Floats:
-        """Return from when on it may start, shape (samples,)."""
+    def share_places(self, job: int, other: int) -> bool:
+        """Return whether two are of one user whose benchmarks at a time are bounded."""
+        user = self._given.pending[job].user_id
+        return user in self._places_of_user and user == self._given.pending[other].user_id
+
+    def _ready_s(self, job: int, count: int) -> Floats:
+        """Return from when on its user may start so many, shape (samples,)."""
         ready_s = np.full(len(self.samples), self._due_s(job))
         places = self._places_of_user.get(self._given.pending[job].user_id)
-        return ready_s if places is None else np.maximum(ready_s, places.min(axis=1))
+        if places is None:
+            return ready_s
+        if count > places.shape[1]:
+            return np.full(len(self.samples), np.inf)
+        return np.maximum(ready_s, np.partition(places, count - 1)[:, count - 1])
 
-    def starts(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> Floats:
-        """Return when it could start in each slot, shape (samples, pairs); inf where it may not."""
-        start: Floats = np.maximum(self.free[:, slots], self._ready_s(job)[:, None])
-        return self._where_open(job, pairs, slots, start)
+    def starts(
+        self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], count: int = 1
+    ) -> Floats:
+        """Return when it could start in each slot.
 
-    def _where_open(
+        Args:
+            job: Row of the benchmark.
+            pairs: Shape (pairs,): its pairs of class and board.
+            slots: Shape (pairs,): a slot of each pair's board.
+            count: How many benchmarks of its user start at that time.
+
+        Returns:
+            Shape (samples, pairs), seconds from now; inf where it may not.
+        """
+        start: Floats = np.maximum(self.free[:, slots], self._ready_s(job, count)[:, None])
+        return self.where_open(job, pairs, slots, start)
+
+    def where_open(
         self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], start: Floats
     ) -> Floats:
         """Return ``start``, shape (..., pairs), with inf where it may not start then."""
@@ -288,6 +319,19 @@ class SimulatedLab:
         if places is not None:
             started = np.isfinite(ends)
             places[self.samples[started], places.argmin(axis=1)[started]] = ends[started]
+
+    def keep_until(
+        self, slots: NDArray[np.intp], until: Floats, samples: NDArray[np.bool_]
+    ) -> None:
+        """Let nobody have slots before a time.
+
+        Args:
+            slots: Those that may come free sooner.
+            until: Shape (samples,), seconds from now.
+            samples: Shape (samples,): where this applies.
+        """
+        cells = np.ix_(samples, slots)
+        self.free[cells] = np.maximum(self.free[cells], until[samples, None])
 
     def _hold_conflicting(
         self, known: NDArray[np.intp], until: Floats, boards: NDArray[np.intp]

@@ -28,7 +28,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.prediction.calibration import MIN_SCORES
-from tests.builders.engine import A, Lab, a_model
+from tests.builders.engine import A, B, Lab, a_model
 
 RENDER = RenderSettings(public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner")
 ASKED = JobDescription(
@@ -196,6 +196,28 @@ def test_a_submission_is_predicted_at_once_and_nothing_is_changed(lab: Lab) -> N
     assert later is not None
     assert abs(later.start - reported.start) < timedelta(seconds=1)
     assert abs(later.finish - reported.finish) < timedelta(seconds=1)
+
+
+def test_a_gang_is_predicted_to_start_when_there_are_boards_for_all_of_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    lab.running(lab.submit())
+    submissions = SubmissionForecaster(lab.cycle, lab.clock)
+    reported = submissions.of(asking(replace(ASKED, count=2)), "ann")
+    assert reported is not None
+    assert reported.start > lab.clock.now()
+    assert would(lab, a_model(), replace(ASKED, count=2)).forecast is not None
+    gang = lab.submit_gang(2)
+    lab.turn()
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
+    forecaster.run()
+    starts = []
+    for benchmark_id in gang:
+        found = forecaster.of(benchmark_id)
+        assert found is not None
+        starts.append(found.start)
+    assert starts[0] == starts[1]
+    assert abs(starts[0] - reported.start) < timedelta(seconds=2)
+    lab.store.close()
 
 
 def test_a_submission_of_unknown_duration_has_no_forecast(lab: Lab) -> None:

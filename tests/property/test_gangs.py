@@ -7,16 +7,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.prediction.forecast import sample_futures
 from tests.builders.decision import cycle, places
 from tests.builders.virtual_lab import MAX_RUN_S, Life, VirtualLab
 
 GUARD_S = 1800.0
+UNKNOWN_SHARE = 0.25
+"""Median of a run of which nothing is known, as a share of its bound."""
 UIDS = tuple(f"rpi4b-0001-000{number}" for number in range(1, 6))
 
 
@@ -165,3 +169,47 @@ def test_no_gang_waits_for_ever_for_singles_bookings_or_other_gangs(
         start = starts.pop()
         assert start is not None
         assert (start - whole[0].submit_time).total_seconds() <= bound_s
+
+
+@given(
+    boards=st.integers(2, 4),
+    shared=st.integers(0, 1),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    tens=st.lists(st.integers(1, 9), min_size=8, max_size=8),
+    waited_too_long=st.booleans(),
+)
+@settings(deadline=None, max_examples=40)
+def test_gangs_start_when_their_forecast_says_if_all_runs_last_as_predicted(
+    boards: int, shared: int, sizes: list[int], tens: list[int], waited_too_long: bool
+) -> None:
+    """Sums of run times are unequal: of boards that come free at once either may be the first.
+
+    Those that have waited too long reserve boards that share cores, until runs are certain to be
+    over; these boards come free sooner than that.
+    """
+    shared = 0 if waited_too_long else shared
+    at_once = boards - shared
+    conflicts = pairs_of_neighbours(boards, shared)
+    age_s = 1e6 if waited_too_long else 100.0
+    jobs: list[PendingBenchmark] = []
+    for number, (size, ten) in enumerate(zip(sizes, tens, strict=False)):
+        run_s = 10.0 * ten + 0.001 * 2**number
+        more = {"submit_time": after(number - age_s), "user_time_s": run_s / UNKNOWN_SHARE}
+        members = min(size, at_once)
+        name = f"job{number}"
+        jobs += gang(name, members, **more) if members > 1 else [pending(name, **more)]
+    lab = VirtualLab(
+        uids=UIDS[:boards],
+        lives=[Life(pending=each, share=UNKNOWN_SHARE) for each in jobs],
+        conflicts=conflicts,
+    )
+    snapshot = snapshot_of([board(uid) for uid in UIDS[:boards]])
+    first = cycle(replace(snapshot, conflicts=conflicts), jobs)
+    futures = sample_futures(first.decided.forecast_input, samples=1)
+    lab.run(since=NOW, until=after(1e5), watched=lambda: len(lab.started) == len(jobs))
+    predicted = {
+        jobs[row].benchmark_id: start
+        for row, start in zip(futures.jobs.tolist(), futures.starts[:, 0].tolist(), strict=True)
+    }
+    simulated = {name: (start - NOW).total_seconds() for name, start in lab.started.items()}
+    assert predicted == pytest.approx(simulated, abs=0.0005)

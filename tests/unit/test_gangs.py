@@ -21,7 +21,12 @@ from edgeyard.scheduler.model.decision import (
     Snapshot,
 )
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
-from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts
+from edgeyard.scheduler.prediction.forecast import (
+    WaitSamples,
+    forecast_of,
+    forecasts,
+    sample_futures,
+)
 from tests.builders.decision import cycle, places, plugins
 from tests.unit.test_explore import KNOWN as EXPLORABLE
 
@@ -214,11 +219,99 @@ def test_a_gang_with_a_stated_start_gets_its_reserved_boards() -> None:
     assert set(places(cycle(lab(A, B), [*urgent, *booked]))) == {"gang-0", "gang-1"}
 
 
-def test_no_start_of_a_gang_that_waits_is_predicted() -> None:
-    decided = cycle(lab(A, B, busy=(B,)), gang(2), holders=[running(B)]).decided
-    assert forecasts(decided.forecast_input).keys() <= {f"on-{B}"}
-    assert forecast_of(decided.forecast_input, "gang-0") is None
-    assert decided.planned_starts() == {}
+class TestForecasts:
+    """Nothing is known of runs, so that the one future of medians has a quarter of each bound."""
+
+    def futures(self, snapshot: Snapshot, jobs: list[PendingBenchmark], **more: Any) -> WaitSamples:
+        return sample_futures(cycle(snapshot, jobs, **more).decided.forecast_input, samples=1)
+
+    def starts(
+        self, snapshot: Snapshot, jobs: list[PendingBenchmark], **more: Any
+    ) -> dict[str, float]:
+        found = self.futures(snapshot, jobs, **more)
+        names = [jobs[row].benchmark_id for row in found.jobs.tolist()]
+        return dict(zip(names, found.starts[:, 0].round(3).tolist(), strict=True))
+
+    def test_all_of_a_gang_start_together_when_there_are_boards_for_all(self) -> None:
+        holders = [running(A, time_limit_s=40.0), running(B, time_limit_s=400.0)]
+        busy = lab(A, B, C, busy=(A, B))
+        jobs = [*gang(3), pending("last", user_priority=1, user_time_s=80.0)]
+        starts = self.starts(busy, jobs, holders=holders)
+        assert starts == {"last": 0.0, "gang-0": 100.0, "gang-1": 100.0, "gang-2": 100.0}
+        decided = cycle(busy, jobs, holders=holders).decided
+        found = forecasts(decided.forecast_input)
+        for number in range(3):
+            assert found[f"gang-{number}"].start == found["gang-0"].start
+            assert forecast_of(decided.forecast_input, f"gang-{number}") == found[f"gang-{number}"]
+        assert decided.planned_starts() == {}
+
+    def test_those_behind_a_gang_use_the_boards_that_are_too_few_and_delay_it(self) -> None:
+        holders = [running(B, time_limit_s=40.0)]
+        jobs = [*gang(2), pending("long", user_priority=1, user_time_s=160.0)]
+        starts = self.starts(lab(A, B, busy=(B,)), jobs, holders=holders)
+        assert starts == {"long": 0.0, "gang-0": 40.0, "gang-1": 40.0}
+
+    def test_from_the_guard_on_boards_are_held_for_a_gang(self) -> None:
+        jobs = [
+            *gang(2, submit_time=NOW - timedelta(seconds=60)),
+            *(
+                pending(f"single-{number}", user_priority=1, user_time_s=80.0 + 40.0 * number)
+                for number in range(4)
+            ),
+        ]
+        holders = [running(A, time_limit_s=20.0), running(B, time_limit_s=30.0)]
+        of = {"holders": holders, "guard_s": 70.0}
+        starts = self.starts(lab(A, B, busy=(A, B)), jobs, **of)
+        # A is free at 5 s and B at 7.5 s, before boards are held from 10 s on
+        assert starts["single-0"] == 5.0
+        assert starts["single-1"] == 7.5
+        assert starts["gang-0"] == starts["gang-1"] == 37.5
+        assert min(starts["single-2"], starts["single-3"]) > 37.5
+
+    def test_boards_that_share_cores_count_once(self) -> None:
+        conflicts = np.zeros((3, 3), dtype=np.bool_)
+        conflicts[0, 1:] = conflicts[1:, 0] = True  # A shares cores with B and C
+        for runs, busy in ((A, (A, B, C)), (B, (A, B))):
+            snapshot = replace(lab(A, B, C, busy=busy), conflicts=conflicts)
+            holders = [running(runs, time_limit_s=100.0)]
+            starts = self.starts(snapshot, gang(2), holders=holders)
+            assert starts == {"gang-0": 25.0, "gang-1": 25.0}
+            assert self.starts(snapshot, gang(3), holders=holders)["gang-0"] == float("inf")
+
+    def test_places_of_its_user_are_waited_for(self) -> None:
+        holders = [running(C, time_limit_s=40.0, user_id="user-1")]
+        for at_a_time, start in ((3, 0.0), (2, 10.0), (1, float("inf"))):
+            known = Entitlement(max_running=at_a_time, running=1, usage_board_s=0.0)
+            starts = self.starts(
+                lab(A, B, C, busy=(C,)),
+                gang(2),
+                holders=holders,
+                knowledge=Knowledge(entitlements={"user-1": known}),
+            )
+            assert starts == {"gang-0": start, "gang-1": start}
+
+    def test_a_lease_and_a_stated_start_are_waited_for(self) -> None:
+        lease = Lease(
+            lease_id="l", target_uid=B, since=NOW, until=NOW + timedelta(seconds=90), reason=""
+        )
+        known = Knowledge(leases=(lease,))
+        jobs = [*gang(2), pending("single", user_priority=1, user_time_s=40.0)]
+        found = self.futures(lab(A, B), jobs, knowledge=known)
+        starts = self.starts(lab(A, B), jobs, knowledge=known)
+        assert starts == {"single": 0.0, "gang-0": 90.0, "gang-1": 90.0}
+        assert found.soonest.tolist() == [0.0, 90.0, 90.0]
+        later = gang(2, start_time=NOW + timedelta(seconds=300))
+        assert self.starts(lab(A, B), later) == {"gang-0": 300.0, "gang-1": 300.0}
+
+    def test_a_gang_that_is_not_whole_has_no_forecast_and_delays_nobody(self) -> None:
+        jobs = [*gang(3)[:2], pending("single", user_priority=1)]
+        decided = cycle(lab(A, B, C), jobs).decided
+        assert forecasts(decided.forecast_input).keys() == {"single"}
+        assert forecast_of(decided.forecast_input, "gang-0") is None
+        comes = WaitReason(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
+        first, second = gang(2)
+        decided = cycle(lab(A, B), [replace(first, not_ready=comes), second]).decided
+        assert forecasts(decided.forecast_input) == {}
 
 
 def test_a_recorded_decision_about_a_gang_is_the_same_when_it_is_read() -> None:
