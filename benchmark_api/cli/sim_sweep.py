@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +16,7 @@ from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.output_files import write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
+from edgeyard.benchmark_api.cli.sim_batches import NomadOptions, run_on_nomad
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED, swept_policy
 from edgeyard.benchmark_api.cli.sim_processes import Done, Failure, run_on_cores, simulate
 from edgeyard.benchmark_api.cli.sim_reports import (
@@ -33,10 +31,9 @@ from edgeyard.benchmark_api.cli.sim_reports import (
 )
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.scenario_db import is_named, scenario_named
-from edgeyard.errors import EdgeyardError, InvalidInput
+from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.ports.batches import BatchTask
     from edgeyard.scheduler.sim.runs import SimulatedRun
     from edgeyard.scheduler.sim.scenario import Scenario
     from edgeyard.scheduler.sim.sweep import Cell
@@ -44,10 +41,6 @@ if TYPE_CHECKING:
 MAX_CELLS = 100_000
 NOMAD_JOBS = 20
 """Jobs at a time on Nomad, unless ``--jobs`` states another number."""
-MAX_SUBMISSIONS = 3
-"""How often a cell is submitted to Nomad that forgets its job, such as an agent without a disk."""
-_NOMAD_CHECK_S = 1.0
-_RESULT = "run.npz"
 
 
 class Driver(StrEnum):
@@ -199,7 +192,7 @@ def sweep(
                     cpu_mhz=cpu,
                     at_once=jobs or NOMAD_JOBS,
                 )
-                _on_nomad(missing, out, config, options, done)
+                run_on_nomad(missing, out, config, options, done)
             else:
                 run_on_cores(missing, out, jobs, done)
         except KeyboardInterrupt:
@@ -316,133 +309,6 @@ def _progress(total: int, there: int) -> Iterator[Done]:
     ) as bars:
         task = bars.add_task("simulating", total=total, completed=there)
         yield lambda cell, failure, wall_s: bars.advance(task)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NomadOptions:
-    """How cells run on a cluster.
-
-    Attributes:
-        at_once: Jobs at a time.
-        python: Interpreter with Edgeyard on the nodes.
-    """
-
-    driver: str
-    image: str
-    python: str
-    memory_mib: int
-    cpu_mhz: int
-    at_once: int
-
-
-def _on_nomad(
-    cells: Sequence[Cell], folder: Path, config: Path | None, options: NomadOptions, done: Done
-) -> None:
-    """Run cells as batch jobs; a job that an earlier call has created is waited for.
-
-    A job that Nomad has forgotten is submitted again, `MAX_SUBMISSIONS` times in all.
-    """
-    if not cells:
-        return
-    from edgeyard.benchmark_api.bootstrap import open_batches
-    from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.errors import ClusterUnreachable, JobRefused
-    from edgeyard.scheduler.ports.batches import BatchState
-    from edgeyard.scheduler.sim.runs import load_run
-
-    settings = Settings.load(config)
-    batches = open_batches(settings)
-    waiting = list(reversed(cells))
-    running: dict[str, tuple[Cell, float]] = {}
-    shown: set[str] = set()
-    submissions: Counter[str] = Counter()
-    try:
-        while waiting or running:
-            while waiting and len(running) < options.at_once:
-                cell = waiting.pop()
-                try:
-                    batches.submit(_task_of(cell, options))
-                except JobRefused as error:
-                    done(cell, Failure(cell, str(error)), 0.0)
-                    continue
-                except ClusterUnreachable as error:
-                    if not running:
-                        reason = f"Nomad at {settings.nomad_address} does not answer: {error}"
-                        raise InvalidInput.at("--on", reason, "see nomad_address") from error
-                    waiting.append(cell)
-                    break
-                running[job_id_of(cell)] = (cell, time.monotonic())
-                submissions[job_id_of(cell)] += 1
-            try:
-                found = batches.status(list(running))
-            except ClusterUnreachable as error:
-                if "cluster" not in shown:
-                    echo(f"edgeyard: {error}; the sweep waits for Nomad", err=True)
-                    shown.add("cluster")
-                time.sleep(_NOMAD_CHECK_S)
-                continue
-            for job_id, (cell, began) in list(running.items()):
-                status = found.get(job_id)
-                wall_s = time.monotonic() - began
-                if status is None:
-                    del running[job_id]
-                    if submissions[job_id] < MAX_SUBMISSIONS:
-                        text = f"Nomad has no job {job_id} any more; it is submitted again"
-                        echo(f"edgeyard: {cell.label}: {text}", err=True)
-                        waiting.append(cell)
-                    else:
-                        reason = (
-                            f"Nomad lost its job {job_id} {MAX_SUBMISSIONS} times; see whether "
-                            "Nomad was restarted without its data, or somebody purges jobs, and "
-                            "run the same command again"
-                        )
-                        done(cell, Failure(cell, reason), wall_s)
-                    continue
-                if status.state in (BatchState.WAITING, BatchState.RUNNING):
-                    if status.reason and status.reason not in shown:
-                        echo(f"edgeyard: {cell.label} waits: {status.reason}", err=True)
-                        shown.add(status.reason)
-                    continue
-                failure: Failure | None = None
-                if status.state is BatchState.FAILED:
-                    text = batches.log_end(status.run_id)
-                    failure = Failure(cell, f"{status.reason}: {text}" if text else status.reason)
-                else:
-                    try:
-                        result = batches.result(status.run_id, _RESULT)
-                        write_output(folder / cell.file_name, "--out", result)
-                        load_run(folder / cell.file_name)
-                    except (ClusterUnreachable, EdgeyardError) as error:
-                        failure = Failure(cell, f"its result can't be read: {error}")
-                del running[job_id]
-                batches.remove(job_id)
-                done(cell, failure, wall_s)
-            if running:
-                time.sleep(_NOMAD_CHECK_S)
-    finally:
-        batches.close()
-
-
-def job_id_of(cell: Cell) -> str:
-    """Return the id of a cell's job: equal work has an equal id."""
-    return f"edgeyard-sweep-{cell.key}"
-
-
-def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:
-    from edgeyard.scheduler.ports.batches import BatchTask
-    from edgeyard.scheduler.sim.sweep import cell_to_text
-
-    target = f"${{NOMAD_ALLOC_DIR}}/{_RESULT}"
-    command = [options.python, "-m", "edgeyard", "sim", "cell", "${NOMAD_TASK_DIR}/input", target]
-    return BatchTask(
-        job_id=job_id_of(cell),
-        command=command,
-        input=cell_to_text(cell),
-        driver=options.driver,
-        image=options.image,
-        cpu_mhz=options.cpu_mhz,
-        memory_mib=options.memory_mib,
-    )
 
 
 def run_cell(

@@ -54,6 +54,11 @@ class BatchStatus:
     run_id: str = ""
     reason: str = ""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the job neither waits nor runs any more."""
+        return self.state in (BatchState.COMPLETED, BatchState.FAILED)
+
 
 class BatchCluster(Protocol):
     """Runs batch jobs. Every method may raise `ClusterUnreachable`."""

@@ -16,10 +16,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.cli.sim_batches import MAX_SUBMISSIONS
 from edgeyard.benchmark_api.cli.sim_labs import swept_policy
 from edgeyard.benchmark_api.cli.sim_processes import simulate
-from edgeyard.benchmark_api.cli.sim_sweep import MAX_SUBMISSIONS, parse_loads, parse_seeds
-from edgeyard.errors import InvalidInput
+from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
+from edgeyard.errors import ClusterUnreachable, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy, read_policy
@@ -342,7 +343,7 @@ def sweep_on(cluster: BatchCluster, folder: Path, monkeypatch: pytest.MonkeyPatc
     nodes = folder / "nodes.toml"
     nodes.write_text(NODES)
     monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.open_batches", lambda _: cluster)
-    monkeypatch.setattr("edgeyard.benchmark_api.cli.sim_sweep._NOMAD_CHECK_S", 0.0)
+    monkeypatch.setattr("edgeyard.benchmark_api.cli.sim_batches.CHECK_S", 0.0)
     return sweep(nodes, "--policy", "fcfs", "--out", folder / "out", "--on", "nomad", "--json")
 
 
@@ -367,6 +368,84 @@ def test_a_job_that_nomad_forgets_again_and_again_is_a_failure(
     assert len(cluster.submitted) == MAX_SUBMISSIONS
     assert f"nodes, fcfs, seed 1: Nomad lost its job {cluster.submitted[0]} 3 times" in found.stderr
     assert "run the same command again" in found.stderr
+
+
+class InterruptedCluster(ForgetfulCluster):
+    """Runs each job once, and does not answer some of the calls after the first submission.
+
+    Attributes:
+        silent: Which calls are not answered: names of methods.
+    """
+
+    def __init__(self, folder: Path, *silent: str) -> None:
+        super().__init__(folder, lost=0)
+        self.silent = set(silent)
+        self.removed: list[str] = []
+
+    def _answer(self, call: str) -> None:
+        if call in self.silent:
+            raise ClusterUnreachable("no answer")
+
+    def submit(self, task: BatchTask) -> None:
+        if task.job_id not in self.submitted:  # create-only
+            super().submit(task)
+
+    def status(self, job_ids: Sequence[str]) -> Mapping[str, BatchStatus]:
+        self._answer("status")
+        found = super().status(job_ids)
+        return {name: each for name, each in found.items() if name not in self.removed}
+
+    def result(self, run_id: str, name: str) -> bytes:
+        self._answer("result")
+        return super().result(run_id, name)
+
+    def remove(self, job_id: str) -> None:
+        if job_id not in self.removed:
+            self.removed.append(job_id)
+            self._answer("remove")
+
+
+def test_an_agent_that_goes_away_ends_the_sweep_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = InterruptedCluster(tmp_path, "status")
+    with monkeypatch.context() as patched:
+        patched.setattr("edgeyard.benchmark_api.cli.sim_batches.MAX_OUTAGE_S", 0.0)
+        found = sweep_on(cluster, tmp_path, patched)
+    assert found.exit_code == 1
+    assert found.stdout == ""
+    assert "has not answered for 0 s: no answer; its jobs may go on (1 " in found.stderr
+    assert "the same command takes them over" in found.stderr
+    cluster.silent.clear()
+    again = sweep_on(cluster, tmp_path, monkeypatch)
+    assert again.exit_code == 0, again.stderr
+    assert len(json.loads(again.stdout)["runs"]) == 1
+    assert len(cluster.submitted) == len(cluster.removed) == 1
+
+
+def test_a_result_whose_node_does_not_answer_is_left_for_the_next_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = InterruptedCluster(tmp_path, "result")
+    with monkeypatch.context() as patched:
+        patched.setattr("edgeyard.benchmark_api.cli.sim_batches.MAX_OUTAGE_S", 0.0)
+        found = sweep_on(cluster, tmp_path, patched)
+    assert found.exit_code == 1
+    assert "its result can't be read: no answer; the same command reads it" in found.stderr
+    assert cluster.removed == []
+    cluster.silent.clear()
+    assert sweep_on(cluster, tmp_path, monkeypatch).exit_code == 0
+    assert len(cluster.submitted) == len(cluster.removed) == 1
+
+
+def test_an_outage_that_ends_does_not_repeat_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = InterruptedCluster(tmp_path, "remove")  # it takes effect, and no answer arrives
+    found = sweep_on(cluster, tmp_path, monkeypatch)
+    assert found.exit_code == 0, found.stderr
+    assert "no answer; the sweep waits for Nomad" in found.stderr
+    assert len(cluster.submitted) == 1
 
 
 def _any_in_group(group: int) -> bool:
