@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.sdk.benchmark import Benchmark
+if TYPE_CHECKING:  # the SDK takes long to load, and commands need the numbers for their help
+    from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 
 
 class Exit(IntEnum):
