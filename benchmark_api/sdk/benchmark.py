@@ -40,7 +40,7 @@ class Calls(Protocol):
         ...
 
     def logs(self, benchmark_id: str, *, follow: bool, stream: str) -> Iterator[str]:
-        """Yield lines of the log of a benchmark."""
+        """Yield the lines of a log of a benchmark; with ``follow`` also new ones until its end."""
         ...
 
     def results(self, benchmark_id: str) -> Results:

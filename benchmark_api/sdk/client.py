@@ -171,6 +171,11 @@ class Client:
         Args:
             path: The file.
             on_sent: Receives the number of bytes sent so far.
+
+        Raises:
+            InvalidInput: The file cannot be read.
+            ApiError: The server refuses it, for example because of its size or your quota.
+            ServerNotReached: The server does not answer.
         """
         path = Path(path)
         if path.exists() and not path.is_file():
@@ -523,7 +528,12 @@ class Client:
             model: One model: as for `submit`.
             data: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
             metric: ``metric(outputs, y)``, with the outputs of all rows by name.
-            target: As for `infer`, as are the others.
+            target: As for `infer`.
+            runtime: As for `infer`.
+            batch_size: As for `infer`.
+            timeout: As for `infer`.
+            progress: As for `infer`.
+            **fields: As for `infer`.
 
         Raises:
             InvalidInput: The data lack ``y`` or inputs, or the metric raised; its error names
@@ -849,7 +859,14 @@ class Client:
         stream: str = "stderr",
         attempt: int | None = None,
     ) -> Iterator[str]:
-        """Lines of its task's log, without their ends; with ``follow`` until its end."""
+        """Yield the lines of the log of a benchmark's task, without their line ends.
+
+        Args:
+            benchmark: The benchmark, or its id.
+            follow: Also yield new lines until the benchmark ends, and those of later attempts.
+            stream: ``stderr`` (the task's log) or ``stdout``.
+            attempt: Number of the attempt, from 1; None: the newest.
+        """
         return follow_logs(self.api, _path(benchmark), follow, stream, attempt, self._sleep)
 
     # --- results --------------------------------------------------------------------------------

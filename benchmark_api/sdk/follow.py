@@ -23,7 +23,17 @@ Sleep = Callable[[float], None]
 
 
 def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[Event]:
-    """Return events in order; with ``follow`` until the benchmark has ended."""
+    """Yield the events of a benchmark in their order.
+
+    Args:
+        api: The connection to the server.
+        path: Path of the benchmark in the API.
+        follow: Also yield new events until the benchmark has ended.
+        sleep: Waits for a number of seconds between two tries.
+
+    Raises:
+        ServerNotReached: The connection broke more than `MAX_RECONNECTS` times in a row.
+    """
     after = 0
     while True:
         page = api.get(f"{path}/events", {"after": after or None})
@@ -85,7 +95,19 @@ def _event(data: str, number: str) -> Record | None:
 def follow_logs(
     api: Api, path: str, follow: bool, stream: str, attempt: int | None, sleep: Sleep
 ) -> Iterator[str]:
-    """Lines of a log; with ``follow`` until the end, and on through later attempts."""
+    """Yield the lines of a log, without their line ends.
+
+    Args:
+        api: The connection to the server.
+        path: Path of the benchmark in the API.
+        follow: Also yield new lines until the benchmark ends, and those of later attempts.
+        stream: ``stderr`` or ``stdout``.
+        attempt: Number of the attempt, from 1; None: the newest, or all in turn with ``follow``.
+        sleep: Waits for a number of seconds between two tries.
+
+    Raises:
+        ServerNotReached: The connection broke more than `MAX_RECONNECTS` times in a row.
+    """
     number, offset, cuts, rest = attempt, 0, 0, b""
     while True:
         if number is None and follow:

@@ -75,7 +75,14 @@ class Api:
         params: Mapping[str, object] | None = None,
         key: str | None = None,
     ) -> Json:
-        """Return the JSON of a POST; with an idempotency ``key`` it is retried like a GET."""
+        """Return the decoded JSON of a POST.
+
+        Args:
+            path: Path of the API.
+            body: The JSON body; None: none.
+            params: Query parameters; those that are None are left out.
+            key: Idempotency key; with it the request is retried like a GET.
+        """
         headers = {"Idempotency-Key": key} if key else {}
         make = None if body is None else lambda: {"json": body}
         return _json(
@@ -106,15 +113,21 @@ class Api:
         tries: int = TRIES,
         timeout_s: float | None = None,
     ) -> httpx.Response:
-        """Send until there is an answer worth giving back.
+        """Send a request, again after failures that may pass, and return the server's answer.
 
         Args:
+            method: HTTP method.
+            path: Path of the API.
+            params: Query parameters; those that are None are left out.
+            headers: Further headers.
+            make_body: Makes the body anew for each try; None: no body.
+            tries: Maximum number of tries.
             timeout_s: Maximum wait for each part of the exchange; None: 60 s.
             idempotent: Sending it twice does no harm; None: as the method says. What isn't is only
                 tried again where the server can't have acted: no connection, or 429.
 
         Raises:
-            ApiError: The server said no.
+            ApiError: The server refuses the request.
             ServerNotReached: No answer after all tries.
         """
         waited_s = 0.0
@@ -146,7 +159,12 @@ class Api:
         raise AssertionError("unreachable")
 
     def ready(self) -> Mapping[str, object]:
-        """Return the answer of ``/readyz?verbose``, ready or not; does not retry."""
+        """Return the answer of ``/readyz?verbose``, whether the server is ready or not; one try.
+
+        Raises:
+            ServerNotReached: No answer.
+            ApiError: The answer is not that of an Edgeyard server.
+        """
         try:
             response = self._http.get("/readyz", params={"verbose": "1"})
         except httpx.TransportError as error:
@@ -171,7 +189,7 @@ class Api:
         """Send a GET and yield its answer, whose body is read as it arrives.
 
         Raises:
-            ApiError: The server said no.
+            ApiError: The server refuses the request.
             ServerNotReached: The connection failed, also half-way through the body.
         """
         request = self._build("GET", path, params, headers, None)

@@ -236,7 +236,11 @@ class _Stream:
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
-    """Write arrays as an ``.npz``, whole or not at all; returns its path."""
+    """Write arrays by their names as an ``.npz``, whole or not at all, and return its path.
+
+    Raises:
+        InvalidInput: The file cannot be written.
+    """
     import zipfile
 
     import numpy as np

@@ -95,6 +95,9 @@ class Results:
 
         Returns:
             Where it lies; nothing is left there if the fetching fails.
+
+        Raises:
+            InvalidInput: No attempt has a file of this name; the error lists those that exist.
         """
         having = [file for file in self.files if file.name == name]
         if not having:

@@ -106,6 +106,11 @@ CHECK_FIELDS = ("benchmark_id", "count", "cron", "start_time")
 def refuse_fields(given: Mapping[str, object], refused: Sequence[str], reason: str) -> None:
     """Refuse fields that a call sets itself, or that have no meaning there.
 
+    Args:
+        given: The fields of the call, by name.
+        refused: Names of the fields that are refused.
+        reason: Why, for the error of each field.
+
     Raises:
         InvalidInput: Naming each of them.
     """
@@ -218,7 +223,11 @@ def is_matrix(description: Mapping[str, object]) -> bool:
 def split_matrix(
     description: Mapping[str, object],
 ) -> tuple[dict[str, list[object]], JobDescription]:
-    """Split a description into its matrix and the fields that all members share."""
+    """Split a description into its matrix (fields with lists) and the fields of all members.
+
+    Raises:
+        InvalidInput: A list is empty.
+    """
     matrix: dict[str, list[object]] = {}
     common = dict(description)
     for name in MATRIX_FIELDS:

@@ -36,7 +36,15 @@ def wait_for_end(
     sleep: Callable[[float], None],
     monotonic_s: Callable[[], float],
 ) -> Benchmarks:
-    """Poll until all have ended, and return their last states.
+    """Poll until all benchmarks have ended, and return their last states.
+
+    Args:
+        refresh: Reads the present states.
+        benchmark_ids: The benchmarks to wait for.
+        timeout_s: Maximum wait, seconds; None: no limit.
+        view: Shows the progress.
+        sleep: Waits for a number of seconds.
+        monotonic_s: Returns the time of a clock that only goes forward, seconds.
 
     Raises:
         WaitTimeout: With the last known states; the benchmarks go on.

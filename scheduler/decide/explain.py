@@ -28,7 +28,13 @@ class Explainer:
     def explain(
         self, job: int, placement: Placement | None, waiting: WaitReason | None
     ) -> Explanation:
-        """Return the explanation of one benchmark, with its outcome."""
+        """Return the explanation of one benchmark, with its outcome.
+
+        Args:
+            job: Number of the benchmark in the cycle's queue of pending benchmarks.
+            placement: Where the cycle placed it; None: it waits.
+            waiting: Why it waits; None: it was placed.
+        """
         decided = self._decided
         plugin = decided.plugins.queue_policy
         row = int(decided.batch.class_of_job[job])

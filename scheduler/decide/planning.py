@@ -528,7 +528,18 @@ def make_planner(
     scores: Scores,
     plugins: Plugins,
 ) -> CostPlanner:
-    """Return the planner of one cycle, which asks the policy's own filters and scorers."""
+    """Return the planner of one cycle, which prices boards by the policy's filters and scorers.
+
+    Args:
+        batch: The cycle's batch; planning calls the plugins with copies in which boards are free.
+        pending: The benchmarks of the batch, in its order.
+        holders: What runs on the boards that are busy.
+        policy: The policy that decides.
+        queue: The benchmarks as queue policies see them.
+        timeline: When each board comes free, and when it is reserved or leased.
+        scores: The scores of the boards that are free now.
+        plugins: The policy's plugins.
+    """
 
     def fits(cleared: Batch) -> NDArray[np.bool_]:
         return feasibility(cleared, plugins.filters, PluginRunner(lock=plugins.lock)).fits

@@ -42,6 +42,20 @@ def build_queue(
     """Build the columns that queue policies read.
 
     In FIFO mode the queue goes by submission: a campaign that has started comes first nowhere.
+
+    Args:
+        pending: The benchmarks that wait.
+        now: Time of the cycle.
+        priorities: Shape (jobs,), 1-100.
+        ages: Shape (jobs,), seconds since the submission.
+        slacks: Shape (jobs,), seconds to the deadline less the stated run time; NaN without one.
+        batch: The cycle's batch, whose jobs are ``pending``.
+        holders: What runs on the boards that are busy; counts for the users' usage.
+        guard_s: Wait after which a benchmark is not overtaken by younger ones, seconds.
+        mode: How priorities are made.
+
+    Returns:
+        The columns, one row for each benchmark in the order of ``pending``.
     """
     known = batch.knowledge.entitlements
     entitled = [known.get(each.user_id, _UNBOUNDED) for each in pending]

@@ -33,7 +33,21 @@ def build_batch(
     twin_max_age_s: float = math.inf,
     prediction_wait_s: float = math.inf,
 ) -> Batch:
-    """Classes in the order in which their first benchmark comes; the queue in the order given."""
+    """Build the batch that plugins read: classes of equal benchmarks, boards, and what is known.
+
+    Args:
+        snapshot: The boards.
+        pending: The benchmarks that wait.
+        now: Time of the cycle.
+        seed: Seed of all random choices of the cycle.
+        knowledge: Past runs, leases and accounts; None: nothing is known.
+        twin_max_age_s: Age of a board's state beyond which nothing is placed on it, seconds.
+        prediction_wait_s: Wait after which a predicted "too slow" no longer refuses a board,
+            seconds.
+
+    Returns:
+        Classes in the order of their first benchmarks, and jobs in the order of ``pending``.
+    """
     knowledge = Knowledge() if knowledge is None else knowledge
     leasing = {lease.user_id for lease in knowledge.leases if lease.user_id is not None}
     keys: Iterable[tuple[object, ...]] = map(_class_key, pending)

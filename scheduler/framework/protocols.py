@@ -67,7 +67,7 @@ class Refusal:
 
 
 class Filter(Protocol):
-    """Says yes or no to (class, board), and why."""
+    """Accepts or refuses each board for each class of benchmarks, and says why."""
 
     @property
     def name(self) -> str:
@@ -76,21 +76,32 @@ class Filter(Protocol):
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Its ways to say no; code k of `admit` means ``refusals[k - 1]``."""
+        """Its reasons for refusals; code k of `admit` means ``refusals[k - 1]``."""
         ...
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """0 where the board passes, else the code of a refusal.
+        """Return 0 where a board is accepted for a class, otherwise the code of a refusal.
 
-        Shape (classes, boards), or (1, boards) or (classes, 1) where it is the same for all.
+        Args:
+            batch: The batch.
+
+        Returns:
+            Shape (classes, boards), or (1, boards) or (classes, 1) where it is the same for all.
         """
         ...
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """Return what is wrong with the board for the class, to go after its name.
 
-        For instance "is offline (its host pi-1 is down)". Asked only for pairs that were refused.
+        For instance "is offline (its host pi-1 is down)". Called only for pairs that were refused.
         The same state gives the same words: no clock times that pass, no ages.
+
+        Args:
+            batch: The batch.
+            row: The class.
+            board: Row of the board in the snapshot.
+            code: The refusal, as `admit` gave it for this pair: from 1, in the order of
+                ``refusals``.
         """
         ...
 
@@ -299,7 +310,13 @@ class Evaluator(Protocol):
     def evaluate(
         self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
-        """Return a reward in [0, 1] for each scorer that could be rated, by name."""
+        """Return a reward in [0, 1] for each scorer that could be rated, by name.
+
+        Args:
+            batch: The batch.
+            pairs: The pairs of class and board that passed all filters.
+            proposals: The answers of the scorers that did not fail, one number a pair each.
+        """
         ...
 
 

@@ -259,7 +259,7 @@ class PluginRunner:
     def evaluate(
         self, evaluator: Evaluator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
-        """Rewards by scorer; none when the evaluator failed."""
+        """Return each scorer's reward in [0, 1], by its name; empty if the evaluator failed."""
 
         def check(rewards: Mapping[str, float]) -> None:
             names = {proposal.scorer for proposal in proposals}

@@ -13,7 +13,14 @@ from edgeyard.scheduler.model.history import EPOCH, History
 
 
 def mark_cooling(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
-    """Return the snapshot with boards marked busy that measured within the cool-down."""
+    """Return the snapshot with those boards marked busy whose last run ended too recently.
+
+    Args:
+        snapshot: The boards.
+        runs: Past runs.
+        now: Time of the cycle.
+        cool_down_s: How long a board rests after each run, seconds; 0: not at all.
+    """
     if cool_down_s <= 0.0 or not len(runs):
         return snapshot
     left_s = cool_down_left_s(snapshot, runs, now, cool_down_s)
@@ -30,7 +37,17 @@ def mark_cooling(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: 
 def cool_down_left_s(
     snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
 ) -> NDArray[np.float64]:
-    """Return how long each board still has to cool down, shape (boards,), seconds; 0 for most."""
+    """Return how long each board still has to rest after its last run.
+
+    Args:
+        snapshot: The boards.
+        runs: Past runs.
+        now: Time of the cycle.
+        cool_down_s: How long a board rests after each run, seconds.
+
+    Returns:
+        Shape (boards,), seconds; 0 for a board that need not rest.
+    """
     ends = runs.derived(_last_ends)
     numbers = runs.names.boards.of(snapshot.uids)
     last_s = np.where((numbers >= 0) & (numbers < len(ends) - 1), ends[numbers], -np.inf)
