@@ -11,7 +11,7 @@ from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit, QueueView
-from edgeyard.scheduler.engine.decider import CyclePolicies, Decider
+from edgeyard.scheduler.engine.decider import CyclePolicies, Decider, StoredInput
 from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.plugin_lock import with_lock
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
@@ -109,15 +109,22 @@ class Cycle:
 
         Why the others wait is left to `explain`, so that what was placed can be dispatched first.
         """
-        began_s = self._clock.monotonic_s()
-        now, policies = self._clock.now(), self._current_policies()
-        if self._is_idle(policies, now):
+        began_s, now = self._clock.monotonic_s(), self._clock.now()
+        stored = None
+        with self._store.read() as uow:
+            policies = self._current_policies(uow)
+            first, *others = (*dict.fromkeys(policies.own.values()), policies.active)
+            self._decider.reload(uow)
+            if not self._is_idle(policies, now):
+                stored = self._decider.gather(uow, first, policies, now)
+        if stored is None:
             return self._idle_outcome(now, self._clock.monotonic_s() - began_s)
-        commits = [
-            self._commit_of(policy, policies, now)
-            for policy in dict.fromkeys(policies.own.values())
-        ]
-        commits.append(self._commit_of(policies.active, policies, now))
+        commits = [self._commit_of(stored, policies)]
+        for policy in others:  # each one sees what those before it have placed
+            with self._store.read() as uow:
+                self._decider.reload(uow)
+                stored = self._decider.gather(uow, policy, policies, now)
+            commits.append(self._commit_of(stored, policies))
         self._decided_s = began_s
         return self._outcome(now, commits, self._clock.monotonic_s() - began_s)
 
@@ -141,8 +148,12 @@ class Cycle:
         """Decide as the leader's next cycle would, to answer questions; write nothing."""
         began_s = self._clock.monotonic_s()
         self._refresher.refresh()
-        now, policies = self._clock.now(), self._current_policies()
-        decision = self._decider.decide(policies.active, policies, now)
+        now = self._clock.now()
+        with self._store.read() as uow:
+            policies = self._current_policies(uow)
+            self._decider.reload(uow)
+            stored = self._decider.gather(uow, policies.active, policies, now)
+        decision = self._decider.decide(stored)
         commit = PolicyCommit(
             policy=policies.active,
             given=decision.given,
@@ -217,13 +228,11 @@ class Cycle:
         queue = QueueView(now.isoformat(), commits[-1].policy.policy.name, ())
         return replace(outcome, queue=queue, idle=True)
 
-    def _commit_of(
-        self, policy: LoadedPolicy, policies: CyclePolicies, now: datetime
-    ) -> PolicyCommit:
-        decision = self._decider.decide(policy, policies, now)
+    def _commit_of(self, stored: StoredInput, policies: CyclePolicies) -> PolicyCommit:
+        decision = self._decider.decide(stored)
         commit = self._committer.place(decision, policies)
         placements = decision.result.placements
-        self._refresher.twin.note_held({each.target_uid: now for each in placements})
+        self._refresher.twin.note_held({each.target_uid: stored.now for each in placements})
         _log_faults(decision.result)
         return commit
 
@@ -240,13 +249,12 @@ class Cycle:
             seconds=took_s,
         )
 
-    def _current_policies(self) -> CyclePolicies:
+    def _current_policies(self, uow: UnitOfWork) -> CyclePolicies:
         """Take up the policies that operators activated."""
         if self._policies is None:
             return self._cycle_policies
-        with self._store.read() as uow:
-            active, shadow = self._policies.current(uow)
-            own = self._policies.own(uow)
+        active, shadow = self._policies.current(uow)
+        own = self._policies.own(uow)
         if active.policy is not self._cycle_policies.active.policy:
             logger.info(
                 "policy in use",

@@ -15,7 +15,12 @@ from edgeyard.scheduler.engine.policies import LoadedPolicy
 from edgeyard.scheduler.engine.queue_cache import Expiry, QueueCache, board_holds
 from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
 from edgeyard.scheduler.model.benchmark import Affinity, Constraint, Spread
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    PendingBenchmark,
+    Snapshot,
+)
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.tariff import Tariff
@@ -47,6 +52,29 @@ class CyclePolicies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredInput:
+    """What a decision needs of the store, read in one transaction.
+
+    Attributes:
+        policy: Is to decide.
+        now: Time of the decision.
+        drained: Reason of each drained board.
+        holders: Benchmark of each held board.
+        knowledge: See `CycleInput`.
+        pending: The benchmarks that wait.
+        running: The live attempts that have boards.
+    """
+
+    policy: LoadedPolicy
+    now: datetime
+    drained: Mapping[str, str]
+    holders: Mapping[str, str]
+    knowledge: Knowledge
+    pending: Sequence[PendingBenchmark]
+    running: tuple[BoardHolder, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What a policy decided, and what that depended on.
 
@@ -61,7 +89,10 @@ class Decision:
 
 
 class Decider:
-    """Decides on the present state. `decide` on one thread at a time, `preview` on any."""
+    """Decides on the present state.
+
+    `reload`, `is_idle`, `gather` and `decide` on one thread at a time, `preview` on any.
+    """
 
     def __init__(
         self,
@@ -92,37 +123,54 @@ class Decider:
         self._models = models
         self._seed = 0
         self._decided_lab: tuple[object, ...] = ()
+        self._drained: Mapping[str, str] = {}
+        self._holders: Mapping[str, str] = {}
 
     def load_past(self) -> None:
         """Read past runs for the first time, so that no decision has to. Any thread."""
         with self._store.read() as uow:
             self._past.load(uow, self._clock.now())
 
-    def decide(self, policy: LoadedPolicy, policies: CyclePolicies, now: datetime) -> Decision:
-        """Decide all that a policy is to decide.
+    def reload(self, uow: UnitOfWork) -> None:
+        """Read which benchmarks wait or run, and which boards are drained or held."""
+        self._cache.reload(uow)
+        self._drained, self._holders = board_holds(uow)
+
+    def gather(
+        self, uow: UnitOfWork, policy: LoadedPolicy, policies: CyclePolicies, now: datetime
+    ) -> StoredInput:
+        """Read all else that a decision needs, after `reload` in the same transaction.
 
         Args:
-            policy: One of ``policies``.
+            uow: Open for reading.
+            policy: One of ``policies``, which is to decide.
             policies: Says which policy decides which benchmark.
             now: Time of the decision.
         """
-        with self._store.read() as uow:
-            self._cache.reload(uow)
-            drained, holders = board_holds(uow)
-            knowledge = self._knowledge(uow, now)
-            knowledge = self._scorekeeper.recall(uow, knowledge, policy.policy, now)
-            pending = self._pending(uow, policy, policies)
-            running = self._cache.holders(uow, policies.active.policy.max_preemptions)
-        self._note_held(knowledge.runs, holders, now)
-        self._decided_lab = self._lab_of(drained)
+        knowledge = self._knowledge(uow, now)
+        return StoredInput(
+            policy=policy,
+            now=now,
+            drained=self._drained,
+            holders=self._holders,
+            knowledge=self._scorekeeper.recall(uow, knowledge, policy.policy, now),
+            pending=self._pending(uow, policy, policies),
+            running=self._cache.holders(uow, policies.active.policy.max_preemptions),
+        )
+
+    def decide(self, stored: StoredInput) -> Decision:
+        """Decide all that the policy of an input is to decide."""
+        policy, now, pending = stored.policy, stored.now, stored.pending
+        self._note_held(stored.knowledge.runs, stored.holders, now)
+        self._decided_lab = self._lab_of(stored.drained)
         expired = self._cache.expired()
         self._seed += 1
         given = CycleInput(
-            snapshot=self._snapshot(now, drained, holders, pending),
+            snapshot=self._snapshot(now, stored.drained, stored.holders, pending),
             pending=[each for each in pending if each.benchmark_id not in expired],
             now=now,
-            holders=running,
-            knowledge=knowledge,
+            holders=stored.running,
+            knowledge=stored.knowledge,
             seed=self._seed,
         )
         return Decision(
@@ -132,18 +180,16 @@ class Decider:
     def is_idle(self, now: datetime) -> bool:
         """Return whether nothing waits, and no board came, went or failed since the last decision.
 
-        A decision would then place nothing. What a decision keeps up to date is kept here too.
+        By what `reload` has read. A decision would then place nothing. What a decision keeps up to
+        date is kept here too.
         """
         if self._twin.reporting() or self._twin.trouble:
             return False
-        with self._store.read() as uow:
-            self._cache.reload(uow)
-            if self._cache.has_pending() or self._cache.expired():
-                return False
-            drained, holders = board_holds(uow)
-        if self._lab_of(drained) != self._decided_lab:
+        if self._cache.has_pending() or self._cache.expired():
             return False
-        self._twin.note_held(dict.fromkeys(holders, now))
+        if self._lab_of(self._drained) != self._decided_lab:
+            return False
+        self._twin.note_held(dict.fromkeys(self._holders, now))
         self._seed += 1  # so that the next decision does not depend on how many were left out
         return True
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
+from edgeyard.scheduler.store.sql_store import SqlUnitOfWork
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import FakeCluster
 
@@ -212,4 +214,25 @@ def test_with_an_empty_queue_nothing_is_decided_until_something_changes(tmp_path
     assert (outcome.placed, outcome.active.seq) == ((), None)
     lab.clock.forward(MAX_IDLE_S)
     assert not lab.cycle.run().idle  # forecasts of what runs are made from it
+    lab.store.close()
+
+
+def test_a_cycle_reads_its_input_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    lab.submit()
+    lab.submit()
+    lab.cycle.run()
+    reads: list[int] = []
+    read = SqlStore.read
+
+    def counted(self: SqlStore) -> AbstractContextManager[SqlUnitOfWork]:
+        reads.append(1)
+        return read(self)
+
+    monkeypatch.setattr(SqlStore, "read", counted)
+    outcome = lab.cycle.place()  # one benchmark waits, and nothing is new
+    assert not outcome.idle
+    assert len(reads) == 1
     lab.store.close()
