@@ -24,6 +24,16 @@ _RUNNING = (
 _CHARGE = select(charges).where(
     charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n")
 )
+_KEY = ("benchmark_id", "attempt")
+_SETTLE = (
+    update(charges)
+    .where(
+        charges.c.benchmark_id == bindparam("id"),
+        charges.c.attempt == bindparam("n"),
+        charges.c.settled_at.is_(None),
+    )
+    .values({c.name: bindparam(c.name) for c in charges.c if c.name not in _KEY})
+)
 _BALANCES = select(balances)
 _RATES = select(rates)
 
@@ -67,15 +77,9 @@ class SqlCredits(Credits):
             raise Conflict(f"one of {len(opened)} attempts is charged already")
 
     def settle_charge(self, charge: Charge) -> bool:
-        saved = self._tx.run(
-            update(charges)
-            .where(
-                charges.c.benchmark_id == charge.benchmark_id,
-                charges.c.attempt == charge.attempt,
-                charges.c.settled_at.is_(None),
-            )
-            .values(flat_row(charge))
-        )
+        values = {name: value for name, value in flat_row(charge).items() if name not in _KEY}
+        key = {"id": charge.benchmark_id, "n": charge.attempt}
+        saved = self._tx.run(_SETTLE, {**values, **key})
         return saved.rowcount > 0
 
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:

@@ -51,6 +51,7 @@ from edgeyard.scheduler.store.models import SqlModels
 from edgeyard.scheduler.store.policies import SqlPolicies
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
+from edgeyard.scheduler.store.readers import SqliteReaders
 from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
@@ -161,6 +162,7 @@ class SqlStore(Store):
         self._progress = ProgressBuffer(self._write_ticks)
         parsed = _parsed(url)
         path = Path(parsed.database or "db")
+        self._readers: SqliteReaders | None = None
         self._turns = WriteQueue(wait_s) if parsed.get_backend_name() == "sqlite" else None
         self._ballast = Ballast(
             path.with_suffix(".ballast"), 0 if self._turns is None else ballast_bytes
@@ -170,6 +172,7 @@ class SqlStore(Store):
             _restrict_access(path)
             self._reader = _sqlite(parsed, wait_s, writes=False, durable=durable)
             self._writer = _sqlite(parsed, wait_s, writes=True, durable=durable)
+            self._readers = SqliteReaders(self._reader)
         else:
             self._writer = _postgresql(parsed, wait_s)
             self._reader = self._writer.execution_options(
@@ -209,8 +212,7 @@ class SqlStore(Store):
 
     @contextmanager
     def read(self) -> Iterator[SqlUnitOfWork]:
-        with translated(), self._reader.connect() as connection:
-            connection.begin()
+        with translated(), self._reading() as connection:
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
 
     def transact(
@@ -260,7 +262,7 @@ class SqlStore(Store):
         return fenced
 
     def ping(self) -> None:
-        with translated(), self._reader.connect() as connection:
+        with translated(), self._reading() as connection:
             connection.execute(text("SELECT 1 FROM event_counter"))
 
     def prune(
@@ -324,8 +326,14 @@ class SqlStore(Store):
 
     def close(self) -> None:
         self._progress.close()
+        if self._readers is not None:
+            self._readers.close()
         self._reader.dispose()
         self._writer.dispose()
+
+    def _reading(self) -> AbstractContextManager[Connection]:
+        """Return a connection in a transaction that reads."""
+        return _begun(self._reader) if self._readers is None else self._readers.transaction()
 
     def _transaction(self, connection: Connection) -> Transaction:
         """Begin a transaction that writes.
@@ -344,6 +352,13 @@ class SqlStore(Store):
 
 def _remove(rule: Rule, rows: Sequence[Row], before: datetime, uow: SqlUnitOfWork) -> int:
     return rule.remove(uow.tx, rows, before)
+
+
+@contextmanager
+def _begun(engine: Engine) -> Iterator[Connection]:
+    with engine.connect() as connection:
+        connection.begin()
+        yield connection
 
 
 @contextmanager
@@ -402,6 +417,8 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool, durable: bool) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+        if driver.in_transaction:  # which `SqliteReaders` has begun
+            return
         # a read that turns into a write gets BUSY at once, however long the time-out
         driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
