@@ -42,16 +42,7 @@ def choose(
     fitting = tuple(boards)
     for condition in conditions:
         before = fitting
-        fitting = tuple(
-            board
-            for board in before
-            if meets(
-                condition.attribute,
-                attributes(board).get(condition.attribute),
-                condition.operator,
-                condition.value,
-            )
-        )
+        fitting = _meeting(condition, before, attributes)
         if not fitting:
             return None, f"no matching board: {condition} excludes all of {len(before)}"
     if not fitting:
@@ -65,3 +56,23 @@ def choose(
     more = len(reasons) - _NAMED_BOARDS
     named = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
     return None, f"every matching board is taken: {named}"
+
+
+def _meeting(
+    condition: Condition,
+    boards: Sequence[Board],
+    attributes: Callable[[Board], dict[str, AttributeValue]],
+) -> tuple[Board, ...]:
+    """Return the boards that meet a condition; boards publish few different values."""
+    verdicts: dict[tuple[type, AttributeValue | None], bool] = {}
+    found = []
+    for board in boards:
+        value = attributes(board).get(condition.attribute)
+        key = type(value), value  # True, 1 and 1.0 are equal keys, but compare differently
+        met = verdicts.get(key)
+        if met is None:
+            met = meets(condition.attribute, value, condition.operator, condition.value)
+            verdicts[key] = met
+        if met:
+            found.append(board)
+    return tuple(found)

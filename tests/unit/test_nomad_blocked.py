@@ -53,3 +53,15 @@ def test_jobs_that_demand_the_same_are_explained_by_one_look(
     assert "runs a job" in said[0]
     assert "excludes all" in said[1]
     assert looks == [[FAMILY], [other]]
+
+
+@pytest.mark.parametrize(("wanted", "chosen"), [("1", 1), ("true", 0)])
+def test_equal_values_of_different_types_are_compared_each(wanted: str, chosen: int) -> None:
+    boards = [board(f"rpi4b-0001-000{number}") for number in (1, 2)]
+    values: dict[str, AttributeValue] = {boards[0].target_uid: True, boards[1].target_uid: 1}
+
+    def published(each: Board) -> dict[str, AttributeValue]:
+        return {"x": values[each.target_uid]}
+
+    condition = Condition(attribute="x", operator="=", value=wanted)
+    assert choose(boards, [condition], lambda _: "", published) == (boards[chosen], "")
