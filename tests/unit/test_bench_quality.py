@@ -20,6 +20,7 @@ def test_a_ratio_is_of_sums_and_its_interval_is_of_pairs() -> None:
     assert high - low < 0.06  # of pairs: the seeds themselves differ by a factor of ten
 
 
+@pytest.mark.slow
 def test_policies_meet_the_same_benchmarks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

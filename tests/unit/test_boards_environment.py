@@ -68,6 +68,7 @@ def test_gymnasium_s_checker_finds_nothing() -> None:
         check_env(env.unwrapped)
 
 
+@pytest.mark.slow
 def test_it_is_vectorised() -> None:
     envs = gymnasium.make_vec(
         "edgeyard/Boards-v0", 3, vectorization_mode="sync", scenario=small(), max_steps=20
@@ -91,6 +92,7 @@ def test_an_episode_ends_when_all_benchmarks_have_ended(baseline: str) -> None:
     assert -total == pytest.approx(info["jobs"] * info["mean_turnaround_s"] / 3600, rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_episode() -> None:
     env = BoardsEnv(scenario=small(faults=Faults(task_rate=0.1)))
     assert play(env, "random") == play(env, "random")
@@ -104,6 +106,7 @@ def test_a_queue_policy_is_a_policy_as_in_simulations() -> None:
         BoardsEnv(scenario=small(), policy="shortest_worst")
 
 
+@pytest.mark.slow
 def test_taking_the_fastest_free_board_is_what_that_policy_does() -> None:
     """The environment lives the same lab as simulations: same arrivals, same run times."""
     scenario = small()
@@ -118,6 +121,7 @@ def test_taking_the_fastest_free_board_is_what_that_policy_does() -> None:
     assert info["mean_wait_s"] == pytest.approx(run.schedule.wait_s.mean(), rel=0.1, abs=5.0)
 
 
+@pytest.mark.slow
 def test_masks_come_from_filters_and_limits_of_users() -> None:
     env = BoardsEnv(scenario=small(max_running=1))
     observation, _ = env.reset(seed=2)
@@ -176,6 +180,7 @@ def test_the_reward_of_utilisation_is_minus_the_idle_share_while_there_is_work()
     assert total == pytest.approx(-(lab.now_s - busy_s / 2) / 3600)
 
 
+@pytest.mark.slow
 def test_waiting_costs_more_utilisation_than_placing() -> None:
     totals = {}
     for waits in (0, 5):

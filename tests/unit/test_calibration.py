@@ -64,6 +64,7 @@ def test_few_forecasts_say_nothing() -> None:
     assert interval_scale_of([5.0] * MIN_SCORES) == IntervalScale(late=5.0, early=0.1)
 
 
+@pytest.mark.slow
 @given(scores=st.lists(st.floats(-1e6, 1e6), min_size=MIN_SCORES, max_size=200))
 def test_no_luck_however_bad_makes_intervals_endless(scores: list[float]) -> None:
     found = interval_scale_of(scores)

@@ -167,6 +167,7 @@ def test_a_report_is_one_page_that_loads_nothing(server: FakeServer) -> None:
     assert "--html: can't write 'report.txt'" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", page(benchmark("new"), benchmark("old")))
     old = row("old", p50_ms=10.0, ended_at="2026-11-01T00:00:00Z")
@@ -188,6 +189,7 @@ def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) 
     assert "<svg" in Path("history.svg").read_text()
 
 
+@pytest.mark.slow
 def test_a_history_compares_only_the_same_work(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -429,6 +429,7 @@ def test_flags_go_before_the_environment(
     assert server.asked[0].headers["authorization"] == "Bearer ey_other"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> None:
     many = {"items": [benchmark(f"b-{n}") for n in range(100)], "next_cursor": None}
     server.on("GET", "/v1/benchmarks", many)
@@ -695,6 +696,7 @@ def test_cancel_on_timeout_cancels(server: FakeServer) -> None:
     assert len(server.of("POST", f"{ONE}/cancel")) == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_waiting_only(server: FakeServer) -> None:
     server.on("GET", ONE, benchmark(status="running"))
     talk = interrupted("wait", ID)

@@ -115,6 +115,7 @@ def test_expressions_match_what_python_matches(pattern: str, text: str) -> None:
     assert compare(text, "regexp", pattern) == bool(re.search(pattern, text, re.ASCII))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_any_text_is_an_expression_or_is_refused(pattern: str, text: str) -> None:
     problem = constraint_problem("a", "regexp", pattern)

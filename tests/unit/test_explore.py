@@ -31,6 +31,7 @@ def decided(seed: int, *jobs: PendingBenchmark, share: float, **more: object) ->
     return cycle(SNAPSHOT, list(jobs or [pending()]), seed=seed, explore_share=share, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_boards_are_taken_as_often_as_the_propensity_states() -> None:
     count, share = 500, 0.4
     results = [decided(seed, share=share) for seed in range(count)]
@@ -54,6 +55,7 @@ def test_nothing_is_explored_without_a_share_or_without_a_past() -> None:
         assert propensity(unknown.decided, 0) == 1.0
 
 
+@pytest.mark.slow
 def test_one_that_names_its_board_or_was_tried_before_is_not_drawn() -> None:
     for seed in range(100):
         named = decided(seed, pending(target_uid=UIDS[2]), share=0.5)

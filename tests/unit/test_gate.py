@@ -272,6 +272,7 @@ def test_a_file_that_fails_at_the_end_does_not_lose_the_decision(server: FakeSer
     assert ElementTree.parse("check.xml").getroot().get("failures") == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_cancels_its_run_and_names_it(
     server: FakeServer, number: signal.Signals

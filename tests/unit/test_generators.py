@@ -44,6 +44,7 @@ def jobs(scenario: Scenario) -> tuple[NodeJob, ...]:
     return scenario.nodes.jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(Kind))
 def test_the_seed_decides_what_is_generated(tmp_path: Path, kind: Kind) -> None:
     rows = ["--rows"] if kind is Kind.PAPER else []

@@ -249,6 +249,7 @@ def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_
         assert render(parse_job(text)) == text
 
 
+@pytest.mark.slow
 def test_every_combination_of_optional_constraints_reads_back() -> None:
     for ram, storage, own, pinned, listed, due in itertools.product([False, True], repeat=6):
         wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else PLATFORM_DESCRIPTION

@@ -180,6 +180,7 @@ def test_no_escape_of_a_refusal_reaches_the_terminal(
     assert not CONTROL.findall(result.output)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="opens a pseudo-terminal")
 def test_a_log_is_cleaned_on_a_terminal_and_left_as_it_is_in_a_pipe(tmp_path: Path) -> None:
     with HostileServer() as server:

@@ -241,6 +241,7 @@ def test_options_of_another_format_are_refused(tmp_path: Path) -> None:
     assert "line 2: field cpu_load is -1" in run(path, "--nodes", negative).stderr
 
 
+@pytest.mark.slow
 def test_the_published_traces_are_read_whole(tmp_path: Path) -> None:
     supercloud = trace("mit_supercloud_sample.csv.gz")
     nodes = trace("alibaba_openb_node_list_all_node.csv.gz")

@@ -190,6 +190,7 @@ def test_infer_that_times_out_says_how_to_fetch_the_outputs(server: FakeServer) 
     assert len(server.of("POST", f"{ONE}/cancel")) == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
     inferred(server, inference_set("inputs"))
     server.on("GET", ONE, benchmark(status="running"))

@@ -343,6 +343,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(
@@ -370,6 +371,7 @@ def test_names_from_urls_are_plain(path: str) -> None:
     assert file_name_problem(name_from_url(f"https://example.org/{path}", "model")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [b"[" + b"0," * 499_000 + b"0]", b'{"a": [' + b"[]," * 300_000 + b"0]}"],

@@ -118,6 +118,7 @@ def test_runs_that_a_limit_ended_make_predictions_longer() -> None:
     assert with_cut.location[0] == pytest.approx(np.log(4.0), abs=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", [fit_regression, fit_network])
 def test_what_corrects_the_history_learns_what_it_does_not_know(fit: object) -> None:
     """Boards with more memory are quicker, which the history cannot know of new boards."""
@@ -213,6 +214,7 @@ def test_differences_are_paired() -> None:
     assert rows[0].figures["AUC"] == pytest.approx(1.0 - rows[2].figures["AUC"])
 
 
+@pytest.mark.slow
 def test_judging_takes_every_case_and_predictor_with_intervals() -> None:
     runs = [made(number, model="m", run_s=1.0 + number % 5) for number in range(24)]
     runs += [made(n, model="m", run_s=2.0, user_time_s=2.0, failure="timeout") for n in range(12)]

@@ -84,6 +84,7 @@ def test_what_the_server_needs_is_not_among_the_clients_packages() -> None:
     assert not {"httpx", "rich", "typer", "numpy", "pydantic", "msgspec", "yaml"} & others()
 
 
+@pytest.mark.slow
 def test_the_command_line_works_with_the_client_alone(tmp_path: Path, server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", {"items": [benchmark()], "next_cursor": None})
     server.on("GET", "/v1/boards", boards(board()))
@@ -129,6 +130,7 @@ def test_the_sdk_works_with_the_client_alone(tmp_path: Path, server: FakeServer)
     assert done.stdout.splitlines() == [f"[{ID!r}]", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "extra"),
     [

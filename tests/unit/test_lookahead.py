@@ -176,6 +176,7 @@ job_rows = st.lists(
 running_rows = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2)
 
 
+@pytest.mark.slow
 @given(job_rows, running_rows)
 def test_rollouts_equal_a_plain_simulation(
     rows: list[tuple[int, int, int]], running: list[tuple[int, int]]
@@ -254,6 +255,7 @@ def test_it_lowers_the_slowdown_in_a_simulated_lab() -> None:
     assert sorted(ahead.jobs.status.tolist()) == sorted(by_age.jobs.status.tolist())
 
 
+@pytest.mark.slow
 def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> None:
     from edgeyard.scheduler.sim.traces.swf import read_swf
 

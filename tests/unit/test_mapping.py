@@ -161,6 +161,7 @@ def test_boards_that_share_cores_are_mapped_as_one() -> None:
     assert list(places(result).values()) == [FAST]
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(
         st.lists(st.sampled_from([20.0, 45.0, 100.0, 230.0, 500.0]), min_size=3, max_size=3),
@@ -306,6 +307,7 @@ lab_times = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     times=lab_times,

@@ -42,6 +42,7 @@ def watched(store: SqlStore) -> WatchReport:
     return report
 
 
+@pytest.mark.slow
 def test_a_shadow_is_promoted_after_its_cycles_and_rolled_back_when_it_gets_worse(
     store: SqlStore,
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_roll_back_means_one_version_and_checks_the_one_before(store: SqlStore
         assert not uow.models.in_state(ModelState.ACTIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(PromotionMode))
 def test_models_whose_gates_hold_are_promoted_as_the_setting_states(
     store: SqlStore, mode: PromotionMode

@@ -50,6 +50,7 @@ def test_the_client_needs_no_web_stack() -> None:
     assert not loaded & {"fastapi", "starlette", "uvicorn", "sqlalchemy", "onnxruntime"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["main", "cli", "cli.learning_a2c", "bootstrap"])
 def test_server_and_command_line_start_without_jax(module: str) -> None:
     loaded = _modules_after(f"import edgeyard.benchmark_api.{module}")

@@ -206,6 +206,7 @@ def test_a_recorded_cycle_shows_the_same_plan(planner: Planner) -> None:
         assert first.waiting == second.waiting
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     speeds=st.lists(st.sampled_from([50.0, 100.0, 400.0]), min_size=3, max_size=3),

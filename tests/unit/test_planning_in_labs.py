@@ -53,6 +53,7 @@ def turnaround_s(run: SimulatedRun) -> float:
     return float(run.schedule.turnaround_s.mean())
 
 
+@pytest.mark.slow
 def test_waiting_for_a_faster_board_ends_runs_sooner() -> None:
     boards = (
         BoardGroup(family="rpi4b", count=2, speed=4.0),
@@ -67,6 +68,7 @@ def test_waiting_for_a_faster_board_ends_runs_sooner() -> None:
     )
 
 
+@pytest.mark.slow
 def test_boards_that_are_equally_fast_are_used_as_without_a_plan() -> None:
     boards = (BoardGroup(family="rpi4b", count=4),)
     with_plan, without = (
@@ -75,6 +77,7 @@ def test_boards_that_are_equally_fast_are_used_as_without_a_plan() -> None:
     assert abs(turnaround_s(with_plan) / turnaround_s(without) - 1.0) < 0.02
 
 
+@pytest.mark.slow
 def test_quiet_hosts_make_runs_comparable() -> None:
     boards = (BoardGroup(family="rpi4b", count=12, per_host=4, disturbance=0.05),)
     without = simulated(boards, 10.0)
@@ -85,6 +88,7 @@ def test_quiet_hosts_make_runs_comparable() -> None:
     assert turnaround_s(quiet) < 1.3 * turnaround_s(without)
 
 
+@pytest.mark.slow
 def test_cheap_hours_save_credits() -> None:
     boards = (BoardGroup(family="rpi4b", count=12),)
     without = simulated(boards, 8.0, credit_s=10.0, planner=None, tariff=FROM_THREE_ON)

@@ -163,6 +163,7 @@ class Watched(Lab):
             self.run_on(A, fails=True)
 
 
+@pytest.mark.slow
 def test_a_bad_board_is_set_aside_probed_and_let_back(tmp_path: Path) -> None:
     lab = Watched(tmp_path, A, B)
     lab.break_it()

@@ -127,6 +127,7 @@ def lab() -> LabScenario:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_oracle_good_noise_and_adversary_are_ranked_right_within_200_decisions(seed: int) -> None:
     boards = Boards(lab(), seed).rows

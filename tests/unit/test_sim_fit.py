@@ -116,6 +116,7 @@ def within(name: str, truth: float) -> None:
     assert found.low <= found.value <= found.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "truth"),
     [
@@ -249,6 +250,7 @@ def test_batches_are_of_one_user() -> None:
     assert found.tolist() == [0, 0, 1, 0, 2]
 
 
+@pytest.mark.slow
 def test_intervals_of_arrivals_contain_the_truth_as_often_as_they_state(tmp_path: Path) -> None:
     """20 labs of 10 days: intervals of 95 % contain the rate and the mean batch about 19 times."""
     truth = {"rate_per_hour": 1.5, "batch_size": 2.0}
@@ -426,6 +428,7 @@ def test_wrong_fields_are_refused_by_name(changes: dict[str, object], message: s
     assert scenario_from_toml(scenario_to_toml(week())) == week()
 
 
+@pytest.mark.slow
 def test_fit_writes_a_file_that_sim_run_takes(tmp_path: Path) -> None:
     folder = write_export(tmp_path / "export", *short())
     file = tmp_path / "lab.toml"

@@ -75,12 +75,14 @@ def test_events_within_the_cycle_interval_are_decided_in_one_cycle() -> None:
     assert run.meta.cycles == 2
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_events_and_another_one_others() -> None:
     first, second, other = busy_run(), simulate(BUSY), simulate(BUSY, seed=7)
     assert first.meta.events_sha256 == second.meta.events_sha256
     assert first.meta.events_sha256 != other.meta.events_sha256
 
 
+@pytest.mark.slow
 def test_another_policy_meets_the_same_arrivals_and_faults() -> None:
     first, second = busy_run(), simulate(BUSY, queue_policy="shortest_first")
     assert first.meta.events_sha256 != second.meta.events_sha256  # otherwise nothing is tested

@@ -258,6 +258,7 @@ log_jobs = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first call compiles
 @given(log_jobs, st.sampled_from(["none", "easy"]), st.sampled_from(["fifo", "wfp3", "f1"]))
 def test_nodes_of_one_core_are_the_processors_of_a_log(
@@ -286,6 +287,7 @@ def test_nodes_of_one_core_are_the_processors_of_a_log(
     assert found.start_s.tolist() == expected.schedule.start[rows].tolist()
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first call compiles
 @given(
     st.lists(

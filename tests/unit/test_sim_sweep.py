@@ -159,6 +159,7 @@ def test_a_changed_file_of_a_scorer_or_a_model_is_another_cell(
         key()
 
 
+@pytest.mark.slow
 def test_sim_run_in_processes_gives_the_same_runs(scenario: Path, tmp_path: Path) -> None:
     found = []
     for jobs in ("1", "2"):
@@ -175,6 +176,7 @@ def test_sim_run_in_processes_gives_the_same_runs(scenario: Path, tmp_path: Path
     assert len(found[0]) == 4
 
 
+@pytest.mark.slow
 def test_sim_run_in_processes_reports_what_one_process_reports(tmp_path: Path) -> None:
     outage = '[[lab.outages]]\nwhat = "board"\nname = "none"\nfrom_s = 1\nto_s = 2\n'
     text = SMALL.replace("[lab.arrivals]", outage + "[lab.arrivals]", 1)
@@ -285,6 +287,7 @@ def test_other_loads_are_refused(text: str) -> None:
         parse_loads(text)
 
 
+@pytest.mark.slow
 def test_wrong_arguments_make_no_folder(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments, text in (
@@ -347,6 +350,7 @@ def sweep_on(cluster: BatchCluster, folder: Path, monkeypatch: pytest.MonkeyPatc
     return sweep(nodes, "--policy", "fcfs", "--out", folder / "out", "--on", "nomad", "--json")
 
 
+@pytest.mark.slow
 def test_a_job_that_nomad_has_forgotten_is_submitted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,6 +512,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_made(tmp_path: Path) -> No
     assert load_run(path).meta.policy == "fcfs"
 
 
+@pytest.mark.slow
 def test_a_scorer_that_is_slower_than_its_budget_fails_no_simulation(tmp_path: Path) -> None:
     """On a busy machine any scorer in a process of its own is, now and then."""
     (tmp_path / "slow.py").write_text(SLOW_SCORER)

@@ -276,6 +276,7 @@ def test_queue_and_pools_are_those_of_the_core_on_the_pulled_state() -> None:
         assert pool["eligible"] == [result.decided.snapshot.uids[at] for at in fits]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_episode() -> None:
     def decisions() -> list[object]:
         return [each.answer.decisions for each in reports(environment(quick_policy()))]

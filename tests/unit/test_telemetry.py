@@ -22,6 +22,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_onnxruntime_reports_nothing_and_leaves_no_file(program: str, tmp_path: Path) -> None:
     """Its telemetry begins with a file of a session among the temporary ones."""
