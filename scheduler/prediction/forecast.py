@@ -93,10 +93,7 @@ def forecasts(
         if holder.started_at is not None and not holder.ending
     ]
     ends_of = futures.ends[shown]
-    known = np.isfinite(ends_of).all(axis=1).tolist()
-    for row, ends, grounded, (low, middle, high) in zip(
-        shown, ends_of, known, _moments(ends_of, now), strict=True
-    ):
+    for row, ends, (low, middle, high) in zip(shown, ends_of, _moments(ends_of, now), strict=True):
         holder = given.holders[row]
         assert holder.started_at is not None
         found[holder.benchmark_id] = Forecast(
@@ -110,7 +107,7 @@ def forecasts(
             finish_low=low,
             finish_high=high,
             deadline_chance=_chance(ends, holder.deadline, now),
-            grounded=grounded,
+            grounded=bool(np.isfinite(ends).all()),
         )
     return found
 
