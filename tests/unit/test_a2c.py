@@ -402,6 +402,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert "--out: " in found.stderr
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     trainer = Trainer(small(episodes=4))

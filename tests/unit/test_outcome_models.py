@@ -166,6 +166,7 @@ def test_models_learn_what_the_history_does_not_know(slowed: OutcomeRows) -> Non
         assert predicted.mean() < history.mean(), kind
 
 
+@pytest.mark.slow
 def test_the_file_predicts_what_was_fitted(slowed: OutcomeRows) -> None:
     rows = usable(RUN_TIME, slowed)
     model = fit_run_times(rows)
@@ -355,6 +356,7 @@ def test_candidates_are_registered_with_gates_and_data(store: SqlStore) -> None:
     assert "nothing new has ended" in again[0].refusal
 
 
+@pytest.mark.slow
 def test_two_trainings_at_the_same_time_register_one_model(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_shadow_without_runs_gives_way_to_a_newer_candidate_after_a_week(
     assert references(store, mode, patience + 1) == []  # the new one has its week, too
 
 
+@pytest.mark.slow
 def test_a_shadow_that_is_worse_gives_way_and_one_whose_gates_hold_does_not(
     store: SqlStore,
 ) -> None:

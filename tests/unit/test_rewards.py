@@ -163,6 +163,7 @@ def test_regret_stays_within_its_bound_against_one_who_knows_the_weights() -> No
         assert 0 <= lag <= _bound(prior[name], count)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.dictionaries(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0]), min_size=1),

@@ -45,6 +45,7 @@ def test_a_file_that_is_gone_is_the_board_s_fault(tmp_path: Path) -> None:
     assert failed.value.category == "board_fault"
 
 
+@pytest.mark.slow
 def test_the_file_s_content_is_no_part_of_the_model_s_memory(tmp_path: Path) -> None:
     """onnxruntime itself holds it twice for a moment; a third copy would be ours."""
     width = 4096

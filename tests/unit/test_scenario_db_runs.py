@@ -120,6 +120,7 @@ def test_a_database_that_cannot_be_opened_is_reported_before_the_simulation(
     assert found.stderr.startswith("edgeyard: --db: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("sim", "list"), ("sim", "show", "x"), ("scenarios", "list")])
 def test_commands_on_the_local_database_do_not_import_the_server(
     db: Path, words: tuple[str, ...]
