@@ -38,7 +38,7 @@ from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDG
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.benchmark_api.schemas.body import read_json
-from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.services import Services, task_limits
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, PREFIX, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
@@ -59,7 +59,7 @@ from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
-from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
+from edgeyard.scheduler.engine.dispatch import Dispatcher, Verify
 from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
 from edgeyard.scheduler.engine.election import LEASE_S, Election
 from edgeyard.scheduler.engine.explanations import Explanations
@@ -70,6 +70,7 @@ from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.engine.notify import Notifier, Sign
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
+from edgeyard.scheduler.engine.recurring import RecurringStarts
 from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.engine.service import FULL_REPAIR_S, Engine, EngineParts
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
@@ -82,6 +83,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.tariff import parse_tariff
@@ -541,11 +543,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
         epoch: None: one that follows.
     """
     clock, policies, twin = found.clock, found.policies, found.twin
-    limits = TaskLimits(
-        user_time_s=settings.default_user_time_s,
-        no_output_timeout_s=settings.no_output_timeout_s,
-        upload_timeout_s=settings.upload_timeout_s,
-    )
+    limits = task_limits(settings)
     store: Store = found.store if epoch is None else found.store.fenced(epoch)
     election = found.election
     cluster = LeadersCluster(found.cluster, lambda: epoch is not None and election.holds(epoch))
@@ -606,6 +604,17 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             dispatcher=dispatcher,
             reconciler=reconciler,
             claims=claims,
+            recurring=RecurringStarts(
+                store,
+                cluster,
+                clock,
+                found.render,
+                found.verify,
+                quotas=lambda: found.live_settings().quotas,
+                max_pending_total=lambda: found.live_settings().max_pending_total,
+                max_run_s=settings.default_user_time_s,
+                tariff=parse_tariff(settings.tariff),
+            ),
             notifier=Notifier(
                 store,
                 found.post,
@@ -854,7 +863,7 @@ def build_cluster(
 
     def database_empty() -> bool:
         with store.read() as uow:
-            return uow.attempts.is_empty()
+            return uow.attempts.is_empty() and not uow.schedules.has_jobs()
 
     nomad = NomadCluster(
         nomad_access(settings),
@@ -868,8 +877,12 @@ def build_cluster(
 
 
 def _is_known(uow: UnitOfWork, job_id: str) -> bool:
+    parent = parent_of(job_id)
     try:
-        uow.attempts.by_job_id(job_id)
+        if parent is None:
+            uow.attempts.by_job_id(job_id)
+        else:  # its runs become attempts within seconds, or are stopped
+            uow.schedules.job(parent)
     except NotFound:
         return False
     return True
@@ -877,6 +890,11 @@ def _is_known(uow: UnitOfWork, job_id: str) -> bool:
 
 def _has_ended(uow: UnitOfWork, job_id: str) -> bool:
     """False also for jobs that are none of ours."""
+    if is_parent(job_id):
+        try:
+            return uow.schedules.job(job_id).state is ScheduleJobState.ENDED
+        except NotFound:
+            return False
     try:
         return uow.attempts.by_job_id(job_id).state is AttemptState.ENDED
     except NotFound:

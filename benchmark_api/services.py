@@ -17,6 +17,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import OutOfSpace
 from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.dispatch import TaskLimits
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
@@ -30,6 +31,15 @@ from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardView
+
+
+def task_limits(settings: Settings) -> TaskLimits:
+    """Return the bounds of every task that states no others."""
+    return TaskLimits(
+        user_time_s=settings.default_user_time_s,
+        no_output_timeout_s=settings.no_output_timeout_s,
+        upload_timeout_s=settings.upload_timeout_s,
+    )
 
 
 class Preview(Protocol):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from edgeyard.scheduler.ports import Cluster, JobState, LogChunk
+from edgeyard.scheduler.ports import Cluster, JobState, LogChunk, RecurringJob
 
 _Inner = TypeVar("_Inner", bound=Cluster)
 
@@ -26,6 +26,12 @@ class ClusterDecorator(Cluster, Generic[_Inner]):
 
     def stop(self, job_id: str) -> None:
         self._inner.stop(job_id)
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        return self._inner.recurring()
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        return self._inner.job_of_allocation(allocation_id)
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         return self._inner.states(job_ids)

@@ -741,6 +741,11 @@ _SCHEDULE_COLUMNS = (
         always=False,
     ),
     Column(
+        title="BY",
+        of=lambda row: "nomad" if row.get("cron_by") == "nomad" else "",
+        always=False,
+    ),
+    Column(
         title="SKIPPED", of=lambda row: plain(row.get("skipped") or ""), right=True, always=False
     ),
     Column(title="ACTIVE", of=field("active")),

@@ -199,6 +199,7 @@ _VALUES: Mapping[str, str] = {
     "benchmark_type": "TYPE",
     "binding": "BINDING",
     "cron": "CRON",
+    "cron_by": "WHO",
     "dataset": "FILE",
     "deadline": "TIME",
     "expires": "TIME",

@@ -172,6 +172,9 @@ def submit(
             help="Skip a firing of --cron while its previous benchmark has not ended.",
         ),
     ] = False,
+    cron_by: Annotated[
+        str | None, _option("Who acts at the times of --cron: edgeyard (the default) or nomad.")
+    ] = None,
     tags: Annotated[Texts | None, _option("Tag to find it by.", "--tag")] = None,
     name: Annotated[
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
@@ -237,6 +240,7 @@ def submit(
         "job_completion_threshold": job_completion_threshold,
         "cron": cron,
         "prohibit_overlap": prohibit_overlap or None,
+        "cron_by": cron_by,
         "tags": tags or [],
         "name": name,
     }

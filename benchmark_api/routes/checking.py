@@ -34,6 +34,7 @@ from edgeyard.scheduler.engine.intake import next_fire
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,
+    CronBy,
     FileRole,
     JobDescription,
 )
@@ -136,6 +137,7 @@ def check(
         *_parameter_problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
+        *_schedule_problems(description, services.settings),
         *_run_problems(description, now, services.settings.default_user_time_s),
         *_url_problems(description, services),
     ]
@@ -606,6 +608,13 @@ def _time_problems(description: JobDescription, now: datetime) -> list[FieldErro
                 )
             )
     return found
+
+
+def _schedule_problems(description: JobDescription, settings: Settings) -> list[FieldError]:
+    if description.cron_by is CronBy.EDGEYARD or settings.cluster == "nomad":
+        return []
+    reason = f"leaves the starts to Nomad, and this server's cluster is {settings.cluster}"
+    return [FieldError("/cron_by", reason, "edgeyard, or no cron_by")]
 
 
 def _run_problems(

@@ -45,8 +45,9 @@ from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.files import ResultFile
+from edgeyard.scheduler.model.files import DownloadGrant, ResultFile
 from edgeyard.scheduler.model.quotas import Quotas
+from edgeyard.scheduler.model.recurring import ScheduleGrant
 from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -70,10 +71,14 @@ _JOB_PREFIX = "benchmark-"
     responses=content(200, "application/octet-stream", "The file; ranges are served."),
 )
 def download(name: str, request: Request, context: Ctx) -> Response:
-    """A task's file. The name can't be guessed and ends with its attempt."""
+    """A task's file. The name can't be guessed and ends with its attempt, or its schedule's job."""
     services = context.services
+    grant: DownloadGrant | ScheduleGrant
     with services.store.read() as uow:
-        grant = uow.files.grant(name)
+        try:
+            grant = uow.files.grant(name)
+        except NotFound:
+            grant = uow.schedules.grant(name)
     if grant.content is not None:
         return inline(request, grant.content, grant.filename)
     return stored_file(request, services, grant.sha256, grant.filename)

@@ -280,6 +280,7 @@ def schedule(schedule: CronSchedule) -> shapes.Schedule:
         user_id=schedule.user_id,
         cron=schedule.cron,
         prohibit_overlap=schedule.prohibit_overlap,
+        cron_by=schedule.cron_by.value,
         description=dict(description) if isinstance(description, Mapping) else {},
         created_at=schedule.created_at,
         next_fire=schedule.next_fire,

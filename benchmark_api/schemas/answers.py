@@ -1377,19 +1377,28 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """A job description that is submitted at each time of its crontab.
 
     ``next_fire`` is the next such time. ``prohibit_overlap``: none is submitted while the last
-    benchmark has not ended. ``skipped`` counts the times at which none was submitted.
+    benchmark has not ended. ``skipped`` counts the times at which none was submitted. ``cron_by``:
+    who acts at these times; at those of ``nomad`` runs are counted as skipped that made no
+    benchmark.
     """
 
     schedule_id: str
     user_id: str
     cron: str
     prohibit_overlap: bool
+    cron_by: str
     description: JsonObject
     created_at: datetime
     next_fire: datetime
     active: bool
     last_benchmark_id: str | None
     skipped: int
+
+
+class RunTask(Struct, frozen=True, kw_only=True):
+    """The task of a run that Nomad started: what its ``spec.json`` would hold otherwise."""
+
+    spec: JsonObject
 
 
 class Schedules(Struct, frozen=True, kw_only=True):

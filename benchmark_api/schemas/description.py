@@ -49,6 +49,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
+    CronBy,
     IfUnavailable,
     JobDescription,
     Spread,
@@ -303,6 +304,11 @@ class JobDescriptionIn(BaseModel):
         description="Whether a firing of the cron is skipped while the schedule's previous "
         "benchmark has not ended. While that one waits for its start, firings are always skipped.",
     )
+    cron_by: Literal["edgeyard", "nomad"] = Field(
+        "edgeyard",
+        description="Who acts at the times of the cron: Edgeyard, which decides on each firing, or "
+        "Nomad, by a periodic job whose runs it places itself.",
+    )
     version_tag: Annotated[Text, Field(max_length=64)] = Field(
         "",
         description="Version of the engine, or its beginning, e.g. 1.20: boards with another one "
@@ -375,6 +381,12 @@ class JobDescriptionIn(BaseModel):
             raise InvalidInput(problems)
         return self
 
+
+_CRON_PART = re.compile(
+    r"(?:[*?]|(?:[0-9]{1,4}|[a-z]{3})(?:-(?:[0-9]{1,4}|[a-z]{3}))?)(?:/[0-9]{1,4})?",
+    re.ASCII | re.IGNORECASE,
+)
+"""What Edgeyard and Nomad read alike in a crontab."""
 
 _NO_MODEL = FieldError("/model", "is required", "the name of an uploaded file, or a URL")
 _NO_TARGET = FieldError("/target", "is required", "a family, or a board in target_uid")
@@ -484,6 +496,8 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                 "a cron, or no prohibit_overlap",
             )
         )
+    if description.cron_by == "nomad":
+        found += _left_to_nomad(description)
     spread_over = [each.attribute for each in description.spreads]
     if len(set(spread_over)) < len(spread_over):
         found.append(
@@ -561,6 +575,45 @@ def _about_count(description: JobDescriptionIn) -> list[FieldError]:
     if description.binding not in (None, "strict"):
         reason = "leaves the board to the cluster, and with count each board is chosen"
         found.append(FieldError("/binding", reason, "strict, or count 1"))
+    return found
+
+
+def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
+    """What a schedule can't have whose runs Nomad starts by itself."""
+    cron = description.cron
+    if cron is None:
+        return [FieldError("/cron_by", "has no effect without a cron", "a cron, or no cron_by")]
+    found = []
+    fields = cron.split()
+    if any(_CRON_PART.fullmatch(part) is None for field in fields for part in field.split(",")):
+        accepted = "*, numbers, three-letter names, ranges, lists and steps"
+        found.append(FieldError("/cron", "has a field that Nomad may not know", accepted))
+    elif len(fields) in (5, 7):
+        day, weekday = (fields[-3], fields[-1]) if len(fields) == 5 else (fields[3], fields[5])
+        if day[0] not in "*?" and weekday[0] not in "*?":
+            reason = (
+                "states a day and a weekday: for Nomad either is enough, for Edgeyard both hold"
+            )
+            found.append(FieldError("/cron", reason, "one of the two, or cron_by edgeyard"))
+    if description.binding == "strict" and description.target_uid is None:
+        reason = "needs a target_uid here: Nomad chooses the board of each run"
+        found.append(FieldError("/binding", reason, "a target_uid, or loose or filtered"))
+    addresses = {
+        "model_url": description.model_url,
+        "model": description.model,
+        "dataset": description.dataset,
+        "odt_config": description.odt_config,
+        "dataset_urls": next(iter(description.dataset_urls), None),
+    }
+    found += [
+        FieldError(
+            f"/{name}",
+            "is fetched anew for each firing, which only Edgeyard does",
+            "an uploaded file, or cron_by edgeyard",
+        )
+        for name, value in addresses.items()
+        if isinstance(value, str) and is_url(value)
+    ]
     return found
 
 
@@ -659,6 +712,7 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         "spreads": tuple(each.wish() for each in description.spreads),
         "binding": Binding(description.binding) if description.binding else None,
         "if_unavailable": IfUnavailable(description.if_unavailable),
+        "cron_by": CronBy(description.cron_by),
         "tags": tuple(description.tags),
         "input": {
             name: spec.model_dump(exclude_none=True) for name, spec in description.input.items()

@@ -324,6 +324,23 @@ class ProgressIn(BaseModel):
     message: str = ""
 
 
+_ALLOCATION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class ExchangeIn(BaseModel):
+    """A run of a schedule that Nomad started, and the token that it has made for itself."""
+
+    model_config = _STRICT
+
+    allocation_id: Annotated[str, pattern(_ALLOCATION_ID, "an allocation's id", "a UUID")] = Field(
+        description="Of the run."
+    )
+    token_sha256: Annotated[
+        str, pattern(_SHA256_HEX, "a SHA-256", "64 digits of lower-case hex")
+    ] = Field(description="Of the token, which the run keeps.")
+
+
 Tag = Annotated[
     str,
     StringConstraints(strict=True),

@@ -46,6 +46,7 @@ class JobFields(TypedDict, total=False):
     start_time: str
     cron: str
     prohibit_overlap: bool
+    cron_by: str
     version_tag: str
     constraints: Sequence[Mapping[str, object]]
     affinities: Sequence[Mapping[str, object]]
@@ -96,7 +97,7 @@ class Filters(TypedDict, total=False):
 OWN_INPUT_FIELDS = ("dataset", "dataset_urls", "input", "keep_outputs", "odt_config")
 """Fields that runs on own inputs set themselves."""
 
-SCHEDULE_FIELDS = ("cron", "prohibit_overlap")
+SCHEDULE_FIELDS = ("cron", "prohibit_overlap", "cron_by")
 """Fields of schedules, which a single run cannot have."""
 
 CHECK_FIELDS = ("benchmark_id", "count", "cron", "start_time")

@@ -41,6 +41,7 @@ from edgeyard.devices.runner.sandbox.run import ConfinedRun
 from edgeyard.devices.runner.spec import (
     FileRef,
     RunSpec,
+    exchange_url,
     read_board,
     read_spec,
     take_token,
@@ -58,6 +59,9 @@ EXIT_FAILED = 3
 
 EXIT_NOT_UPLOADED = 4
 """The result lies in ``local/results`` of the task; the server does not have it."""
+
+EXIT_NOT_TAKEN_UP = 5
+"""The server did not give the run its task."""
 
 EXIT_STOPPED = 128 + signal.SIGTERM
 
@@ -110,6 +114,16 @@ def run(environ: Mapping[str, str], failure: Optional[RunFailed] = None) -> int:
     token = take_token(environ)
     board = BoardFacts()
     try:
+        url = exchange_url(environ)
+        if url is not None:
+            # only the runs of schedules that Nomad starts have one, and it takes what urllib takes
+            from edgeyard.devices.runner.exchange import NotTakenUp, take_up
+
+            try:
+                token = take_up(url, token, environ)
+            except NotTakenUp as error:
+                logger.error("%s", error, extra={"event": "not_taken_up"})
+                return EXIT_NOT_TAKEN_UP
         spec = read_spec(environ, token)
     except RunFailed as error:
         failure, spec = failure or error, _minimal_spec(environ, token)

@@ -41,6 +41,7 @@ TOKEN_FILE = "token.env"
 
 _MAX_TOKEN_BYTES = 4096
 
+SPEC_FILE = "spec.json"
 MAX_SPEC_BYTES = 8 * 1024 * 1024
 _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
 
@@ -146,6 +147,16 @@ def take_token(environ: Mapping[str, str]) -> Optional[str]:
     return None
 
 
+def exchange_url(environ: Mapping[str, str]) -> Optional[str]:
+    """Return where a run gets its task that has none of its own; None where ``spec.json`` has it.
+
+    Raises:
+        RunFailed: See `read_spec`.
+    """
+    read = _Reader(_document(task_dir_of(environ) / SPEC_FILE))
+    return _url("exchange_url", read.text("exchange_url", "")) or None
+
+
 def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpec:
     """Return the run that environment and ``spec.json`` describe.
 
@@ -156,7 +167,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
         RunFailed: ``user_input``, naming the value that can't be.
     """
     task_dir = task_dir_of(environ)
-    document = _document(task_dir / "spec.json")
+    document = _document(task_dir / SPEC_FILE)
     read = _Reader(document)
     upload_url = _url("upload_url", read.text("upload_url", environ.get("RESULTS_PUB_URL", "")))
     if upload_url and not upload_url.endswith("/"):

@@ -13,6 +13,9 @@ EXIT_REPORTED = 3
 EXIT_NOT_UPLOADED = 4
 """The runner's: there is a result, and the server did not take it in time."""
 
+EXIT_NOT_TAKEN_UP = 5
+"""The runner's: a run that Nomad started by itself did not get its task from the server."""
+
 _CANNOT_RUN = frozenset({1, 126, 127})
 """As shells report it, and 1: Python without its modules, or an image of another architecture."""
 
@@ -39,6 +42,9 @@ def failure_of(
     elif status == EXIT_NOT_UPLOADED and not signal_number:
         category = FailureCategory.UPLOAD
         sentence = "the task has a result, but could not upload it"
+    elif status == EXIT_NOT_TAKEN_UP and not signal_number:
+        category = FailureCategory.CLUSTER
+        sentence = "the run did not get its task from the server; its log may say why"
     elif status in _CANNOT_RUN and not signal_number:
         category = FailureCategory.BOARD_FAULT
         sentence = f"its host could not run the runner (exit status {status}); its log may say why"

@@ -10,7 +10,14 @@ from typing import Protocol
 from edgeyard.devices.model import Host
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.cluster_decorator import ClusterDecorator
-from edgeyard.scheduler.ports import Cluster, JobState, LoadReport, LogChunk, NodeSource
+from edgeyard.scheduler.ports import (
+    Cluster,
+    JobState,
+    LoadReport,
+    LogChunk,
+    NodeSource,
+    RecurringJob,
+)
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 
@@ -37,6 +44,14 @@ class ObservedCluster(ClusterDecorator[ClusterWithNodes], NodeSource):
     def stop(self, job_id: str) -> None:
         with self._watched("stop"):
             super().stop(job_id)
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        with self._watched("recurring"):
+            return super().recurring()
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        with self._watched("allocation"):
+            return super().job_of_allocation(allocation_id)
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         with self._watched("states"):

@@ -428,7 +428,7 @@ class Dispatcher:
     ) -> tuple[NomadJob, Sequence[DownloadGrant]]:
         """Return the job of an attempt, and the downloads that it needs."""
         spec = json.dumps(
-            spec_of(benchmark, attempt, self._settings, self._limits), allow_nan=False
+            spec_of(benchmark, attempt, self._settings.public_url, self._limits), allow_nan=False
         ).encode()
         opened = [(file.role, _grant(attempt, file)) for file in benchmark.files]
         config = benchmark.description.odt_config
@@ -446,7 +446,7 @@ class Dispatcher:
 
 
 def spec_of(
-    benchmark: Benchmark, attempt: Attempt, settings: RenderSettings, limits: TaskLimits
+    benchmark: Benchmark, attempt: Attempt, public_url: str, limits: TaskLimits
 ) -> dict[str, object]:
     """``spec.json``: what the runner needs beyond the platform's eleven variables."""
     description = benchmark.description
@@ -460,6 +460,8 @@ def spec_of(
         for role in FileRole
     }
     short = attempt.job_id.removeprefix("benchmark-")
+    if "/" in short:  # Nomad named it; the benchmark's id is as good with the attempt's token
+        short = benchmark.benchmark_id
     return {
         "version": 1,
         "benchmark_id": benchmark.benchmark_id,
@@ -479,8 +481,8 @@ def spec_of(
         "user_time_s": attempt.time_limit_s or description.user_time_s or limits.user_time_s,
         "no_output_timeout_s": limits.no_output_timeout_s,
         "upload_timeout_s": limits.upload_timeout_s,
-        "upload_url": f"{settings.public_url}/upload/{benchmark.benchmark_id}/",
-        "progress_url": f"{settings.public_url}/v1/runs/{short}/progress",
+        "upload_url": f"{public_url}/upload/{benchmark.benchmark_id}/",
+        "progress_url": f"{public_url}/v1/runs/{short}/progress",
     }
 
 
@@ -488,7 +490,7 @@ def _grant(attempt: Attempt, file: BenchmarkFile) -> DownloadGrant:
     if file.sha256 is None:
         raise NotFound("fetched file", file.name)
     return DownloadGrant(
-        name=_unguessable(file.name),
+        name=unguessable(file.name),
         benchmark_id=attempt.benchmark_id,
         attempt=attempt.number,
         filename=file.name,
@@ -499,7 +501,7 @@ def _grant(attempt: Attempt, file: BenchmarkFile) -> DownloadGrant:
 
 def _inline(attempt: Attempt, filename: str, content: bytes) -> DownloadGrant:
     return DownloadGrant(
-        name=_unguessable(filename),
+        name=unguessable(filename),
         benchmark_id=attempt.benchmark_id,
         attempt=attempt.number,
         filename=filename,
@@ -513,5 +515,6 @@ def _job_file(role: FileRole | None, grant: DownloadGrant) -> JobFile:
     return JobFile(role=role, filename=grant.filename, sha256=grant.sha256, download=grant.name)
 
 
-def _unguessable(filename: str) -> str:
+def unguessable(filename: str) -> str:
+    """Return a name for a download that ends with that of its file."""
     return f"{secrets.token_urlsafe(24)}-{_UNSAFE.sub('_', filename)[-80:]}"

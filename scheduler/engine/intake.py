@@ -32,6 +32,7 @@ from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
     BenchmarkFile,
+    CronBy,
     Failure,
     FailureCategory,
     FileRole,
@@ -41,7 +42,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import NO_QUOTAS, Quotas, quotas_of
 from edgeyard.scheduler.model.submissions import CronSchedule
-from edgeyard.scheduler.model.users import Role
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 
@@ -318,7 +319,7 @@ def add_schedule(
         cron=cron,
         description={
             "description": description_to_json(
-                replace(description, cron=None, prohibit_overlap=False)
+                replace(description, cron=None, prohibit_overlap=False, cron_by=CronBy.EDGEYARD)
             ),
             "files": [
                 {
@@ -335,6 +336,7 @@ def add_schedule(
         created_at=now,
         next_fire=next_fire(cron, now),
         prohibit_overlap=description.prohibit_overlap,
+        cron_by=description.cron_by,
     )
     uow.schedules.add(schedule)
     return schedule
@@ -399,10 +401,10 @@ def _fire_one(
     last = _last_benchmark(uow, schedule)
     overlap = None if last is None else _overlap(schedule, last)
     if last is not None and overlap is not None:
-        _log_skipped(uow, schedule, overlap, now, benchmark_id=last.benchmark_id)
+        log_skipped(uow, schedule, overlap, now, benchmark_id=last.benchmark_id)
         uow.schedules.save(replace(following, skipped=schedule.skipped + 1))
         return False
-    made = _fire(uow, schedule, now)
+    made = submit_firing(uow, schedule, now)
     if made is not None:
         owner = uow.accounts.user(schedule.user_id)
         max_pending = None if owner.role is Role.OPERATOR else max_pending_total
@@ -453,10 +455,10 @@ def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) 
         skipped = replace(skipped, active=False)
         sentence += "; it has no next time, and is ended"
     uow.schedules.save(skipped)
-    _log_skipped(uow, schedule, sentence, now)
+    log_skipped(uow, schedule, sentence, now)
 
 
-def _log_skipped(
+def log_skipped(
     uow: UnitOfWork,
     schedule: CronSchedule,
     sentence: str,
@@ -464,6 +466,7 @@ def _log_skipped(
     *,
     benchmark_id: str | None = None,
 ) -> None:
+    """Record that a schedule made no benchmark at one of its times, and why."""
     uow.log.append(
         Event(
             at=now,
@@ -475,14 +478,24 @@ def _log_skipped(
     )
 
 
-def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark | None:
-    """Make one benchmark; None where the account may not."""
+def submit_firing(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark | None:
+    """Make the benchmark of one firing of a schedule; None where the account may make none."""
     try:
         owner = uow.accounts.user(schedule.user_id)
     except NotFound:
         return None
     if owner.disabled:
         return None
+    description, files = firing_of(schedule, owner)
+    return lifecycle.submit(
+        uow, description, schedule.user_id, files, now, schedule_id=schedule.schedule_id
+    )
+
+
+def firing_of(
+    schedule: CronSchedule, owner: User
+) -> tuple[JobDescription, Sequence[BenchmarkFile]]:
+    """Return what a firing of a schedule asks for now, within the bounds of its owner's account."""
     kept = schedule.description
     files, description = kept["files"], kept["description"]
     assert isinstance(files, list)
@@ -491,15 +504,9 @@ def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark |
     budget = submitted.user_budget
     if budget is not None and owner.max_budget is not None:
         budget = min(budget, owner.max_budget)
-    return lifecycle.submit(
-        uow,
-        replace(
-            submitted,
-            user_priority=min(submitted.user_priority, owner.max_priority),
-            user_budget=budget,
-        ),
-        schedule.user_id,
-        [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
-        now,
-        schedule_id=schedule.schedule_id,
+    bounded = replace(
+        submitted,
+        user_priority=min(submitted.user_priority, owner.max_priority),
+        user_budget=budget,
     )
+    return bounded, [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files]

@@ -60,6 +60,7 @@ from edgeyard.scheduler.engine.preview import Candidate, Preview, SubmissionFore
 from edgeyard.scheduler.engine.quarantine import QuarantineController
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.engine.reconcile import Reconciler
+from edgeyard.scheduler.engine.recurring import RecurringStarts
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.retraining import CHECK_S
 from edgeyard.scheduler.engine.throttle import Throttle
@@ -172,6 +173,7 @@ class EngineParts:
     dispatcher: Dispatcher
     reconciler: Reconciler
     claims: Claims
+    recurring: RecurringStarts
     fetcher: UrlFetcher
     notifier: Notifier
     files: FileStore
@@ -556,6 +558,8 @@ class Engine:
         hints = set(self._hints.take())
         if _ALL in hints:
             self._repair(None)
+        if any(map(self._parts.recurring.is_news, hints)):
+            self._take_recurring(look=True)
         if named := hints - {_ALL}:  # jobs of attempts that have ended, too
             self._repair(named)
 
@@ -614,6 +618,18 @@ class Engine:
         parts = self._parts
         if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
+        self._take_recurring(look=False)
+
+    def _take_recurring(self, *, look: bool) -> None:
+        """Have schedules that are left to Nomad kept in line with it."""
+        try:
+            started = self._parts.recurring.turn(look=look)
+        except ClusterUnreachable as error:
+            self._outages.failed("recurring.missed", "the cluster did not answer", str(error))
+            return
+        self._outages.succeeded("recurring.missed")
+        for job_id in started:
+            self._hints.put(job_id)
 
     def _check_quarantines(self, wait_s: float) -> None:
         if self._quarantines.run():

@@ -110,6 +110,7 @@ class JobRequest:
         target_uid: The decided board; used when bound strictly.
         allowed_uids: Allow-list of a filtered job; empty: none needed.
         start_at: A start that is left to the cluster; None: at once.
+        recurs: Recurring starts that are left to the cluster; None: there is one start.
         secrets: Names of secrets that the cluster keeps apart from the job.
         benchmark_id: Shown in the job's ``meta``, with ``user_id``; "": not shown.
     """
@@ -122,6 +123,7 @@ class JobRequest:
     target_uid: str | None = None
     allowed_uids: tuple[str, ...] = ()
     start_at: datetime | None = None
+    recurs: Periodic | None = None
     secrets: tuple[str, ...] = (UPLOAD_TOKEN,)
     benchmark_id: str = ""
     user_id: str = ""
@@ -169,7 +171,7 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
         namespace=settings.namespace,
         priority=request.priority,
         datacenters=settings.datacenters,
-        periodic=None if request.start_at is None else Periodic(cron=cron_of(request.start_at)),
+        periodic=_periodic(request),
         driver=settings.driver,
         config=_config(settings),
         env=environment(request, settings.public_url),
@@ -191,6 +193,12 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
             if text
         },
     )
+
+
+def _periodic(request: JobRequest) -> Periodic | None:
+    if request.start_at is None:
+        return request.recurs
+    return Periodic(cron=cron_of(request.start_at))
 
 
 def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:

@@ -95,11 +95,17 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periodic:
-    """A start at a given time by Nomad: a cron of 7 fields, UTC."""
+    """Starts by Nomad: at one time, a cron of 7 fields, or at each time of a crontab; UTC.
+
+    Attributes:
+        prohibit_overlap: Nomad starts none while an earlier one of this job has not ended.
+        time_zone: Of the crontab; None: Nomad's default, which is UTC.
+    """
 
     cron: str
     prohibit_overlap: bool = True
     enabled: bool = True
+    time_zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,7 @@ def _periodic(job: _Body) -> Periodic | None:
             cron=crons[0],
             prohibit_overlap=block.take("prohibit_overlap", _truth, False),
             enabled=block.take("enabled", _truth, True),
+            time_zone=block.take("time_zone", _text, None),
         )
         block.done()
         return periodic

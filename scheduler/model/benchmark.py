@@ -171,6 +171,13 @@ class IfUnavailable(StrEnum):
     NOTIFY = "notify"
 
 
+class CronBy(StrEnum):
+    """Who starts the benchmarks of a schedule."""
+
+    EDGEYARD = "edgeyard"  # each firing joins the queue
+    NOMAD = "nomad"  # a periodic job; Nomad chooses each run's board, and its moment
+
+
 class FileRole(StrEnum):
     """The purpose of a benchmark's file."""
 
@@ -259,6 +266,7 @@ class JobDescription:
         version_tag: The engine's version, or its beginning: other boards do not run it.
         cron: Crontab of five fields, or of Nomad's seven, in UTC; each time submits a benchmark.
         prohibit_overlap: A time of the crontab submits none while the previous benchmark lives.
+        cron_by: Who acts at the times of the crontab.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
@@ -294,6 +302,7 @@ class JobDescription:
     start_time: datetime | None = None
     cron: str | None = None
     prohibit_overlap: bool = False
+    cron_by: CronBy = CronBy.EDGEYARD
     version_tag: str = ""
     constraints: tuple[Constraint, ...] = ()
     affinities: tuple[Affinity, ...] = ()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from edgeyard.scheduler.model.benchmark import CronBy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
@@ -26,6 +28,9 @@ class CronSchedule:
         prohibit_overlap: A time submits none while the last benchmark has not ended.
         skipped: Number of times at which it submitted none: the last one still waited or, where
             overlaps are prohibited, ran.
+        cron_by: Who acts at its times; `edgeyard.scheduler.model.recurring` if it is Nomad.
+        launched_until: Up to when Nomad's runs have become benchmarks or were skipped, by Nomad's
+            clock; None before the first.
     """
 
     schedule_id: str
@@ -38,3 +43,5 @@ class CronSchedule:
     last_benchmark_id: str | None = None
     prohibit_overlap: bool = False
     skipped: int = 0
+    cron_by: CronBy = CronBy.EDGEYARD
+    launched_until: datetime | None = None

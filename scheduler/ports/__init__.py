@@ -19,6 +19,8 @@ from edgeyard.scheduler.ports.cluster import (
     LogChunk,
     NodeSource,
     ObservedJob,
+    RecurringJob,
+    StartedRun,
 )
 from edgeyard.scheduler.ports.contents import Files
 from edgeyard.scheduler.ports.credits import Credits
@@ -60,12 +62,14 @@ __all__ = [
     "NodeSource",
     "ObservedJob",
     "Policies",
+    "RecurringJob",
     "Registrations",
     "Reservations",
     "Scenarios",
     "Schedules",
     "Scoring",
     "Simulations",
+    "StartedRun",
     "Store",
     "UnitOfWork",
     "Uploads",

@@ -63,6 +63,32 @@ class LogChunk:
     ended: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRun:
+    """A run that the cluster started by itself.
+
+    Attributes:
+        job_id: As in `edgeyard.scheduler.model.recurring`.
+        live: Whether it has not ended.
+    """
+
+    job_id: str
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurringJob:
+    """A parent job, as the cluster has it.
+
+    Attributes:
+        live: Whether the cluster may start more runs of it.
+        runs: In the order of their starts; ended ones only until the cluster forgets them.
+    """
+
+    live: bool
+    runs: tuple[StartedRun, ...] = ()
+
+
 class Cluster(Protocol):
     """Runs jobs on boards. Thread-safe. Contract: ``tests/contract/test_cluster.py``."""
 
@@ -87,7 +113,29 @@ class Cluster(Protocol):
         ...
 
     def stop(self, job_id: str) -> None:
-        """End the job's task and free its board, without waiting; ignore an unknown job."""
+        """End the job's task and free its board, without waiting; ignore an unknown job.
+
+        No more runs of a parent job are started; those that were started go on.
+        """
+        ...
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        """Return all parent jobs with their runs, by id; empty where the cluster starts no runs.
+
+        Raises:
+            ClusterUnreachable: None is known.
+        """
+        ...
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        """Return the id of the job whose task this allocation is to run, or runs.
+
+        Returns:
+            None if the cluster knows no such allocation, or it has ended or is being stopped.
+
+        Raises:
+            ClusterUnreachable: It is not known.
+        """
         ...
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.recurring import ScheduleGrant, ScheduleJob
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 
 
@@ -96,5 +97,49 @@ class Schedules(Protocol):
         ...
 
     def due(self, now: datetime) -> Sequence[CronSchedule]:
-        """Return active schedules whose ``next_fire`` has come."""
+        """Return active schedules of Edgeyard's own whose ``next_fire`` has come."""
+        ...
+
+    def left_to_nomad(self) -> Sequence[CronSchedule]:
+        """Return Nomad's schedules that are active, or have a job that has not ended."""
+        ...
+
+    def add_job(self, job: ScheduleJob, grants: Sequence[ScheduleGrant]) -> None:
+        """Store a new parent job with the downloads of its runs.
+
+        Raises:
+            Conflict: The id, or the name of a download, is taken.
+        """
+        ...
+
+    def save_job(self, job: ScheduleJob) -> None:
+        """Store a changed parent job.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        ...
+
+    def job(self, job_id: str) -> ScheduleJob:
+        """Return a parent job.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        ...
+
+    def jobs(self, schedule_id: str) -> Sequence[ScheduleJob]:
+        """Return the parent jobs of a schedule, in order of version."""
+        ...
+
+    def has_jobs(self) -> bool:
+        """Return whether this store has a parent job, or had one."""
+        ...
+
+    def grant(self, name: str) -> ScheduleGrant:
+        """Return the grant of a download name.
+
+        Raises:
+            NotFound: There is no such name, or its job has ended.
+        """
         ...

@@ -36,6 +36,7 @@ from sqlalchemy import (
 )
 
 from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
+from edgeyard.scheduler.model.recurring import ScheduleJobState
 from edgeyard.scheduler.model.retention import Limits, RetentionClass
 from edgeyard.scheduler.store.cycles import PARTS_LOCK
 from edgeyard.scheduler.store.log import KEY_LIFE
@@ -63,6 +64,8 @@ from edgeyard.scheduler.store.tables import (
     reports,
     result_files,
     reward_rounds,
+    schedule_grants,
+    schedule_jobs,
     schedules,
     upload_pieces,
     uploads,
@@ -397,6 +400,16 @@ RULES: Mapping[str, Rule] = {
             text(LIVE_STATES),
         ),
         size=func.coalesce(func.length(grants.c.content), 0),
+    ),
+    "schedule_grants": _rule(
+        _KINDS.EXPIRED,
+        [schedule_grants.c.name],
+        _by(schedule_grants, schedule_grants.c.name),
+        kept=exists().where(
+            schedule_jobs.c.job_id == schedule_grants.c.job_id,
+            schedule_jobs.c.state != ScheduleJobState.ENDED.value,
+        ),
+        size=func.coalesce(func.length(schedule_grants.c.content), 0),
     ),
     "deleted_benchmarks": _rule(
         _KINDS.EXPIRED,

@@ -15,6 +15,7 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
     Binding,
+    CronBy,
     Failure,
     FailureCategory,
     FileRole,
@@ -234,7 +235,8 @@ def schedule_row(schedule: CronSchedule) -> dict[str, object]:
 def schedule_of(row: Row) -> CronSchedule:
     """Return the schedule of a row."""
     r = cast("dict[str, Any]", dict(row))
-    return CronSchedule(**(r | {"description": strict_json.loads(r["description"])}))
+    parsed = {"description": strict_json.loads(r["description"]), "cron_by": CronBy(r["cron_by"])}
+    return CronSchedule(**(r | parsed))
 
 
 def report_of(row: Row) -> Report:

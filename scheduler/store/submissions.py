@@ -6,16 +6,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Text, bindparam, exists, func, select, tuple_, update
+from sqlalchemy import Text, bindparam, exists, func, or_, select, tuple_, update
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.benchmark import CronBy, Status
+from edgeyard.scheduler.model.recurring import ScheduleGrant, ScheduleJob, ScheduleJobState
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.ports import Campaigns, Schedules
 from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
 from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
-from edgeyard.scheduler.store.tables import UtcTime, benchmarks, campaigns, schedules
-from edgeyard.scheduler.store.transaction import Transaction, among
+from edgeyard.scheduler.store.tables import (
+    UtcTime,
+    benchmarks,
+    campaigns,
+    schedule_grants,
+    schedule_jobs,
+    schedules,
+)
+from edgeyard.scheduler.store.transaction import Row, Transaction, among
 
 _STARTED = select(campaigns.c.campaign_id).where(
     # a list, not "<> pending", so that each campaign is a few steps in its index
@@ -45,8 +53,29 @@ _BOARDS = (
 )
 _DUE_SCHEDULES = (
     select(schedules)
-    .where(schedules.c.active, schedules.c.next_fire <= bindparam("now"))
+    .where(
+        schedules.c.active,
+        schedules.c.cron_by == CronBy.EDGEYARD.value,
+        schedules.c.next_fire <= bindparam("now"),
+    )
     .order_by(schedules.c.next_fire)
+)
+_NOT_ENDED = schedule_jobs.c.state != ScheduleJobState.ENDED.value
+_LEFT_TO_NOMAD = (
+    select(schedules)
+    .where(
+        schedules.c.cron_by == CronBy.NOMAD.value,
+        or_(
+            schedules.c.active,
+            exists().where(schedule_jobs.c.schedule_id == schedules.c.schedule_id, _NOT_ENDED),
+        ),
+    )
+    .order_by(schedules.c.schedule_id)
+)
+_SCHEDULE_GRANT = (
+    select(schedule_grants)
+    .join(schedule_jobs, schedule_jobs.c.job_id == schedule_grants.c.job_id)
+    .where(schedule_grants.c.name == bindparam("name"), _NOT_ENDED)
 )
 
 
@@ -145,3 +174,47 @@ class SqlSchedules(Schedules):
     def due(self, now: datetime) -> Sequence[CronSchedule]:
         self._tx.lock_table(schedules)
         return [schedule_of(row) for row in self._tx.rows(_DUE_SCHEDULES, {"now": now})]
+
+    def left_to_nomad(self) -> Sequence[CronSchedule]:
+        return [schedule_of(row) for row in self._tx.rows(_LEFT_TO_NOMAD)]
+
+    def add_job(self, job: ScheduleJob, grants: Sequence[ScheduleGrant]) -> None:
+        if not self._tx.insert(schedule_jobs, flat_row(job)):
+            raise Conflict(f"job {job.job_id} is already there")
+        if grants and not self._tx.insert(schedule_grants, [flat_row(each) for each in grants]):
+            raise Conflict("a download name is already there")
+
+    def save_job(self, job: ScheduleJob) -> None:
+        saved = self._tx.run(
+            update(schedule_jobs).where(schedule_jobs.c.job_id == job.job_id).values(flat_row(job))
+        )
+        if not saved.rowcount:
+            raise NotFound("job", job.job_id)
+
+    def job(self, job_id: str) -> ScheduleJob:
+        row = self._tx.row(select(schedule_jobs).where(schedule_jobs.c.job_id == job_id))
+        if row is None:
+            raise NotFound("job", job_id)
+        return _schedule_job_of(row)
+
+    def jobs(self, schedule_id: str) -> Sequence[ScheduleJob]:
+        query = (
+            select(schedule_jobs)
+            .where(schedule_jobs.c.schedule_id == schedule_id)
+            .order_by(schedule_jobs.c.version)
+        )
+        return [_schedule_job_of(row) for row in self._tx.rows(query)]
+
+    def has_jobs(self) -> bool:
+        return self._tx.row(select(schedule_jobs.c.job_id).limit(1)) is not None
+
+    def grant(self, name: str) -> ScheduleGrant:
+        row = self._tx.row(_SCHEDULE_GRANT, {"name": name})
+        if row is None:
+            raise NotFound("download", name)
+        return ScheduleGrant(**cast("dict[str, Any]", dict(row)))
+
+
+def _schedule_job_of(row: Row) -> ScheduleJob:
+    r = cast("dict[str, Any]", dict(row))
+    return ScheduleJob(**(r | {"state": ScheduleJobState(r["state"])}))

@@ -755,6 +755,32 @@ schedules = Table(
     Column("last_benchmark_id", Text),
     Column("skipped", Integer, nullable=False),
     Column("prohibit_overlap", Boolean, nullable=False),
+    Column("cron_by", Text, nullable=False),
+    Column("launched_until", UtcTime),
+)
+
+schedule_jobs = Table(
+    "schedule_jobs",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("schedule_id", Text, nullable=False, index=True),
+    Column("version", Integer, nullable=False),
+    Column("token_sha256", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("hcl", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("state", Text, nullable=False),
+)
+
+schedule_grants = Table(
+    "schedule_grants",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("job_id", Text, nullable=False, index=True),
+    Column("filename", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("content", LargeBinary),
 )
 
 webhooks = Table(

@@ -146,6 +146,8 @@ def nomad_json(job: NomadJob) -> dict[str, Any]:
             "SpecType": "cron",
             "ProhibitOverlap": job.periodic.prohibit_overlap,
         }
+        if job.periodic.time_zone is not None:
+            document["Periodic"]["TimeZone"] = job.periodic.time_zone
     return {"Job": document}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +11,15 @@ from datetime import datetime
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
 from edgeyard.scheduler.model.benchmark import Failure
-from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk
+from edgeyard.scheduler.model.recurring import is_parent, parent_of
+from edgeyard.scheduler.ports import (
+    JobRun,
+    JobState,
+    LoadReport,
+    LogChunk,
+    RecurringJob,
+    StartedRun,
+)
 
 
 def board(uid: str, **changes: object) -> Board:
@@ -43,6 +52,7 @@ class FakeCluster:
         self.index: int | None = None
         self.kept: dict[tuple[str, str], bytes] = {}
         self.hosts_answer = True
+        self.allocations: dict[str, str] = {}
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
@@ -72,6 +82,35 @@ class FakeCluster:
             self.jobs[job_id] = replace(
                 self.jobs[job_id], run=JobRun.ENDED, stopped=True, ended_at=self._now()
             )
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        self._reach()
+        found: dict[str, RecurringJob] = {}
+        for job_id, job in sorted(self.jobs.items()):
+            parent, live = parent_of(job_id), job.run is not JobRun.ENDED
+            if parent is None:
+                continue
+            known = found.setdefault(parent, RecurringJob(live=False))
+            if is_parent(job_id):
+                found[parent] = replace(known, live=live)
+            else:
+                run = StartedRun(job_id=job_id, live=live)
+                found[parent] = replace(known, runs=(*known.runs, run))
+        return found
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        self._reach()
+        job_id = self.allocations.get(allocation_id)
+        live = job_id is not None and self.jobs[job_id].run is not JobRun.ENDED
+        return job_id if live else None
+
+    def launch(self, parent_id: str, at: datetime) -> tuple[str, str]:
+        """Start a run of a parent job, as Nomad does; its id and its allocation's."""
+        job_id = f"{parent_id}/periodic-{int(at.timestamp())}"
+        self.jobs[job_id] = JobState(job_id=job_id, run=JobRun.QUEUED)
+        allocation_id = str(uuid.uuid5(uuid.NAMESPACE_URL, job_id))
+        self.allocations[allocation_id] = job_id
+        return job_id, allocation_id
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         self._reach()

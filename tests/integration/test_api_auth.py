@@ -39,6 +39,8 @@ OF_BOB = {"alice": 404, "operator": 200, "bob": 200, "host": 403}
 OPERATORS = {"alice": 403, "operator": 200, "bob": 403, "host": 403}
 BY_PASSWORD = dict.fromkeys(CALLERS, 401)
 """Their bodies say who calls, and those of `BODIES` name nobody."""
+OF_SCHEDULES = dict.fromkeys(CALLERS, 401)
+"""Only the token that a schedule's runs share opens it, and none of these is that."""
 EARLY = OWNERS | {"alice": 428, "operator": 428}  # it has not ended
 NEEDS_MORE = USERS | {"alice": 422, "operator": 422, "bob": 422}
 NOT_BUILT = USERS | {"alice": 501, "operator": 501, "bob": 501}
@@ -205,6 +207,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
         "alice": 403,
         "bob": 403,
     },
+    ("POST", "/v1/runs/{job}/exchange"): OF_SCHEDULES,
     ("PUT", "/upload/{job}/{filename}"): {
         "upload": 200,
         "operator": 403,

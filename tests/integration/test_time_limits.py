@@ -8,7 +8,6 @@ import pytest
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.dispatch import TaskLimits, spec_of
 from edgeyard.scheduler.engine.reconcile import RUN_TIME_MARGIN_S
-from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from tests.builders.engine import A, Lab
 
@@ -30,8 +29,7 @@ def test_a_run_is_bounded_by_its_time_and_its_budget(
     benchmark_id = lab.submit(**asked)
     job_id = lab.running(benchmark_id)
     attempt = lab.attempts(benchmark_id)[-1]
-    settings = RenderSettings(public_url="http://x", driver="raw_exec", command="/bin/runner")
-    spec = spec_of(lab.show(benchmark_id), attempt, settings, TaskLimits(user_time_s=999))
+    spec = spec_of(lab.show(benchmark_id), attempt, "http://api.test", TaskLimits(user_time_s=999))
     assert spec["user_time_s"] == attempt.time_limit_s == bound_s
     lab.clock.forward(bound_s + RUN_TIME_MARGIN_S - 1)
     lab.reconciler.run()

@@ -56,7 +56,13 @@ JOBS = st.builds(
     datacenters=st.lists(HOSTILE, max_size=2).map(tuple),
     type=HOSTILE,
     periodic=st.none()
-    | st.builds(Periodic, cron=HOSTILE, prohibit_overlap=st.booleans(), enabled=st.booleans()),
+    | st.builds(
+        Periodic,
+        cron=HOSTILE,
+        prohibit_overlap=st.booleans(),
+        enabled=st.booleans(),
+        time_zone=st.none() | HOSTILE,
+    ),
     group=HOSTILE,
     group_count=COUNTS,
     task=HOSTILE,

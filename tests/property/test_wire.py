@@ -16,6 +16,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
+    CronBy,
     IfUnavailable,
     JobDescription,
     Spread,
@@ -60,6 +61,7 @@ descriptions = st.builds(
     start_time=st.none() | times,
     cron=st.none() | texts,
     prohibit_overlap=st.booleans(),
+    cron_by=st.sampled_from(CronBy),
     version_tag=texts,
     constraints=st.lists(
         st.builds(Constraint, attribute=texts, operator=texts, value=texts), max_size=3

@@ -33,7 +33,7 @@ from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.hcl.job import Periodic
 from edgeyard.scheduler.hcl.parse import parse_job
-from edgeyard.scheduler.ports import JobRun, JobState
+from edgeyard.scheduler.ports import JobRun, JobState, RecurringJob, StartedRun
 from tests.builders.cluster import TOKEN, a_job, eventually, on
 from tests.builders.nomad import (
     ADDRESS,
@@ -434,6 +434,109 @@ class TestStates:
         eventually(lambda: deleted.call_count == 2, "both are gone")
         paths = [call.request.url.path for call in deleted.calls]
         assert paths == [f"/v1/job/{JOB}", f"/v1/var/nomad/jobs/{JOB}"]
+
+
+class TestRecurringJobs:
+    PARENT = "benchmark-cron-0123456789abcdef-1"
+    RUN = f"{PARENT}/periodic-1795253636"
+    LATER = f"{PARENT}/periodic-1795253696"
+
+    def test_are_listed_with_their_runs_in_order(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        alone = "benchmark-cron-0123456789abcdef-2"
+        route = nomad.get("/v1/jobs").respond(
+            json=[
+                job(self.LATER, ParentID=self.PARENT),
+                job(self.RUN, "dead", ParentID=self.PARENT),
+                job(self.PARENT, Periodic=True),
+                job(alone, "dead", Stop=True),
+                job("benchmark-cron-ort-20261121094000-abcdefghij"),  # of a family "cron"
+            ]
+        )
+        found = cluster.recurring()
+        assert route.calls.last.request.url.params["prefix"] == "benchmark-cron-"
+        assert found == {
+            self.PARENT: RecurringJob(
+                live=True,
+                runs=(
+                    StartedRun(job_id=self.RUN, live=False),
+                    StartedRun(job_id=self.LATER, live=True),
+                ),
+            ),
+            alone: RecurringJob(live=False),
+        }
+
+    def test_are_stopped_without_their_runs(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(
+            json=[job(self.PARENT, Periodic=True), job(self.RUN, ParentID=self.PARENT)]
+        )
+        deleted = nomad.delete(path__startswith="/v1/").respond(json={})
+        cluster.stop(self.PARENT)
+        assert [call.request.url.path for call in deleted.calls] == [f"/v1/job/{self.PARENT}"]
+        cluster.stop(self.RUN)
+        assert deleted.calls.last.request.url.path == f"/v1/job/{self.RUN}"
+
+    def test_have_runs_with_states_of_their_own(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(
+            json=[job(each, ParentID=self.PARENT) for each in (self.RUN, self.LATER)]
+        )
+        nomad.get("/v1/allocations").respond(
+            json=[
+                allocation("running", job_id=self.RUN),
+                allocation("pending", job_id=self.LATER, started=False),
+            ]
+        )
+        states = cluster.states([self.RUN, self.LATER])
+        assert {each: state.run for each, state in states.items()} == {
+            self.RUN: JobRun.RUNNING,
+            self.LATER: JobRun.QUEUED,
+        }
+
+    def test_have_runs_whose_events_are_theirs(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        single = f"{JOB}/periodic-1795253636"
+        events = [
+            {"Topic": "Job", "Type": "JobRegistered", "Key": each} for each in (self.RUN, single)
+        ]
+        line = json.dumps({"Index": 5, "Events": events}).encode()
+        nomad.get("/v1/event/stream").respond(content=line + b"\n")
+        stop = threading.Event()
+        hints = cluster.events(stop)
+        assert [next(hints), next(hints), next(hints)] == ["", self.RUN, JOB]
+        stop.set()
+        assert list(hints) == []
+
+    @pytest.mark.parametrize(
+        ("status", "desired", "runs"),
+        [
+            ("pending", "run", True),
+            ("running", "run", True),
+            ("running", "stop", False),
+            ("complete", "run", False),
+            ("lost", "run", False),
+        ],
+    )
+    def test_are_found_by_an_allocation_that_runs(
+        self, cluster: NomadCluster, nomad: respx.Router, status: str, desired: str, runs: bool
+    ) -> None:
+        found = allocation(status, desired=desired, job_id=self.RUN)
+        route = nomad.get("/v1/allocations").respond(json=[found])
+        job_id = cluster.job_of_allocation(str(found["ID"]))
+        assert job_id == (self.RUN if runs else None)
+        assert route.calls.last.request.url.params["filter"] == f'ID == "{found["ID"]}"'
+
+    @pytest.mark.parametrize("hostile", ["", "../x", 'a" or ID != "', "4A1E6A2C"])
+    def test_are_not_looked_for_by_what_is_no_allocation(
+        self, cluster: NomadCluster, nomad: respx.Router, hostile: str
+    ) -> None:
+        assert cluster.job_of_allocation(hostile) is None
+        assert not nomad.calls
 
 
 class TestLogs:

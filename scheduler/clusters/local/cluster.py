@@ -32,7 +32,15 @@ from edgeyard.scheduler.clusters.local.task import (
 )
 from edgeyard.scheduler.hcl.parse import parse_job, warm_up
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
-from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogChunk, NodeSource
+from edgeyard.scheduler.ports import (
+    Cluster,
+    JobRun,
+    JobState,
+    LoadReport,
+    LogChunk,
+    NodeSource,
+    RecurringJob,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +144,12 @@ class LocalCluster(Cluster, NodeSource):
                 entry.task.stop()
             else:
                 self._end(entry, TaskEnd(stopped=True))
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        return {}  # it refuses jobs that recur
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        return None
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         with self._change:

@@ -46,7 +46,23 @@ from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import cron_of, moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
-from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogChunk, NodeSource
+from edgeyard.scheduler.model.recurring import (
+    PARENT_PREFIX,
+    is_parent,
+    job_of_attempt,
+    launched_at,
+    parent_of,
+)
+from edgeyard.scheduler.ports import (
+    Cluster,
+    JobRun,
+    JobState,
+    LoadReport,
+    LogChunk,
+    NodeSource,
+    RecurringJob,
+    StartedRun,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +83,8 @@ _READ_JOBS = 256  # parsed and verified jobs between `verify` and `dispatch`
 _KNOWN_CONDITIONS = 1024
 _HOSTS_FRESH_S = 2.0
 _STREAMS = ("stdout", "stderr")
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/periodic-[0-9]{1,11})?", re.ASCII)
+_ALLOCATION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
 class NomadCluster(Cluster, NodeSource):
@@ -186,6 +203,9 @@ class NomadCluster(Cluster, NodeSource):
         """Stop the job and the run that its periodic start made; see `Cluster.stop`."""
         if _JOB_ID.fullmatch(job_id) is None:
             return
+        if is_parent(job_id):  # its secrets go when its runs have ended
+            self._client.deregister(job_id)
+            return
         live = [
             str(job["ID"])
             for job in self._client.jobs(job_id)
@@ -195,6 +215,36 @@ class NomadCluster(Cluster, NodeSource):
             self._client.deregister(each)
         if not live:  # no end of it will be seen, after which its secrets would go
             self._garbage_collector.settle(job_id, ())
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        parents: dict[str, bool] = {}
+        runs: dict[str, list[StartedRun]] = {}
+        for job in self._client.jobs(PARENT_PREFIX):
+            job_id = str(job["ID"])
+            parent = parent_of(job_id)
+            if parent is None:
+                continue
+            parents.setdefault(parent, False)
+            if is_parent(job_id):
+                parents[parent] = is_live(job)
+            else:
+                runs.setdefault(parent, []).append(StartedRun(job_id=job_id, live=is_live(job)))
+        return {
+            parent: RecurringJob(
+                live=live,
+                runs=tuple(sorted(runs.get(parent, ()), key=_launched_at)),
+            )
+            for parent, live in parents.items()
+        }
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        if _ALLOCATION_ID.fullmatch(allocation_id) is None:
+            return None
+        for each in self._client.allocations(f'ID == "{allocation_id}"'):
+            live = each.get("ClientStatus") in ("pending", "running")
+            if live and each.get("DesiredStatus") == "run":
+                return str(each.get("JobID"))
+        return None
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         wanted = [job_id for job_id in job_ids if _JOB_ID.fullmatch(job_id)]
@@ -209,7 +259,7 @@ class NomadCluster(Cluster, NodeSource):
             return {}
         runs: dict[str, list[Json]] = {}
         for allocation in self._client.allocations(filter_of_jobs(found, prefix)):
-            job_id = str(allocation.get("JobID")).partition("/")[0]
+            job_id = _root(allocation)
             job = jobs.get(job_id, {})
             # What is older than the job was of another one of that name, purged since.
             if _index(allocation) > _index(job):
@@ -415,6 +465,8 @@ class NomadCluster(Cluster, NodeSource):
         specs = periodic.get("Specs") if isinstance(periodic, Mapping) else None
         if not lead or not isinstance(periodic, Mapping) or not isinstance(specs, list):
             return job
+        if is_parent(str(job.get("ID"))):
+            return job  # a crontab is Nomad's own matter, its clock included
         moved = [cron_of(moment_of(str(each)) + lead) for each in specs]
         return {**job, "Periodic": {**periodic, "Specs": moved}}
 
@@ -429,8 +481,7 @@ class NomadCluster(Cluster, NodeSource):
             return
         evaluations = self._client.blocked(waiting[0] if len(waiting) == 1 else None)
         reasons = {
-            str(each.get("JobID")).partition("/")[0]: placement_problem(each)
-            for each in evaluations
+            job_of_attempt(str(each.get("JobID"))): placement_problem(each) for each in evaluations
         }
         explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
         matcher = self._fresh_matcher() if explained else None
@@ -469,8 +520,12 @@ def _index(thing: Json) -> int:
 
 
 def _root(allocation: Json) -> str:
-    """Id of the job that we registered, of a run that its periodic start made, too."""
-    return str(allocation.get("JobID")).partition("/")[0]
+    """Id under which an attempt knows the job of an allocation."""
+    return job_of_attempt(str(allocation.get("JobID")))
+
+
+def _launched_at(run: StartedRun) -> datetime:
+    return launched_at(run.job_id) or datetime.min.replace(tzinfo=UTC)
 
 
 def _key(hcl: str) -> str:

@@ -17,6 +17,7 @@ import httpx
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.client import CallFailed, NomadClient
+from edgeyard.scheduler.model.recurring import job_of_attempt
 
 logger = logging.getLogger(__name__)
 
@@ -204,14 +205,13 @@ def _hint(event: Mapping[str, object], is_known: Callable[[str], bool]) -> str |
         # Nomad also reports each allocation on a node here; these are distinguished below.
         return EVERYTHING if str(event.get("Type")).startswith("Node") else None
     if topic == "Job":
-        job_id = _parent(key)
+        job_id = _hinted(key)
         return None if event.get("Type") == _REGISTERED and is_known(job_id) else job_id
     inner = payload.get(str(topic)) if isinstance(payload, Mapping) else None
     if not isinstance(inner, Mapping):
         return EVERYTHING
-    return _parent(inner.get("JobID"))
+    return _hinted(inner.get("JobID"))
 
 
-def _parent(job_id: object) -> str:
-    """Return the job of a periodic start, which runs as its child."""
-    return str(job_id or EVERYTHING).partition("/")[0]
+def _hinted(job_id: object) -> str:
+    return job_of_attempt(str(job_id or EVERYTHING))

@@ -54,6 +54,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
                 "ProhibitOverlap": job.periodic.prohibit_overlap,
                 "Specs": [job.periodic.cron],
                 "SpecType": "cron",
+                "TimeZone": job.periodic.time_zone,
             },
             "Meta": dict(job.meta) or None,
             "Constraints": [_constraint(each) for each in job.node_constraints] or None,

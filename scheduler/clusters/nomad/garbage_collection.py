@@ -14,6 +14,7 @@ from functools import partial
 
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
+from edgeyard.scheduler.model.recurring import job_of_attempt
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class GarbageCollector:
         self._note_strays(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
 
     def _note_strays(self, live: Iterable[str]) -> None:
-        roots = {job_id.partition("/")[0] for job_id in live}
+        roots = {job_of_attempt(job_id) for job_id in live}
         if self._known is None:
             return
         strays = frozenset(roots - set(self._known(roots))) if roots else frozenset()
@@ -132,10 +133,10 @@ class GarbageCollector:
         ]
         young = self.strays & set(jobs)  # of any age once they are known as such
         self._note_strays({*live, *(each for each in young if is_live(jobs[each]))})
-        ended = set(self._ended({job_id.partition("/")[0] for job_id in (*live, *old)}))
+        ended = set(self._ended({job_of_attempt(job_id) for job_id in (*live, *old)}))
         purged = stopped = 0
         for job_id in (*live, *old):
-            if job_id.partition("/")[0] in ended:
+            if job_of_attempt(job_id) in ended:
                 purge = not is_live(jobs[job_id])
                 # A job that Nomad refuses to remove must not prevent the others.
                 if self._guarded(partial(self._client.deregister, job_id, purge=purge)):

@@ -19,6 +19,7 @@ from edgeyard.scheduler.clusters.nomad.cluster import NomadCluster, filter_of_jo
 from edgeyard.scheduler.clusters.nomad.garbage_collection import PREFIX
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.recurring import is_parent, job_of_attempt
 from edgeyard.scheduler.ports import ClusterView, JobRun, JobState, LoadReport, ObservedJob
 
 MAX_ENDED = 200
@@ -54,7 +55,12 @@ class NomadView(ClusterView):
 
     def jobs(self) -> Sequence[ObservedJob]:
         # Jobs before allocations: a job that is seen dead has its last word in the second answer.
-        listed = [job for job in self._client.jobs(PREFIX) if not job.get("ParentID")]
+        listed = [
+            job
+            for job in self._client.jobs(PREFIX)
+            # The only run of a job with one start is shown as that job, and a parent not at all.
+            if job_of_attempt(str(job["ID"])) == job["ID"] and not is_parent(str(job["ID"]))
+        ]
         listed.sort(key=lambda job: _number(job.get("SubmitTime")))
         dead = [_key(job) for job in listed if job.get("Status") == "dead"]
         left_out = set(dead[:-MAX_ENDED])
@@ -66,7 +72,7 @@ class NomadView(ClusterView):
         if unknown:
             names = [job_id for job_id, _ in unknown]
             for allocation in self._client.allocations(filter_of_jobs(names, PREFIX)):
-                root = str(allocation.get("JobID")).partition("/")[0]
+                root = job_of_attempt(str(allocation.get("JobID")))
                 runs.setdefault(root, []).append(allocation)
         found = []
         for key, job in jobs.items():

@@ -26,7 +26,7 @@ from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
-from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk
+from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk, RecurringJob
 from edgeyard.scheduler.sim.lab.boards import LOST_HOST_S, UPLOAD_PATIENCE_S, UPLOAD_RETRY_S
 from edgeyard.scheduler.sim.service.virtual_time import Agenda
 
@@ -229,6 +229,12 @@ class SimCluster:
         self._reach()
         self._stop(job_id)
         self._answer()
+
+    def recurring(self) -> Mapping[str, RecurringJob]:
+        return {}  # it refuses jobs that recur
+
+    def job_of_allocation(self, allocation_id: str) -> str | None:
+        return None
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         self._reach()

@@ -1,0 +1,503 @@
+"""Schedules that are left to Nomad: their parent jobs, and the runs that Nomad starts of them.
+
+A schedule has one live parent job. What it is made of has a digest: where that changes, another
+version is registered, and the old one is stopped. A registration of unknown outcome is given up in
+the same way. Each run becomes a benchmark of the schedule, with its attempt, in one transaction
+that also moves ``launched_until`` of the schedule: no run is taken twice, whoever finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from edgeyard.errors import (
+    ClusterUnreachable,
+    Conflict,
+    EdgeyardError,
+    HclError,
+    InvalidInput,
+    JobExists,
+    JobRefused,
+    NotFound,
+    Unavailable,
+)
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.backoff import Backoff
+from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, unguessable
+from edgeyard.scheduler.engine.intake import firing_of, log_skipped, next_fire, submit_firing
+from edgeyard.scheduler.engine.quotas import check_queue
+from edgeyard.scheduler.hcl.build import (
+    SPEC_FILENAME,
+    UPLOAD_TOKEN,
+    JobFile,
+    JobRequest,
+    RenderSettings,
+    build_job,
+)
+from edgeyard.scheduler.hcl.job import NomadJob, Periodic
+from edgeyard.scheduler.hcl.render import render
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    Binding,
+    FileRole,
+    JobDescription,
+)
+from edgeyard.scheduler.model.quotas import Quotas, quotas_of
+from edgeyard.scheduler.model.recurring import (
+    ScheduleGrant,
+    ScheduleJob,
+    ScheduleJobState,
+    launched_at,
+    parent_id_of,
+    schedule_of,
+)
+from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.tariff import Tariff
+from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.model.wire import description_to_json
+from edgeyard.scheduler.ports import (
+    Clock,
+    Cluster,
+    RecurringJob,
+    StartedRun,
+    Store,
+    UnitOfWork,
+)
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Longest time between two looks at Nomad's jobs while all is as it should be."""
+
+AGAIN_S = 10.0
+"""A job that is gone, or whose registration was not answered, is replaced no sooner: one that Nomad
+ends at once must not be registered in every turn."""
+
+MAX_AGAIN_S = 300.0
+"""Longest pause after failures of one schedule."""
+
+LAST_START_GRACE = timedelta(seconds=60)
+"""After its last time a schedule is ended no sooner: Nomad makes the start by its own clock."""
+
+_T = TypeVar("_T")
+_NO_JOB = RecurringJob(live=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSchedule:
+    """A schedule as it is stored, with its jobs, and its owner if there still is one."""
+
+    schedule: CronSchedule
+    jobs: Sequence[ScheduleJob]
+    owner: User | None
+
+    @classmethod
+    def of(cls, uow: UnitOfWork, schedule: CronSchedule) -> _StoredSchedule:
+        try:
+            owner = uow.accounts.user(schedule.user_id)
+        except NotFound:
+            owner = None
+        return cls(schedule, uow.schedules.jobs(schedule.schedule_id), owner)
+
+
+class RecurringStarts:
+    """Keeps Nomad's jobs in line with the schedules, and adopts the runs. Any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        clock: Clock,
+        settings: RenderSettings,
+        verify: Verify,
+        *,
+        quotas: Callable[[], Quotas] = Quotas,
+        max_pending_total: Callable[[], int | None] = lambda: None,
+        max_run_s: float,
+        tariff: Tariff | None = None,
+    ) -> None:
+        """Nothing is read before `turn`.
+
+        Args:
+            verify: The cluster's reading of a job's text, compared with the job.
+            quotas: Gives the quotas of users whose accounts have none of their own.
+            max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
+            max_run_s: Bound on a run that states no ``user_time``, seconds.
+            tariff: Factors on the rates by hour of the day; None: 1 at all hours.
+        """
+        self._store = store
+        self._cluster = cluster
+        self._clock = clock
+        self._settings = settings
+        self._verify = verify
+        self._quotas = quotas
+        self._max_pending_total = max_pending_total
+        self._max_run_s, self._tariff = max_run_s, tariff
+        self._lock = threading.Lock()
+        self._looked_s: float | None = None
+        self._failing = Backoff(AGAIN_S, MAX_AGAIN_S)
+        self._launched_until: dict[str, datetime] = {}
+
+    def turn(self, *, look: bool = False) -> tuple[str, ...]:
+        """Register and stop what is to be, and adopt what Nomad has started.
+
+        A schedule that fails holds up no other.
+
+        Args:
+            look: There is news of Nomad's jobs.
+
+        Returns:
+            Job ids of the runs that became attempts.
+
+        Raises:
+            ClusterUnreachable: Nomad's jobs are not known.
+            Unavailable: The store can't take it now.
+        """
+        with self._lock:
+            with self._store.read() as uow:
+                found = [_StoredSchedule.of(uow, each) for each in uow.schedules.left_to_nomad()]
+            now_s = self._clock.monotonic_s()
+            self._failing.retain({each.schedule.schedule_id for each in found})
+            due = [e for e in found if not self._failing.waits(e.schedule.schedule_id, now_s)]
+            fresh = self._looked_s is not None and now_s - self._looked_s < LOOK_S
+            if fresh and not look:
+                due = [each for each in due if not self._guarded(each, self._is_settled, True)]
+            if not due:
+                return ()
+            seen = self._cluster.recurring()
+            if look or not fresh:
+                self._looked_s = now_s
+            adopted: list[str] = []
+            for kept in due:
+                adopted += self._guarded(kept, lambda each: self._one(each, seen), ())
+            return tuple(adopted)
+
+    def is_news(self, job_id: str) -> bool:
+        """Return whether an event is about a parent job, or about a run that is not adopted yet."""
+        schedule_id, launched = schedule_of(job_id), launched_at(job_id)
+        if schedule_id is None:
+            return False
+        until = self._launched_until.get(schedule_id)
+        return launched is None or until is None or launched > until
+
+    def _guarded(
+        self, kept: _StoredSchedule, step: Callable[[_StoredSchedule], _T], otherwise: _T
+    ) -> _T:
+        """Take a step for a schedule; one that fails holds up no other, and is left for a while."""
+        schedule_id, reason, unforeseen = kept.schedule.schedule_id, "", None
+        try:
+            return step(kept)
+        except (Unavailable, ClusterUnreachable):
+            raise
+        except EdgeyardError as error:
+            reason = str(error)
+        except Exception as error:
+            reason, unforeseen = type(error).__name__, error
+        self._failing.failed(schedule_id, reason, self._clock.monotonic_s())
+        logger.warning(
+            "a schedule could not be kept in line with Nomad",
+            exc_info=unforeseen,
+            extra={"event": "schedule.broke", "schedule_id": schedule_id, "reason": reason},
+        )
+        return otherwise
+
+    def _is_settled(self, kept: _StoredSchedule) -> bool:
+        """Return whether nothing is to be done for a schedule unless Nomad has news."""
+        wanted = self._fingerprint(kept)
+        last = kept.jobs[-1] if kept.jobs else None
+        return (
+            kept.schedule.next_fire > self._clock.now()
+            and last is not None
+            and (wanted, ScheduleJobState.REGISTERED) == (last.fingerprint, last.state)
+        )
+
+    def _one(self, kept: _StoredSchedule, seen: Mapping[str, RecurringJob]) -> Sequence[str]:
+        jobs = {job.job_id: seen.get(job.job_id, _NO_JOB) for job in kept.jobs}
+        runs = [run for job in jobs.values() for run in job.runs]
+        adopted = self._adopt_all(kept.schedule, runs)
+        if runs:
+            self._launched_until[kept.schedule.schedule_id] = max(map(_launched_at, runs))
+        kept = replace(kept, schedule=self._with_next_time(kept.schedule))
+        wanted = self._fingerprint(kept)
+        last = kept.jobs[-1] if kept.jobs else None
+        is_current = (
+            wanted is not None
+            and last is not None
+            and (last.fingerprint, last.state) == (wanted, ScheduleJobState.REGISTERED)
+            and jobs[last.job_id].live
+        )
+        for job in kept.jobs:
+            if is_current and job is last:
+                continue
+            if jobs[job.job_id].live:
+                self._cluster.stop(job.job_id)
+            elif job.state is not ScheduleJobState.ENDED and not any(
+                run.live for run in jobs[job.job_id].runs
+            ):
+                self._save_job(replace(job, state=ScheduleJobState.ENDED))
+        if wanted is not None and not is_current and self._may_register(last, wanted):
+            self._register(kept, wanted)
+        self._failing.succeeded(kept.schedule.schedule_id)
+        return adopted
+
+    def _may_register(self, last: ScheduleJob | None, wanted: str) -> bool:
+        """Return whether the same job was not registered a moment ago."""
+        if last is None or last.fingerprint != wanted:
+            return True
+        return (self._clock.now() - last.created_at).total_seconds() >= AGAIN_S
+
+    # --- jobs ---
+
+    def _fingerprint(self, kept: _StoredSchedule) -> str | None:
+        """Return the digest of what a schedule's job is to be made of; None: there is to be none.
+
+        That is its firing within the account's bounds of now, and the settings.
+        """
+        schedule, owner = kept.schedule, kept.owner
+        if not schedule.active or owner is None or owner.disabled:
+            return None
+        description, files = firing_of(schedule, owner)
+        made_of = [
+            schedule.cron,
+            schedule.prohibit_overlap,
+            description_to_json(description),
+            [(file.role.value, file.position, file.name, file.sha256) for file in files],
+            repr(self._settings),
+            self._settings.auth_password,
+        ]
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+
+    def _register(self, kept: _StoredSchedule, fingerprint: str) -> None:
+        """Register the next version of a schedule's job, after it is stored."""
+        schedule, owner = kept.schedule, kept.owner
+        assert owner is not None
+        version = max((job.version for job in kept.jobs), default=0) + 1
+        job_id = parent_id_of(schedule.schedule_id, version)
+        token = "eys_" + secrets.token_urlsafe(32)
+        try:
+            job, grants = self._job(schedule, owner, job_id)
+            text = render(job)
+            self._verify(job, text)
+        except (HclError, InvalidInput, NotFound, ValueError) as error:
+            self._store.transact(partial(self._refuse, schedule.schedule_id, str(error)))
+            return
+        stored = ScheduleJob(
+            job_id=job_id,
+            schedule_id=schedule.schedule_id,
+            version=version,
+            token_sha256=hashlib.sha256(token.encode()).hexdigest(),
+            fingerprint=fingerprint,
+            hcl=render(job, masked=True),
+            created_at=self._clock.now(),
+        )
+        self._store.transact(lambda uow: uow.schedules.add_job(stored, grants))
+        failpoint("recurring:before")
+        try:
+            self._cluster.dispatch(job_id, text, {UPLOAD_TOKEN: token})
+        except JobRefused as error:
+            self._store.transact(partial(self._refuse, schedule.schedule_id, str(error)))
+            return
+        except JobExists:  # of a database that an older backup has replaced: the next turn stops it
+            return
+        failpoint("recurring:after")
+        self._save_job(replace(stored, state=ScheduleJobState.REGISTERED))
+        logger.info(
+            "schedule registered in Nomad",
+            extra={"event": "schedule.registered", "job_id": job_id},
+        )
+
+    def _save_job(self, job: ScheduleJob) -> None:
+        self._store.transact(lambda uow: uow.schedules.save_job(job))
+
+    def _refuse(self, schedule_id: str, reason: str, uow: UnitOfWork) -> None:
+        """End a schedule whose job no Nomad will ever take."""
+        schedule = uow.schedules.get(schedule_id)
+        uow.schedules.save(replace(schedule, active=False, skipped=schedule.skipped + 1))
+        log_skipped(
+            uow, schedule, f"Nomad can't take it, and it is ended: {reason}", self._clock.now()
+        )
+
+    def _job(
+        self, schedule: CronSchedule, owner: User, job_id: str
+    ) -> tuple[NomadJob, Sequence[ScheduleGrant]]:
+        description, files = firing_of(schedule, owner)
+        granted = [(file.role, _grant(job_id, file)) for file in files]
+        if isinstance(description.odt_config, Mapping):
+            content = json.dumps(dict(description.odt_config)).encode()
+            inline = _inline(job_id, ODT_CONFIG_FILENAME, content)
+            granted.append((FileRole.ODT_CONFIG, inline))
+        short = job_id.removeprefix("benchmark-")
+        exchange = {
+            "version": 1,
+            "exchange_url": f"{self._settings.public_url}/v1/runs/{short}/exchange",
+        }
+        spec = _inline(job_id, SPEC_FILENAME, json.dumps(exchange).encode())
+        request = JobRequest(
+            job_id=job_id,
+            description=description,
+            priority=min(100, max(1, 10 * description.user_priority)),
+            binding=_binding(description),
+            files=(*(_job_file(role, grant) for role, grant in granted), _job_file(None, spec)),
+            target_uid=description.target_uid,
+            recurs=Periodic(
+                cron=" ".join(schedule.cron.split()),
+                prohibit_overlap=schedule.prohibit_overlap,
+                time_zone="UTC",
+            ),
+            user_id=schedule.user_id,
+        )
+        return build_job(request, self._settings), [*(grant for _, grant in granted), spec]
+
+    def _with_next_time(self, schedule: CronSchedule) -> CronSchedule:
+        """Return a schedule with its next time, stored; ended a while after its last one."""
+        now = self._clock.now()
+        if not schedule.active or schedule.next_fire > now:
+            return schedule
+
+        def move(uow: UnitOfWork) -> CronSchedule:
+            kept = uow.schedules.get(schedule.schedule_id)
+            if not kept.active or kept.next_fire > now:
+                return kept
+            try:
+                moved = replace(kept, next_fire=next_fire(kept.cron, now))
+            except InvalidInput:
+                moved = replace(kept, active=now < kept.next_fire + LAST_START_GRACE)
+            uow.schedules.save(moved)
+            return moved
+
+        return self._store.transact(move)
+
+    # --- runs ---
+
+    def _adopt_all(self, schedule: CronSchedule, runs: Sequence[StartedRun]) -> Sequence[str]:
+        """Adopt the runs that are new, in the order of their starts.
+
+        Of runs that have ended unseen, because no server was there, the newest is made up for,
+        and the others are skipped.
+        """
+        until = schedule.launched_until
+        new = sorted(
+            (each for each in runs if until is None or _launched_at(each) > until),
+            key=_launched_at,
+        )
+        adopted = []
+        for run in new:
+            missed = not run.live and run is not new[-1]
+            reason = "it ended before a server saw it, and later ones followed" if missed else ""
+            if not reason:
+                try:
+                    if self._store.transact(partial(self._adopt, schedule.schedule_id, run)):
+                        adopted.append(run.job_id)
+                    continue
+                except (Unavailable, Conflict):
+                    raise
+                except EdgeyardError as error:
+                    reason = str(error)
+            skip = partial(self._skip, schedule.schedule_id, run, reason)
+            if self._store.transact(skip) and run.live:
+                self._cluster.stop(run.job_id)
+        return adopted
+
+    def _adopt(self, schedule_id: str, run: StartedRun, uow: UnitOfWork) -> bool:
+        """Make a run the first attempt of a benchmark; whether it was not one yet.
+
+        Raises:
+            QuotaExceeded: Its user would have too many.
+            InvalidInput: Its user's account may make no benchmark, or can't pay for one.
+        """
+        now = self._clock.now()
+        schedule = uow.schedules.get(schedule_id)
+        if schedule.launched_until is not None and _launched_at(run) <= schedule.launched_until:
+            return False
+        made = submit_firing(uow, schedule, now)
+        if made is None:
+            raise InvalidInput.at("", "its account is disabled or gone")
+        owner = uow.accounts.user(schedule.user_id)
+        max_pending = None if owner.role is Role.OPERATOR else self._max_pending_total()
+        check_queue(uow, owner, quotas_of(owner, self._quotas()), max_pending)
+        attempt = Attempt(
+            benchmark_id=made.benchmark_id,
+            number=1,
+            job_id=run.job_id,
+            state=AttemptState.QUEUED,
+            binding=Binding.LOOSE,  # whatever the job says, Nomad chose the board and the moment
+            priority=min(100, max(1, 10 * made.description.user_priority)),
+            created_at=now,
+            family=made.description.family,
+            target_uid=made.description.target_uid,
+            queued_at=now,
+            adopted=True,
+        )
+        prepared = lifecycle.prepare(
+            uow, [(made, attempt)], now, max_run_s=self._max_run_s, tariff=self._tariff
+        )
+        if not prepared:
+            raise InvalidInput.at("", "its account can't bear another run now")
+        uow.schedules.save(
+            replace(schedule, launched_until=_launched_at(run), last_benchmark_id=made.benchmark_id)
+        )
+        failpoint("recurring:adopted")
+        return True
+
+    def _skip(self, schedule_id: str, run: StartedRun, reason: str, uow: UnitOfWork) -> bool:
+        """Note that a run makes no benchmark; whether it was new."""
+        schedule = uow.schedules.get(schedule_id)
+        if schedule.launched_until is not None and _launched_at(run) <= schedule.launched_until:
+            return False
+        uow.schedules.save(
+            replace(schedule, launched_until=_launched_at(run), skipped=schedule.skipped + 1)
+        )
+        sentence = f"Nomad's run {run.job_id} makes no benchmark: {reason}"
+        log_skipped(uow, schedule, sentence, self._clock.now())
+        return True
+
+
+def _launched_at(run: StartedRun) -> datetime:
+    found = launched_at(run.job_id)
+    assert found is not None
+    return found
+
+
+def _binding(description: JobDescription) -> Binding:
+    """Return how a job is bound whose board is chosen when a run starts."""
+    if description.target_uid is not None:
+        return Binding.STRICT
+    return Binding.LOOSE if description.binding is Binding.LOOSE else Binding.FILTERED
+
+
+def _grant(job_id: str, file: BenchmarkFile) -> ScheduleGrant:
+    if file.sha256 is None:
+        raise NotFound("stored file", file.name)
+    return ScheduleGrant(
+        name=unguessable(file.name),
+        job_id=job_id,
+        filename=file.name,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes or 0,
+    )
+
+
+def _inline(job_id: str, filename: str, content: bytes) -> ScheduleGrant:
+    return ScheduleGrant(
+        name=unguessable(filename),
+        job_id=job_id,
+        filename=filename,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+        content=content,
+    )
+
+
+def _job_file(role: FileRole | None, grant: ScheduleGrant) -> JobFile:
+    return JobFile(role=role, filename=grant.filename, sha256=grant.sha256, download=grant.name)

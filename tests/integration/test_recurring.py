@@ -1,0 +1,404 @@
+"""Schedules that are left to Nomad: what is registered there, and what becomes of its runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import ClusterUnreachable, NotFound
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.intake import add_schedule, fire_due
+from edgeyard.scheduler.engine.recurring import AGAIN_S, LAST_START_GRACE, RecurringStarts
+from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN, RenderSettings
+from edgeyard.scheduler.hcl.check import check_round_trip
+from edgeyard.scheduler.hcl.job import NomadJob, Periodic
+from edgeyard.scheduler.hcl.parse import parse_job
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    Binding,
+    CronBy,
+    FileRole,
+    JobDescription,
+    Status,
+)
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.quotas import Quotas
+from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent
+from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.store import SqlStore
+from tests.databases import open_store
+from tests.fakes.clock import FixedClock
+from tests.fakes.cluster import FakeCluster, board
+
+BOARD = "rpi4b-0001-0001"
+DESCRIPTION = JobDescription(
+    model="net.onnx",
+    runtime="ort",
+    benchmark_type=BenchmarkType.TYPE1,
+    target="rpi4b",
+    cron="*/2 * * * *",
+    cron_by=CronBy.NOMAD,
+    prohibit_overlap=True,
+)
+MODEL = BenchmarkFile(
+    role=FileRole.MODEL, position=0, name="net.onnx", sha256="a" * 64, size_bytes=5
+)
+SETTINGS = RenderSettings(public_url="http://api.test", driver="raw_exec", command="runner")
+
+
+class Lab:
+    """A store, a Nomad and a server that leads."""
+
+    def __init__(self, store: SqlStore, clock: FixedClock) -> None:
+        self.store, self.clock = store, clock
+        self.nomad = FakeCluster(clock.now, board(BOARD))
+        self.starts = self.server()
+        with store.write() as uow:
+            owner = User(user_id="ann", role=Role.SUBMITTER, created_at=clock.now())
+            uow.accounts.add_user(replace(owner, max_priority=5))
+
+    def server(self, quotas: Quotas | None = None) -> RecurringStarts:
+        return RecurringStarts(
+            self.store,
+            self.nomad,
+            self.clock,
+            SETTINGS,
+            check_round_trip,
+            quotas=lambda: quotas or Quotas(),
+            max_run_s=60,
+        )
+
+    def scheduled(self, **changes: object) -> CronSchedule:
+        described = replace(DESCRIPTION, **changes)  # type: ignore[arg-type]
+        with self.store.write() as uow:
+            schedule = add_schedule(uow, described, "ann", [MODEL], self.clock.now())
+        self.turn()
+        return schedule
+
+    def turn(self) -> Sequence[str]:
+        return self.starts.turn(look=True)
+
+    def parents(self) -> Mapping[str, bool]:
+        """Whether each parent may start runs, by id."""
+        return {job_id: job.live for job_id, job in self.nomad.recurring().items()}
+
+    def parent(self) -> str:
+        (found,) = [job_id for job_id, live in self.parents().items() if live]
+        return found
+
+    def job(self) -> NomadJob:
+        return parse_job(self.nomad.texts[self.parent()])
+
+    def launch(self, after_s: float = 60) -> tuple[str, str]:
+        parent = self.parent()
+        self.clock.forward(after_s)
+        return self.nomad.launch(parent, self.clock.now())
+
+    def benchmarks(self) -> Sequence[Benchmark]:
+        """Oldest first."""
+        with self.store.read() as uow:
+            found = uow.benchmarks.page(BenchmarkFilter(), limit=50, cursor=None)[0]
+        return sorted(found, key=lambda each: each.submit_time)
+
+    def kept(self, schedule: CronSchedule) -> CronSchedule:
+        with self.store.read() as uow:
+            return uow.schedules.get(schedule.schedule_id)
+
+    def change(self, schedule: CronSchedule, **changes: object) -> None:
+        with self.store.write() as uow:
+            kept = uow.schedules.get(schedule.schedule_id)
+            uow.schedules.save(replace(kept, **changes))  # type: ignore[arg-type]
+
+    def states(self, schedule: CronSchedule) -> Sequence[ScheduleJobState]:
+        with self.store.read() as uow:
+            return [each.state for each in uow.schedules.jobs(schedule.schedule_id)]
+
+    def skipped(self) -> Sequence[Event]:
+        with self.store.read() as uow:
+            found = uow.log.events(after=0, limit=200)
+        return [each for each in found if each.kind == "schedule.skipped"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    clock = FixedClock(datetime(2026, 11, 21, 9, 0, 30, tzinfo=UTC))
+    store = open_store(tmp_path, now=clock.now)
+    yield Lab(store, clock)
+    store.close()
+
+
+def test_a_schedule_is_one_periodic_job(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    parent = lab.parent()
+    assert parent == f"benchmark-{schedule.schedule_id}-1"
+    assert is_parent(parent)
+    job = lab.job()
+    assert job.periodic == Periodic(cron="*/2 * * * *", prohibit_overlap=True, time_zone="UTC")
+    assert job.priority == 50
+    values = {each.attribute: each.value for each in job.constraints}
+    assert values["${device.attr.family}"] == "rpi4b"
+    assert "${device.attr.target_uid}" not in values
+    (token,) = lab.nomad.secrets[parent].values()
+    assert list(lab.nomad.secrets[parent]) == [UPLOAD_TOKEN]
+    assert token not in lab.nomad.texts[parent]
+    with lab.store.read() as uow:
+        kept = uow.schedules.job(parent)
+        assert kept.token_sha256 == hashlib.sha256(token.encode()).hexdigest()
+        sources = [each.source for each in job.artifacts]
+        names = [each.rpartition("/")[2] for each in sources]
+        assert [uow.schedules.grant(name).filename for name in names] == ["net.onnx", "spec.json"]
+        assert f"/v1/runs/{parent.removeprefix('benchmark-')}/exchange".encode() in (
+            uow.schedules.grant(names[1]).content or b""
+        )
+    for _ in range(3):
+        lab.clock.forward(60)
+        assert lab.turn() == ()
+    assert lab.nomad.dispatched == [parent]
+
+
+@pytest.mark.parametrize(
+    ("changes", "constraint"),
+    [
+        ({"binding": Binding.LOOSE}, None),
+        ({"target_uid": BOARD, "target": None}, ("${device.attr.target_uid}", BOARD)),
+        ({}, ("${device.attr.dynamic.progress}", "1")),
+    ],
+)
+def test_its_runs_are_bound_as_the_description_says(
+    lab: Lab, changes: Mapping[str, object], constraint: tuple[str, str] | None
+) -> None:
+    lab.scheduled(**changes)
+    job = lab.job()
+    usual = ("family", "engines", "engine.ort.supported_types")
+    further = [
+        (each.attribute, each.value)
+        for each in job.constraints
+        if each.attribute not in {f"${{device.attr.{name}}}" for name in usual}
+    ]
+    assert further == ([] if constraint is None else [constraint])
+
+
+def test_edgeyard_itself_does_not_fire_it(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    lab.clock.forward(3600)
+    assert fire_due(lab.store, lab.clock) == 0
+    lab.turn()
+    assert lab.benchmarks() == []
+    assert lab.kept(schedule).next_fire > lab.clock.now()
+
+
+def test_each_run_is_a_benchmark_of_the_schedule_and_adopted_once(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    other = lab.server()  # of another server, which led until a moment ago
+    runs = []
+    for number in range(1, 4):
+        run, _ = lab.launch()
+        runs.append(run)
+        assert lab.starts.is_news(run)
+        assert lab.turn() == (run,)
+        assert not lab.starts.is_news(run)
+        assert other.turn(look=True) == lab.turn() == ()
+        benchmark = lab.benchmarks()[-1]
+        assert benchmark.schedule_id == schedule.schedule_id
+        assert benchmark.status is Status.SCHEDULED
+        assert benchmark.description.cron is None
+        assert lab.kept(schedule).last_benchmark_id == benchmark.benchmark_id
+        assert len(lab.benchmarks()) == number
+    with lab.store.read() as uow:
+        live = uow.attempts.live()
+    assert {each.job_id for each in live} == set(runs)
+    assert all(each.state is AttemptState.QUEUED and each.adopted for each in live)
+    assert all(each.upload_token_sha256 is None for each in live)
+
+
+def test_a_server_that_was_away_adopts_what_runs_and_makes_up_for_the_newest_that_ended(
+    lab: Lab,
+) -> None:
+    schedule = lab.scheduled()
+    ended = [lab.launch()[0] for _ in range(3)]
+    for run in ended:
+        lab.nomad.end(run, began=False)
+    runs = [lab.launch()[0] for _ in range(2)]
+    assert lab.server().turn(look=True) == tuple(runs)
+    assert len(lab.benchmarks()) == 2
+    assert lab.kept(schedule).skipped == 3
+    assert len(lab.skipped()) == 3
+
+    last = [lab.launch()[0] for _ in range(2)]
+    for run in last:
+        lab.nomad.end(run, began=False)
+    assert lab.server().turn(look=True) == (last[1],)
+    assert lab.kept(schedule).skipped == 4
+
+
+def test_a_deleted_schedule_starts_no_more_and_its_runs_go_on(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    parent = lab.parent()
+    run, _ = lab.launch()
+    lab.turn()
+    names = [each.source.rpartition("/")[2] for each in lab.job().artifacts]
+    lab.change(schedule, active=False)
+    lab.turn()
+    assert lab.nomad.stopped == [parent]
+    lab.turn()
+    assert lab.nomad.recurring()[parent].runs[0].live
+    assert lab.states(schedule) == [ScheduleJobState.REGISTERED]
+    with lab.store.read() as uow:
+        assert uow.schedules.grant(names[0]).filename == "net.onnx"  # its run may still need it
+    lab.nomad.end(run)
+    lab.turn()
+    assert lab.states(schedule) == [ScheduleJobState.ENDED]
+    with lab.store.read() as uow, pytest.raises(NotFound):
+        uow.schedules.grant(names[0])
+    with lab.store.read() as uow:
+        assert uow.schedules.left_to_nomad() == []
+    assert lab.nomad.stopped == [parent]
+
+
+def test_what_changes_the_job_registers_another_version(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    first = lab.parent()
+    run, _ = lab.launch()
+    with lab.store.write() as uow:
+        uow.accounts.save_user(replace(uow.accounts.user("ann"), max_priority=2))
+    assert lab.turn() == (run,)  # of the old one
+    assert lab.parents() == {first: False, f"benchmark-{schedule.schedule_id}-2": True}
+    assert lab.job().priority == 20
+    later, _ = lab.launch()
+    assert lab.turn() == (later,)
+    assert lab.benchmarks()[-1].description.user_priority == 2
+
+
+def test_a_disabled_account_has_its_schedule_stopped_and_an_enabled_one_gets_it_back(
+    lab: Lab,
+) -> None:
+    schedule = lab.scheduled()
+    first = lab.parent()
+    for disabled in (True, False):
+        with lab.store.write() as uow:
+            uow.accounts.save_user(replace(uow.accounts.user("ann"), disabled=disabled))
+        lab.clock.forward(AGAIN_S)
+        lab.turn()
+    assert lab.kept(schedule).active
+    assert lab.parents() == {first: False, f"benchmark-{schedule.schedule_id}-2": True}
+
+
+def test_a_registration_of_unknown_outcome_is_replaced_and_what_came_of_it_is_stopped(
+    lab: Lab,
+) -> None:
+    lab.nomad.answers_after_the_effect = False
+    with pytest.raises(ClusterUnreachable):
+        lab.scheduled()
+    lab.nomad.answers_after_the_effect = True
+    (first,) = lab.parents()
+    run, _ = lab.nomad.launch(first, lab.clock.now())
+    assert lab.turn() == (run,)  # a run is a run
+    assert not lab.parents()[first]
+    lab.clock.forward(AGAIN_S)
+    lab.turn()
+    assert lab.parent() != first
+    assert len(lab.parents()) == 2
+
+
+def test_one_moment_is_one_run_even_of_two_jobs(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    first, (run, _) = lab.parent(), lab.launch()
+    lab.nomad.launch(first.removesuffix("1") + "2", lab.clock.now())  # not known to the database
+    assert lab.turn() == (run,)
+    with lab.store.write() as uow:
+        uow.schedules.add_job(
+            replace(uow.schedules.job(first), job_id=first.removesuffix("1") + "2", version=2), ()
+        )
+    assert lab.turn() == ()
+    assert len(lab.benchmarks()) == 1
+    assert lab.kept(schedule).skipped == 0
+
+
+def test_a_job_that_was_removed_in_nomad_is_registered_again_but_not_at_once(lab: Lab) -> None:
+    lab.scheduled()
+    first = lab.parent()
+    del lab.nomad.jobs[first]
+    lab.turn()
+    assert lab.parents() == {}
+    lab.clock.forward(AGAIN_S)
+    lab.turn()
+    assert lab.parent() == first.removesuffix("1") + "2"
+
+
+def test_a_run_past_a_quota_is_stopped_and_counted_as_skipped(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    lab.starts = lab.server(Quotas(max_live=1))
+    first, _ = lab.launch()
+    assert lab.turn() == (first,)
+    second, _ = lab.launch()
+    assert lab.turn() == ()
+    assert lab.nomad.stopped == [second]
+    assert lab.kept(schedule).skipped == 1
+    (event,) = lab.skipped()
+    assert "max_live" in str(event.data["sentence"])
+    assert len(lab.benchmarks()) == 1
+
+
+def test_a_schedule_that_is_over_is_ended_after_its_last_start(lab: Lab) -> None:
+    due = lab.clock.now() + timedelta(seconds=30)
+    schedule = lab.scheduled(cron=f"{due:%S %M %H %d %m} * {due:%Y}")
+    run, _ = lab.launch(31)
+    assert lab.turn() == (run,)
+    assert lab.kept(schedule).active
+    lab.clock.forward(LAST_START_GRACE.total_seconds())
+    lab.turn()
+    assert not lab.kept(schedule).active
+    assert not any(lab.parents().values())
+    assert lab.nomad.recurring()[lab.nomad.dispatched[0]].runs[0].live
+
+
+def test_a_broken_schedule_holds_up_no_other(lab: Lab) -> None:
+    with lab.store.write() as uow:
+        broken = add_schedule(uow, DESCRIPTION, "ann", [MODEL], lab.clock.now())
+        uow.schedules.save(replace(broken, description={}))
+    good = lab.scheduled()
+    assert list(lab.parents()) == [f"benchmark-{good.schedule_id}-1"]
+    assert lab.starts.turn() == ()
+
+
+def test_a_schedule_without_its_file_is_ended_and_says_why(lab: Lab) -> None:
+    with lab.store.write() as uow:
+        files = [replace(MODEL, sha256=None)]
+        schedule = add_schedule(uow, DESCRIPTION, "ann", files, lab.clock.now())
+    lab.turn()
+    assert not lab.kept(schedule).active
+    (event,) = lab.skipped()
+    assert "net.onnx" in str(event.data["sentence"])
+    assert lab.parents() == {}
+
+
+def test_a_cancelled_run_is_only_that(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    lab.launch()
+    lab.turn()
+    (benchmark,) = lab.benchmarks()
+    with lab.store.write() as uow:
+        lifecycle.cancel(uow, benchmark.benchmark_id, lab.clock.now(), "ann")
+    lab.turn()
+    assert lab.kept(schedule).active
+    assert lab.parents() == {lab.parent(): True}
+
+
+def test_a_quiet_nomad_is_asked_every_few_seconds_only(lab: Lab) -> None:
+    lab.scheduled()
+    lab.turn()
+    lab.nomad.reachable = False
+    assert lab.starts.turn() == ()  # no call
+    lab.clock.forward(AGAIN_S)
+    with pytest.raises(ClusterUnreachable):
+        lab.starts.turn()
