@@ -115,7 +115,7 @@ _PUBLIC = (
     *("/livez", "/readyz", "/v1/version", "/download/{name}"),
     *platform.PUBLIC,
 )
-"""Paths that need no token: none tells anything of a user, and downloads can't be guessed."""
+"""Paths that need no token: none shows data of a user, and names of downloads can't be guessed."""
 
 
 def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:

@@ -22,14 +22,15 @@ from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import Clock, Store
 
 TOKEN_PREFIX = "ey_"
-"""So that scanners for leaked secrets can know ours."""
+"""Beginning of each token, by which scanners for leaked secrets recognise it."""
 
 CACHE_S = 1.0
-"""A revoked token is good for at most so long."""
+"""Maximum time for which a revoked token is still accepted, seconds."""
 CACHE_SIZE = 10_000
 
 KNOWN_S = 600.0
-"""A token that was good so lately is asked for although others from its address were not."""
+"""A token that was valid within this time is looked up although its address has sent too many
+invalid ones, seconds."""
 
 _FORM = (
     "send Authorization: Bearer TOKEN, with the access token of a log-in or one that "

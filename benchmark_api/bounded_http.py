@@ -18,7 +18,7 @@ import httpx
 from edgeyard.errors import Cancelled
 
 _CHECK_S = 0.25
-"""Between two questions whether the request is still wanted."""
+"""Time between two checks whether the caller still needs the answer, seconds."""
 
 
 def never() -> bool:

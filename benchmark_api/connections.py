@@ -20,19 +20,19 @@ from edgeyard.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 HEAD_S = 10.0
-"""For the whole head of a request, from its first byte or the connection's begin."""
+"""Maximum time for the head of a request, from its first byte or the connection's start, s."""
 
 BODY_STEP_S = 60.0
-"""For the next `BODY_STEP_BYTES` of a body, or its end."""
+"""Maximum time for the next `BODY_STEP_BYTES` of a body, or its end, seconds."""
 
 BODY_STEP_BYTES = 64 * 1024
-"""A sender below about 1 KiB/s would hold its connection and its place for hours."""
+"""Bytes that have to arrive in `BODY_STEP_S`: slower senders would hold connections for hours."""
 
 DRAIN_S = 10.0
-"""For the rest of a body whose request has been answered already."""
+"""Maximum time for the rest of a body whose request has been answered already, seconds."""
 
 _OTHER_DESCRIPTORS = 256
-"""Kept for files, the database and calls to the cluster."""
+"""File descriptors that are left for files, the database and calls to the cluster."""
 
 
 class BoundedProtocol(H11Protocol):

@@ -27,7 +27,7 @@ _COUNTED_BY_ADDRESS = frozenset(
         "/api/targets/hardware-types/all",
     }
 )
-"""What anybody may ask for, and what costs more than the answer that it is too often."""
+"""Paths that need no token, and whose answers cost more than a refusal: they are rate-limited."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -40,7 +40,7 @@ SECURITY_HEADERS = [
         b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
     ),
 ]
-"""Of every answer that does not set them itself."""
+"""Headers that each answer gets unless it sets them itself."""
 
 
 class RequestMiddleware:

@@ -150,7 +150,7 @@ def show(file_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.UserFil
 
 @router.get(
     "/{file_id}/content",
-    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+    responses=content(200, "application/octet-stream", "The file, or the requested range of it."),
 )
 def download(file_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
     """The file itself."""

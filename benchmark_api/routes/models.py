@@ -74,7 +74,7 @@ def promote_model(
     version: int,
     caller: Operator,
     context: Ctx,
-    force: Annotated[bool, Query(description="Although a gate does not hold.")] = False,
+    force: Annotated[bool, Query(description="Promote it although a gate does not hold.")] = False,
 ) -> Answer[shapes.ModelDetails]:
     """Make a candidate the shadow, or the shadow active.
 

@@ -83,7 +83,7 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes
 
 @router.get(
     "/benchmarks/{benchmark_id}/results/{attempt}/{name}",
-    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+    responses=content(200, "application/octet-stream", "The file, or the requested range of it."),
 )
 def result_file(
     benchmark_id: str,

@@ -34,7 +34,9 @@ simulations = Router(prefix="/v1/simulations", tags=["scenarios"])
 
 _LIMIT = "scenario_limit_bytes"
 _Limit = Annotated[int, Query(ge=1, le=1000)]
-_Tags = Annotated[list[str], Query(max_length=50, description="May be repeated.")]
+_Tags = Annotated[
+    list[str], Query(max_length=50, description="Tag of the scenarios; may be repeated.")
+]
 _Text = Annotated[str, Query(max_length=500)]
 
 

@@ -18,7 +18,9 @@ from edgeyard.scheduler.model.rating import RewardRound, ScorerState
 
 router = Router(prefix="/v1/scorers", tags=["policies"])
 
-_Rounds = Annotated[int, Query(ge=0, le=1000, description="Last rounds of rewards to tell.")]
+_Rounds = Annotated[
+    int, Query(ge=0, le=1000, description="Number of the newest rounds of rewards to return.")
+]
 
 
 @router.get("")

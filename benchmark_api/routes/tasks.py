@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 router = Router(tags=["tasks"])
 
 REPORT = "report.json"
-"""Its arrival is the result's."""
+"""Name of the report: when it has arrived, the result has."""
 MAX_REPORT_BYTES = 16 * 2**20
 """Parsed in memory; latencies and predictions are files of their own."""
 
@@ -68,7 +68,7 @@ _JOB_PREFIX = "benchmark-"
 @router.head("/download/{name}", include_in_schema=False)  # Nomad's getter asks so first
 @router.get(
     "/download/{name}",
-    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+    responses=content(200, "application/octet-stream", "The file, or the requested range of it."),
 )
 def download(name: str, request: Request, context: Ctx) -> Response:
     """A task's file. The name can't be guessed and ends with its attempt, or its schedule's job."""

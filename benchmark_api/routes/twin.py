@@ -32,7 +32,10 @@ _STATE: dict[str, Any] = {
 _CONTENT = {"application/json": {"schema": _STATE}}
 _BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 _ANSWER: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The live state; a posted one as it was posted.", "content": _CONTENT}
+    200: {
+        "description": "The live state, or with `version` a posted state as it was posted.",
+        "content": _CONTENT,
+    }
 }
 
 

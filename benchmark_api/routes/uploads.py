@@ -68,7 +68,9 @@ UploadMetadata = Annotated[str, Header(max_length=4096)]
 TusResumable = Annotated[str | None, Header(max_length=32)]
 
 
-@router.post("", status_code=201, responses=no_body(201, "Its upload is in ``Location``."))
+@router.post(
+    "", status_code=201, responses=no_body(201, "The upload was begun; ``Location`` is its URL.")
+)
 def begin(
     caller: Submitter,
     context: Ctx,

@@ -34,7 +34,9 @@ from edgeyard.scheduler.sim.stored import stored_scenario
 
 MAX_SCENARIO_BYTES = 32 << 20
 
-_Tags = Annotated[list[str], Query(max_length=50, description="May be repeated.")]
+_Tags = Annotated[
+    list[str], Query(max_length=50, description="Tag of the scenarios; may be repeated.")
+]
 _TAGS_BODY = {
     "requestBody": {
         "required": True,

@@ -46,7 +46,7 @@ from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/api/benchmarks", tags=["platform"])
 
-NONE: dict[int | str, dict[str, Any]] = {204: {"description": "The benchmark has none."}}
+NONE: dict[int | str, dict[str, Any]] = {204: {"description": "The benchmark has no such output."}}
 
 API_VERSION = "1.2"
 """Of the contract: the client takes what begins with ``1.``."""

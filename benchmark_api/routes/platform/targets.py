@@ -100,7 +100,9 @@ class ParameterIn(BaseModel):
 class ParameterChange(ParameterIn):
     """What is said of a parameter from now on."""
 
-    key: ParameterKey | None = Field(None, description="The one that it has.")  # type: ignore[assignment]
+    key: ParameterKey | None = Field(
+        None, description="The parameter's present key, which cannot be changed."
+    )  # type: ignore[assignment]
 
 
 BODIES = (FamilyIn, EngineIn, BoardIn, ParameterIn, ParameterChange)
