@@ -61,8 +61,9 @@ A constraint may also name an attribute of the Nomad node that the board is atta
 spells it: `${node.class}`, `${node.pool}`, `${node.datacenter}`, `${node.unique.id}`,
 `${node.unique.name}`, `${attr.NAME}` and `${meta.NAME}`, for example
 `--constraint '${meta.rack} = b'` or `--constraint '${attr.cpu.arch} set_contains_any amd64,arm64'`.
-They are texts; an order is that of numbers where both sides are numbers. The job has such a
-constraint at its own level, those of the board in its device block. A change of a node's attributes
+Their values are texts; `<`, `<=`, `>` and `>=` compare numbers where both sides are numbers. In the
+Nomad job, constraints on the node are at the level of the job, and constraints on the board in its
+device block. A change of a node's attributes
 is usually seen within 70 s; until a node has been read, no constraint on its `attr` or `meta`
 holds. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
 `${attr.cpu.numcores}` of its machine.
