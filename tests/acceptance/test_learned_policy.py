@@ -26,7 +26,7 @@ def test_the_policy_learned_places_learns_and_decides_the_same_again(
 ) -> None:
     data = tmp_path / "data"
     policy = tmp_path / "patient.toml"
-    policy.write_text(_with_a_minute_an_answer(read_policy("learned")))
+    policy.write_text(with_a_minute_an_answer(read_policy("learned")))
     with edgeyard(data, {"EDGEYARD_POLICY": str(policy)}) as server:
         model = str(server.upload(squeezenet)["name"])
         deadline = (datetime.now(UTC) + timedelta(hours=6)).isoformat()
@@ -58,7 +58,7 @@ def test_the_policy_learned_places_learns_and_decides_the_same_again(
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
-def _with_a_minute_an_answer(policy: str) -> str:
+def with_a_minute_an_answer(policy: str) -> str:
     """Return a policy in which no answer comes too late, however busy the machine is."""
     changes = {
         "\n[[scorers]]\n": "\n[[scorers]]\nbudget_s = 60.0\n",

@@ -14,6 +14,8 @@ from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.prediction.history import PastRuns
@@ -77,12 +79,14 @@ def add_past(
     seed: int = 0,
     by: Policy | None = None,
     knowledge: Callable[[Knowledge], Knowledge] = lambda known: known,
+    family: str = "rpi4b",
+    models: tuple[str, ...] = tuple(BASES),
 ) -> int:
     """Decide cycles and end their runs; return the number of all runs up to now.
 
     Args:
         cycles: Each an hour after the last, with one benchmark a board.
-        boards: Of the family rpi4b.
+        boards: Of the family.
         end: Returns seconds and the category of the failure of each run.
         users: Who submit in turn.
         begin: Time of the first cycle.
@@ -90,11 +94,13 @@ def add_past(
         seed: Of all draws.
         by: Decides; None: the policy of the tests.
         knowledge: What the cycles know beyond the past and the hosts.
+        family: Of the boards, and what benchmarks ask for.
+        models: Hashes, of which each benchmark has one.
     """
     rng = np.random.default_rng(seed)
     chosen = by or policy()
     plugins, recorder, past = registry(entry_points=False).resolve(chosen), Recorder(), PastRuns()
-    uids = [f"rpi4b-{number + 1:04}-0001" for number in range(boards)]
+    uids = [f"{family}-{number + 1:04}-0001" for number in range(boards)]
     slowness = np.exp(np.random.default_rng(7).normal(0.0, 0.2, boards))
     number = first
     for cycle in range(cycles):
@@ -107,7 +113,8 @@ def add_past(
                     f"b-{number + place}",
                     user_id=users[(number + place) % len(users)],
                     submit_time=now,
-                    model_sha256=list(BASES)[int(rng.integers(3))],
+                    family=family,
+                    model_sha256=models[int(rng.integers(len(models)))],
                     model_bytes=1_000_000,
                     user_time_s=3600.0,
                 )
@@ -147,9 +154,25 @@ def add_past(
                 )
                 run_s, failure = end(run)
                 lasted_s = run_s if run_s is not None and math.isfinite(run_s) else 1.0
-                uow.benchmarks.add(make.a_benchmark(job.benchmark_id, user_id=job.user_id))
+                ended_at = now + timedelta(seconds=2.0 + max(lasted_s, 0.0))
+                uow.benchmarks.add(
+                    make.a_benchmark(
+                        job.benchmark_id,
+                        user_id=job.user_id,
+                        status=Status.COMPLETED if failure is None else Status.FAILED,
+                        submit_time=now,
+                        ended_at=ended_at,
+                    )
+                )
                 uow.attempts.add_all(
-                    [make.an_attempt(job.benchmark_id, created_at=now + timedelta(seconds=1))]
+                    [
+                        make.an_attempt(
+                            job.benchmark_id,
+                            state=AttemptState.ENDED,
+                            created_at=now + timedelta(seconds=1),
+                            ended_at=ended_at,
+                        )
+                    ]
                 )
                 uow.attempts.add_outcome(
                     make.an_outcome(
@@ -159,7 +182,8 @@ def add_past(
                         model_sha256=job.model_sha256,
                         run_s=run_s,
                         failure_category=failure,
-                        ended_at=now + timedelta(seconds=2.0 + max(lasted_s, 0.0)),
+                        family=family,
+                        ended_at=ended_at,
                     )
                 )
         number += len(jobs)
