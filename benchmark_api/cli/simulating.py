@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import sim_fit, sim_labs, sim_reports, sim_stored, sim_sweep
+from edgeyard.benchmark_api.cli import (
+    sim_fit,
+    sim_labs,
+    sim_reports,
+    sim_stored,
+    sim_sweep,
+    sim_validate,
+)
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.cli.program import add_group, echo
@@ -310,6 +317,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("replay")(replay)
     sim_labs.add_to(group)
     sim_fit.add_to(group)
+    sim_validate.add_to(group)
     sim_reports.add_to(group)
     sim_sweep.add_to(group)
     sim_stored.add_to(group)

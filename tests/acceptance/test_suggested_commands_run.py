@@ -55,6 +55,7 @@ NOT_RUN = (
     (r"server\.toml|^doctor\b|^server prune\b", "needs the configuration of an installed server"),
     (r"^sim from-history\b", "needs days of history: tests/unit/test_sim_cli.py"),
     (r"^sim fit\b", "needs days of history: tests/unit/test_sim_fit.py"),
+    (r"^sim validate\b", "needs days of history: tests/unit/test_sim_validate.py"),
     (r"--password-stdin", "reads a password from stdin: tests/acceptance/test_platform_client.py"),
     (r"^users password\b", "needs an account with a password"),
     (r"^sim replay LOG --queue (DIR/)?NAME", "is the form of a command, with NAME of a policy"),

@@ -143,7 +143,7 @@ def fit_scenario(
         InvalidInput: The history is too short, has too few runs, or spans years; names its source.
     """
     boards, gone = _present(history)
-    attempts, skipped = _sane(history)
+    attempts, skipped = possible_attempts(history)
     began: datetime = history.benchmarks[0]["submit_time"]
     known = KnownBoards(boards, attempts, began)
     duration_s = max(known.duration_s, known.seconds(history.benchmarks[-1]["submit_time"]))
@@ -221,8 +221,8 @@ def _present(history: RecordedHistory) -> tuple[list[Row], int]:
     return found, len(gone)
 
 
-def _sane(history: RecordedHistory) -> tuple[dict[str, list[Row]], int]:
-    """Return attempts with possible times, and how many others there are."""
+def possible_attempts(history: RecordedHistory) -> tuple[dict[str, list[Row]], int]:
+    """Return attempts with possible times by benchmark, and how many others there are."""
     submitted = {each["benchmark_id"]: each["submit_time"] for each in history.benchmarks}
     found: dict[str, list[Row]] = {}
     skipped = 0

@@ -7,12 +7,15 @@ load is what arrives over what the boards can run: at 1 they are just busy all t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.sim.importers.machines import checked
+from edgeyard.scheduler.sim.lab.jobs import can_run
 from edgeyard.scheduler.sim.scenario import (
     DAY_S,
     Arrivals,
@@ -165,6 +168,46 @@ def topology(options: LabOptions) -> Scenario:
             network_mean_between_s=8 * _HOUR_S,
             network_mean_repair_s=300.0,
         ),
+    )
+
+
+def default_scenario(boards: Sequence[BoardGroup], rate_per_hour: float) -> Scenario:
+    """Return what `poisson` generates for boards that exist, with nothing else known of them.
+
+    Args:
+        boards: Their names, hosts, engines and memory are kept.
+        rate_per_hour: Of arrivals.
+    """
+    speeds = {family: speed for family, _, speed in _SHARES}
+    groups = tuple(
+        BoardGroup(
+            family=group.family,
+            count=group.count,
+            uids=group.uids,
+            hosts=group.hosts,
+            engines=group.engines,
+            ram_mib=group.ram_mib,
+            storage_mib=group.storage_mib,
+            sharing=group.sharing,
+            speed=speeds.get(group.family, 1.0),
+        )
+        for group in boards
+    )
+    offered = [(engine, its[0]) for group in groups for engine, its in group.engines.items() if its]
+    mix = tuple(
+        kind
+        if any(can_run(group, kind) for group in groups)
+        else msgspec.structs.replace(kind, engine=offered[0][0], benchmark_type=offered[0][1])
+        for kind in _MIX
+    )
+    arrivals = Arrivals(rate_per_hour=rate_per_hour, mix=mix, users=_USERS)
+    return checked(
+        Scenario(
+            name="default",
+            world="boards",
+            duration_s=DAY_S,
+            lab=LabScenario(boards=groups, arrivals=arrivals),
+        )
     )
 
 
