@@ -206,11 +206,11 @@ class SimulatedGangs:
             if key not in found:
                 found[key] = self._choices_of(job, pairs, slots)
             choices.append(found[key])
-        boards = np.zeros(lab.batch.shape[1], dtype=np.bool_)
+        boards: NDArray[np.bool_] = np.zeros(lab.batch.shape[1], dtype=np.bool_)
         for each in found.values():
             boards[each.boards] = True
         if self._apart is not None:
-            boards = self._apart[boards].any(axis=0)
+            boards = np.asarray(self._apart[boards].any(axis=0), dtype=np.bool_)
         samples = len(lab.samples)
         gang = SimulatedGang(
             jobs=jobs,

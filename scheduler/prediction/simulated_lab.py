@@ -245,13 +245,14 @@ class SimulatedLab:
 
     def _ready_s(self, job: int, count: int) -> Floats:
         """Return from when on its user may start so many, shape (samples,)."""
-        ready_s = np.full(len(self.samples), self._due_s(job))
+        ready_s: Floats = np.full(len(self.samples), self._due_s(job))
         places = self._places_of_user.get(self._given.pending[job].user_id)
         if places is None:
             return ready_s
         if count > places.shape[1]:
             return np.full(len(self.samples), np.inf)
-        return np.maximum(ready_s, np.partition(places, count - 1)[:, count - 1])
+        ready_s = np.maximum(ready_s, np.partition(places, count - 1)[:, count - 1])
+        return ready_s
 
     def starts(
         self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], count: int = 1

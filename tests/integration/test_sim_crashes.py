@@ -93,7 +93,7 @@ def check(here: Path) -> tuple[int, int]:
         stored, _ = uow.simulations.runs(limit=9, cursor=None)
         for each in stored:
             assert uow.scenarios.get(each.scenario).sha256 == each.scenario
-            assert Path(each.columns_file) in files
+            assert Path(each.columns_file or "") in files
             assert each.metrics["mean_wait_s"] is not None
     return len(files), len(stored)
 
