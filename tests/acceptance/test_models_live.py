@@ -155,9 +155,9 @@ def test_a_live_server_trains_promotes_and_rolls_back_by_itself(
         last = [each.json["data"] for each in there.got if each.json["type"] == "model.state"]
     reasons = [each["reason"] for each in last if each["state"] == "retired"]
     assert any(each.startswith("rolled back: its loss") for each in reasons)
-    shown = [without_numbers(each) for each in lab.shown]
+    printed = [without_numbers(each) for each in lab.shown]
     for line in documented():
-        assert any(each.startswith(line) for each in shown), line
+        assert any(each.startswith(line) for each in printed), line
 
 
 def documented() -> list[str]:
