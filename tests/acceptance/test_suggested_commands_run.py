@@ -47,9 +47,10 @@ NOT_RUN = (
     (r"--controller http|^ste cancel", "needs `ste serve`: tests/integration/test_ste_services.py"),
     (r"^learn a2c\b", "trains for minutes: tests/unit/test_a2c.py"),
     (
-        r"^learn outcomes\b|^models (compare|promote|rollback|show)\b",
+        r"^learn outcomes\b|^models (compare|promote|retrain|rollback|show)\b",
         "needs a hundred runs or a model: tests/integration/test_models.py",
     ),
+    (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
     (r"^files abandon\b", "needs an upload that was interrupted"),
     (r"^strays stop\b|^preempt\b", "needs a stray job or a run that is under way"),
     (r"server\.toml|^doctor\b|^server prune\b", "needs the configuration of an installed server"),
