@@ -186,6 +186,7 @@ def test_quantiles_never_cross(slowed: OutcomeRows) -> None:
     assert (np.diff(found, axis=1) > 0).all()
 
 
+@pytest.mark.slow
 def test_more_faults_never_mean_a_lower_risk(slowed: OutcomeRows) -> None:
     """On the file itself: boards that differ in their faults alone."""
     model = a_failure_model(slowed)

@@ -336,6 +336,7 @@ def test_baselines_reach_what_deeprms_environment_gives(
     assert mean_slowdown(baseline, slots=slots) == pytest.approx(published, abs=0.0005)
 
 
+@pytest.mark.slow
 def test_random_choices_reach_what_deeprms_environment_gives_within_their_spread() -> None:
     found = [mean_slowdown("random", seed) for seed in range(8)]
     assert abs(9.108 - np.mean(found)) < 3 * np.std(found, ddof=1)

@@ -137,6 +137,7 @@ def test_known_parameters_are_within_the_stated_intervals(name: str, truth: floa
     within(name, truth)
 
 
+@pytest.mark.slow
 def test_boards_have_their_own_run_times_and_rates_of_faults() -> None:
     lab = fitted().scenario.lab
     assert lab is not None
@@ -169,6 +170,7 @@ def test_the_mix_is_recovered() -> None:
     assert weights["ada"] / sum(weights.values()) == pytest.approx(0.75, abs=0.06)
 
 
+@pytest.mark.slow
 def test_the_hours_of_the_week_are_recovered() -> None:
     lab = fitted().scenario.lab
     assert lab is not None

@@ -83,6 +83,7 @@ def test_a_gang_starts_in_one_cycle_on_boards_of_its_own(depth: str) -> None:
         assert len(set(run.jobs.end_s[rows].tolist())) == len(rows)  # run times are their own
 
 
+@pytest.mark.slow
 def test_both_depths_agree_on_the_waits_of_gangs() -> None:
     of = scenario(MIXED)
     decisions, service = simulate(of, "decisions"), simulate(of, "service")

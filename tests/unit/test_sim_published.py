@@ -84,6 +84,7 @@ def cells(name: str, backfilling: Backfilling, commit: bool) -> Cells:
     return tuple(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "backfilling"), PUBLISHED)
 def test_the_published_table_under_its_own_rules(name: str, backfilling: Backfilling) -> None:
     assert cells(name, backfilling, commit=True) == PUBLISHED[name, backfilling]

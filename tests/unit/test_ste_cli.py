@@ -58,6 +58,7 @@ def test_a_model_of_ones_own_decides_with_the_others(file: Path, tmp_path: Path)
     assert shown["steps"][9]["summary"].startswith("1 model by tensors")
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_was_cancelled(file: Path, tmp_path: Path) -> None:
     runs, models = tmp_path / "runs", tmp_path / "models"
     options = ("--policy", "default", "--runs", runs, "--models", models, "--judge", 1, "--json")
@@ -89,6 +90,7 @@ with RunFolder(Path(sys.argv[1])).executing(sys.argv[2]):
 """
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_is_not_listed_as_running_and_is_resumed(
     file: Path, tmp_path: Path
 ) -> None:
