@@ -339,6 +339,7 @@ def test_what_goes_wrong_is_said_in_words_that_it_shows(
 ) -> None:
     found, said = client.run(
         f"""
+        import time
         api = dAIEdgeVLabAPI("setup.yaml")
         start = api.startBenchmark
         id = start(FAMILY, "ort", "bad.onnx")
