@@ -302,7 +302,7 @@ class JobDescriptionIn(BaseModel):
     prohibit_overlap: bool = Field(
         False,
         description="Whether a firing of the cron is skipped while the schedule's previous "
-        "benchmark has not ended. While that one waits for its start, firings are always skipped.",
+        "benchmark has not ended. While that one waits for its start, Edgeyard skips all firings.",
     )
     cron_by: Literal["edgeyard", "nomad"] = Field(
         "edgeyard",
@@ -382,11 +382,16 @@ class JobDescriptionIn(BaseModel):
         return self
 
 
+_CRON_NUMBER = "(?:[0-9]{1,2}|(?:19[7-9]|20[0-9])[0-9])"
 _CRON_PART = re.compile(
-    r"(?:[*?]|(?:[0-9]{1,4}|[a-z]{3})(?:-(?:[0-9]{1,4}|[a-z]{3}))?)(?:/[0-9]{1,4})?",
+    rf"[*?]|(?:\*|{_CRON_NUMBER}(?:-{_CRON_NUMBER})?)(?:/0?[1-9]|/[1-5][0-9])?"
+    r"|[a-z]{3}(?:-[a-z]{3})?",
     re.ASCII | re.IGNORECASE,
 )
-"""What Edgeyard and Nomad read alike in a crontab."""
+_CRON_WEEKDAY = re.compile(
+    r"[*?]|[0-7]|[a-z]{3}|[1-6]-[1-6]|(?!sun)[a-z]{3}-(?!sun)[a-z]{3}", re.ASCII | re.IGNORECASE
+)
+"""What Edgeyard and Nomad read alike in a crontab: in each field, and of that in the weekdays."""
 
 _NO_MODEL = FieldError("/model", "is required", "the name of an uploaded file, or a URL")
 _NO_TARGET = FieldError("/target", "is required", "a family, or a board in target_uid")
@@ -583,21 +588,13 @@ def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
     cron = description.cron
     if cron is None:
         return [FieldError("/cron_by", "has no effect without a cron", "a cron, or no cron_by")]
-    found = []
-    fields = cron.split()
-    if any(_CRON_PART.fullmatch(part) is None for field in fields for part in field.split(",")):
-        accepted = "*, numbers, three-letter names, ranges, lists and steps"
-        found.append(FieldError("/cron", "has a field that Nomad may not know", accepted))
-    elif len(fields) in (5, 7):
-        day, weekday = (fields[-3], fields[-1]) if len(fields) == 5 else (fields[3], fields[5])
-        if day[0] not in "*?" and weekday[0] not in "*?":
-            reason = (
-                "states a day and a weekday: for Nomad either is enough, for Edgeyard both hold"
-            )
-            found.append(FieldError("/cron", reason, "one of the two, or cron_by edgeyard"))
+    found = _cron_problems(cron)
     if description.binding == "strict" and description.target_uid is None:
         reason = "needs a target_uid here: Nomad chooses the board of each run"
         found.append(FieldError("/binding", reason, "a target_uid, or loose or filtered"))
+    if description.start_time is not None:
+        reason = "does not delay a run that Nomad starts at a time of the cron"
+        found.append(FieldError("/start_time", reason, "no start_time, or cron_by edgeyard"))
     addresses = {
         "model_url": description.model_url,
         "model": description.model,
@@ -615,6 +612,25 @@ def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
         if isinstance(value, str) and is_url(value)
     ]
     return found
+
+
+def _cron_problems(cron: str) -> list[FieldError]:
+    """What Nomad refuses in a crontab, or reads in another way than Edgeyard."""
+    fields = [field.split(",") for field in cron.split()]
+    if any(_CRON_PART.fullmatch(part) is None for field in fields for part in field):
+        accepted = "*, numbers, three-letter names, ranges, lists, and steps of * or numbers"
+        return [FieldError("/cron", "has a field that Nomad may not know", accepted)]
+    if len(fields) not in (5, 7):
+        return []  # not a crontab at all
+    days, weekdays = (fields[2], fields[4]) if len(fields) == 5 else (fields[3], fields[5])
+    if any(_CRON_WEEKDAY.fullmatch(part) is None for part in weekdays):
+        reason = "has weekdays that Nomad and Edgeyard read differently"
+        accepted = "weekdays without steps, one digit each, and ranges without Sunday"
+        return [FieldError("/cron", reason, accepted)]
+    if not any({"*", "?"}.intersection(field) for field in (days, weekdays)):
+        reason = "states a day and a weekday: for Nomad either is enough, for Edgeyard both hold"
+        return [FieldError("/cron", reason, "one of the two, or cron_by edgeyard")]
+    return []
 
 
 def _about_outputs(description: JobDescriptionIn, has_data: bool) -> list[FieldError]:

@@ -456,3 +456,51 @@ def test_a_field_that_lacks_what_it_is_about_is_refused(
     [error] = refused(**changes)
     assert error.pointer == pointer
     assert error.accepted
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 3 * * mon-fri",
+        "0 3 * * 1-5",
+        "0 3 * * 7,sat",
+        "0 3 ? * SUN",
+        "0 0/6 13 * ?",
+        "*/5 8-18/2 1,15 jan-jun *",
+        "0 3 *,13 * mon",
+        "0 0 3 * 1-6/2 * 2027-2040",
+    ],
+)
+def test_a_crontab_that_nomad_reads_alike_is_taken(cron: str) -> None:
+    assert read(cron=cron, cron_by="nomad").cron == cron
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 3 * * */2",  # Nomad counts from Sunday, Edgeyard from Monday
+        "0 3 * * fri-sun",  # Nomad leaves Sunday out
+        "0 3 * * 5-7",
+        "0 3 * * 0-7",
+        "0 3 * * 01",  # Sunday for Nomad
+        "0 3 * * 1-5/2",  # Edgeyard ignores the step
+        "0 3 * jan-jun/2 *",
+        "0 3 * jan-6 *",
+        "0 3 */2 * mon",  # a day and a weekday
+        "0 3 13 * */2",
+        "0 3 1-31 * mon",
+        "?/2 3 * * *",  # not known to Nomad
+        "005 3 * * *",
+        "0 */002 * * *",
+        "0 */60 * * *",
+    ],
+)
+def test_a_crontab_that_nomad_reads_otherwise_is_refused(cron: str) -> None:
+    (error,) = refused(cron=cron, cron_by="nomad")
+    assert error.pointer == "/cron"
+    assert read(cron=cron).cron == cron
+
+
+def test_a_start_time_does_not_delay_what_nomad_starts() -> None:
+    (error,) = refused(cron="0 3 * * *", cron_by="nomad", start_time="2030-01-01T00:00:00Z")
+    assert error.pointer == "/start_time"
