@@ -437,7 +437,6 @@ class RecurringStarts:
             family=made.description.family,
             target_uid=made.description.target_uid,
             queued_at=now,
-            adopted=True,
         )
         prepared = lifecycle.prepare(
             uow, [(made, attempt)], now, max_run_s=self._max_run_s, tariff=self._tariff

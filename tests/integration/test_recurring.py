@@ -36,6 +36,7 @@ from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
+from tests.builders.engine import Lab as EngineLab
 from tests.databases import open_store
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import FakeCluster, board
@@ -217,7 +218,7 @@ def test_each_run_is_a_benchmark_of_the_schedule_and_adopted_once(lab: Lab) -> N
     with lab.store.read() as uow:
         live = uow.attempts.live()
     assert {each.job_id for each in live} == set(runs)
-    assert all(each.state is AttemptState.QUEUED and each.adopted for each in live)
+    assert all(each.state is AttemptState.QUEUED for each in live)
     assert all(each.upload_token_sha256 is None for each in live)
 
 
@@ -402,3 +403,31 @@ def test_a_quiet_nomad_is_asked_every_few_seconds_only(lab: Lab) -> None:
     lab.clock.forward(AGAIN_S)
     with pytest.raises(ClusterUnreachable):
         lab.starts.turn()
+
+
+def test_the_queue_time_out_of_a_run_that_nomad_does_not_place_applies(tmp_path: Path) -> None:
+    engine = EngineLab(tmp_path, BOARD)
+    starts = RecurringStarts(
+        engine.store, engine.cluster, engine.clock, SETTINGS, check_round_trip, max_run_s=60
+    )
+    with engine.store.write() as uow:
+        uow.accounts.add_user(
+            User(user_id="ann", role=Role.SUBMITTER, created_at=engine.clock.now())
+        )
+        description = replace(DESCRIPTION, queue_timeout_s=10)
+        schedule = add_schedule(uow, description, "ann", [MODEL], engine.clock.now())
+    starts.turn()
+    parent = f"benchmark-{schedule.schedule_id}-1"
+    run, _ = engine.cluster.launch(parent, engine.clock.now())
+    assert starts.turn(look=True) == (run,)
+    with engine.store.read() as uow:
+        (attempt,) = uow.attempts.live()
+    engine.clock.forward(9)
+    engine.turn()
+    assert engine.show(attempt.benchmark_id).status is Status.SCHEDULED
+    engine.clock.forward(1)
+    engine.turn()
+    assert engine.show(attempt.benchmark_id).status is Status.EXPIRED
+    engine.turn()
+    assert engine.cluster.stopped == [run]
+    engine.store.close()
