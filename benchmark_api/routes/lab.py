@@ -124,7 +124,7 @@ def strays(caller: Operator, context: Ctx) -> Answer[shapes.StrayJobs]:
     return Answer(shapes.StrayJobs(items=items))
 
 
-@router.post("/strays/{job_id}/stop", status_code=204)
+@router.post("/strays/{job_id:path}/stop", status_code=204)
 def stop_stray(job_id: str, caller: Operator, context: Ctx) -> Response:
     """Stop such a job, which frees its board; what it measured is lost."""
     services = context.services

@@ -323,7 +323,7 @@ def page() -> str:
 def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
     """Return method and path of the app's routes that `ROUTES` does not contain."""
     served = {
-        (method, route.path)
+        (method, route.path_format)
         for route in app.routes
         if isinstance(route, Route)
         for method in route.methods or ()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.sdk.http import part
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
@@ -27,6 +28,7 @@ from tests.builders.api import Api, running
 from tests.builders.engine import A, B, Lab
 
 FOREIGN = "benchmark-rpi4b-ort-20260101000000-abcdefghij"
+FOREIGN_RUN = "benchmark-cron-0123456789abcdef-1/periodic-1795253636"
 
 
 @pytest.fixture
@@ -234,3 +236,11 @@ def operators_see_and_stop_them(api: Api) -> None:
     assert api.cluster.stopped == []
     assert api.as_("operator").post(f"/v1/strays/{FOREIGN}/stop").status_code == 204
     assert api.cluster.stopped == [FOREIGN]
+
+
+def test_operators_stop_a_run_that_nomad_started(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        api.cluster.stray_jobs = {FOREIGN_RUN: B}
+        stopped = api.as_("operator").post(f"/v1/strays/{part(FOREIGN_RUN)}/stop")
+        assert stopped.status_code == 204
+        assert api.cluster.stopped == [FOREIGN_RUN]
