@@ -216,10 +216,13 @@ class RecurringStarts:
         """Return whether nothing is to be done for a schedule unless Nomad has news."""
         wanted = self._fingerprint(kept)
         last = kept.jobs[-1] if kept.jobs else None
-        return (
-            kept.schedule.next_fire > self._clock.now()
-            and last is not None
-            and (wanted, ScheduleJobState.REGISTERED) == (last.fingerprint, last.state)
+        if kept.schedule.active and kept.schedule.next_fire <= self._clock.now():
+            return False
+        if wanted is None:
+            return all(job.state is ScheduleJobState.ENDED for job in kept.jobs)
+        return last is not None and (wanted, ScheduleJobState.REGISTERED) == (
+            last.fingerprint,
+            last.state,
         )
 
     def _one(self, kept: _StoredSchedule, seen: Mapping[str, RecurringJob]) -> Sequence[str]:
@@ -407,19 +410,32 @@ class RecurringStarts:
             skip = partial(self._skip, schedule.schedule_id, run, reason)
             if self._store.transact(skip) and run.live:
                 self._cluster.stop(run.job_id)
+        self._stop_unknown([each for each in runs if each.live and each not in new])
         return adopted
+
+    def _stop_unknown(self, runs: Sequence[StartedRun]) -> None:
+        """Stop runs that became no attempts: the call that was to stop them may have failed."""
+        unknown = []
+        if runs:
+            with self._store.read() as uow:
+                unknown = [each.job_id for each in runs if not _is_attempt(uow, each.job_id)]
+        for job_id in unknown:
+            self._cluster.stop(job_id)
 
     def _adopt(self, schedule_id: str, run: StartedRun, uow: UnitOfWork) -> bool:
         """Make a run the first attempt of a benchmark; whether it was not one yet.
 
         Raises:
             QuotaExceeded: Its user would have too many.
-            InvalidInput: Its user's account may make no benchmark, or can't pay for one.
+            InvalidInput: Its user's account may make no benchmark, or can't pay for one; or it has
+                ended unseen, and so has the schedule.
         """
         now = self._clock.now()
         schedule = uow.schedules.get(schedule_id)
         if schedule.launched_until is not None and _launched_at(run) <= schedule.launched_until:
             return False
+        if not (run.live or schedule.active):
+            raise InvalidInput.at("", "it ended before a server saw it, and its schedule has ended")
         made = submit_firing(uow, schedule, now)
         if made is None:
             raise InvalidInput.at("", "its account is disabled or gone")
@@ -442,7 +458,7 @@ class RecurringStarts:
             uow, [(made, attempt)], now, max_run_s=self._max_run_s, tariff=self._tariff
         )
         if not prepared:
-            raise InvalidInput.at("", "its account can't bear another run now")
+            raise InvalidInput.at("", "its account can't pay for another run now")
         uow.schedules.save(
             replace(schedule, launched_until=_launched_at(run), last_benchmark_id=made.benchmark_id)
         )
@@ -466,6 +482,14 @@ def _launched_at(run: StartedRun) -> datetime:
     found = launched_at(run.job_id)
     assert found is not None
     return found
+
+
+def _is_attempt(uow: UnitOfWork, job_id: str) -> bool:
+    try:
+        uow.attempts.by_job_id(job_id)
+    except NotFound:
+        return False
+    return True
 
 
 def _binding(description: JobDescription) -> Binding:

@@ -431,3 +431,59 @@ def test_the_queue_time_out_of_a_run_that_nomad_does_not_place_applies(tmp_path:
     engine.turn()
     assert engine.cluster.stopped == [run]
     engine.store.close()
+
+
+def test_a_run_that_makes_no_benchmark_is_stopped_although_nomad_did_not_answer_at_first(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = lab.scheduled()
+    lab.starts = lab.server(Quotas(max_live=1))
+    first, _ = lab.launch()
+    lab.turn()
+    second, _ = lab.launch()
+
+    def no_answer(job_id: str) -> None:
+        raise ClusterUnreachable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.nomad, "stop", no_answer)
+        with pytest.raises(ClusterUnreachable):
+            lab.turn()
+    lab.turn()
+    assert lab.nomad.stopped == [second]
+    assert lab.kept(schedule).skipped == 1
+    assert lab.nomad.recurring()[lab.parent()].runs[0].job_id == first
+    assert lab.nomad.recurring()[lab.parent()].runs[0].live
+
+
+def test_the_second_run_of_one_moment_is_stopped(lab: Lab) -> None:
+    lab.scheduled()
+    first, (run, _) = lab.parent(), lab.launch()
+    lab.turn()
+    second = first.removesuffix("1") + "2"
+    with lab.store.write() as uow:
+        uow.schedules.add_job(replace(uow.schedules.job(first), job_id=second, version=2), ())
+    other, _ = lab.nomad.launch(second, lab.clock.now())
+    lab.turn()
+    assert other in lab.nomad.stopped
+    assert run not in lab.nomad.stopped
+
+
+def test_a_deleted_schedule_makes_up_for_no_run(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    run, _ = lab.launch()
+    lab.nomad.end(run, began=False)
+    lab.change(schedule, active=False)
+    assert lab.turn() == ()
+    assert lab.benchmarks() == []
+    assert lab.kept(schedule).skipped == 1
+
+
+def test_nomad_is_asked_about_a_disabled_account_s_schedule_every_few_seconds(lab: Lab) -> None:
+    lab.scheduled()
+    with lab.store.write() as uow:
+        uow.accounts.save_user(replace(uow.accounts.user("ann"), disabled=True))
+    for _ in range(2):
+        lab.turn()
+    lab.nomad.reachable = False
+    assert lab.starts.turn() == ()  # no call
