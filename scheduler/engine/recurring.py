@@ -327,9 +327,8 @@ class RecurringStarts:
         """End a schedule whose job no Nomad will ever take."""
         schedule = uow.schedules.get(schedule_id)
         uow.schedules.save(replace(schedule, active=False, skipped=schedule.skipped + 1))
-        log_skipped(
-            uow, schedule, f"Nomad can't take it, and it is ended: {reason}", self._clock.now()
-        )
+        sentence = f"its job can't be registered in Nomad, so the schedule has ended: {reason}"
+        log_skipped(uow, schedule, sentence, self._clock.now())
 
     def _job(
         self, schedule: CronSchedule, owner: User, job_id: str

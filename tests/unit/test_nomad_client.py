@@ -452,6 +452,7 @@ class TestRecurringJobs:
                 job(self.PARENT, Periodic=True),
                 job(alone, "dead", Stop=True),
                 job("benchmark-cron-ort-20261121094000-abcdefghij"),  # of a family "cron"
+                job(f"{self.PARENT}/periodic-99999999999"),  # registered by somebody else
             ]
         )
         found = cluster.recurring()

@@ -227,7 +227,7 @@ class NomadCluster(Cluster, NodeSource):
             parents.setdefault(parent, False)
             if is_parent(job_id):
                 parents[parent] = is_live(job)
-            else:
+            elif job.get("ParentID") == parent:  # not only named like a run of it
                 runs.setdefault(parent, []).append(StartedRun(job_id=job_id, live=is_live(job)))
         return {
             parent: RecurringJob(
