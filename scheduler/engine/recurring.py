@@ -406,6 +406,12 @@ class RecurringStarts:
                     raise
                 except EdgeyardError as error:
                     reason = str(error)
+                except Exception as error:  # a deleted schedule has its job stopped
+                    logger.exception(
+                        "a run could not be adopted",
+                        extra={"event": "schedule.broke", "schedule_id": schedule.schedule_id},
+                    )
+                    reason = type(error).__name__
             skip = partial(self._skip, schedule.schedule_id, run, reason)
             if self._store.transact(skip) and run.live:
                 self._cluster.stop(run.job_id)

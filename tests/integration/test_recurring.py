@@ -487,3 +487,19 @@ def test_nomad_is_asked_about_a_disabled_account_s_schedule_every_few_seconds(la
         lab.turn()
     lab.nomad.reachable = False
     assert lab.starts.turn() == ()  # no call
+
+
+def test_a_schedule_that_can_t_be_read_any_more_has_its_runs_stopped_and_can_be_deleted(
+    lab: Lab,
+) -> None:
+    schedule = lab.scheduled()
+    parent = lab.parent()
+    lab.change(schedule, description={})
+    run, _ = lab.launch()
+    assert lab.turn() == ()
+    assert lab.nomad.stopped == [run]
+    assert lab.kept(schedule).skipped == 1
+    lab.change(schedule, active=False)
+    lab.clock.forward(2 * AGAIN_S)
+    lab.turn()
+    assert lab.nomad.stopped == [run, parent]
