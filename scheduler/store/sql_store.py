@@ -172,7 +172,7 @@ class SqlStore(Store):
             _restrict_access(path)
             self._reader = _sqlite(parsed, wait_s, writes=False, durable=durable)
             self._writer = _sqlite(parsed, wait_s, writes=True, durable=durable)
-            self._readers = SqliteReaders(self._reader)
+            self._readers = SqliteReaders(self._reader, CONNECTIONS, wait_s)
         else:
             self._writer = _postgresql(parsed, wait_s)
             self._reader = self._writer.execution_options(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import func, select
 
-from edgeyard.errors import NotFound
-from edgeyard.scheduler.store import SqlStore
+from edgeyard.errors import NotFound, Unavailable
+from edgeyard.scheduler.store import SqlStore, sql_store
 from edgeyard.scheduler.store.sql_store import SqlUnitOfWork
 from edgeyard.scheduler.store.tables import benchmarks
 from tests.builders import records as make
@@ -63,6 +65,35 @@ def test_transactions_at_the_same_time_have_a_connection_each(store: SqlStore) -
             assert count(other) == 1
         assert one.tx._driver is not None
         assert one.tx._driver.in_transaction
+
+
+def test_a_transaction_that_waits_takes_the_connection_of_the_next_one_that_ends(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_store, "CONNECTIONS", 1)
+    store = SqlStore(sqlite_url, wait_s=20.0)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            with store.read():
+                waiting = other.submit(store.ping)
+                time.sleep(0.1)  # so that it waits; where it does not yet, nothing is shown
+            waiting.result()
+    finally:
+        store.close()
+
+
+def test_a_transaction_is_refused_while_all_connections_are_in_use(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_store, "CONNECTIONS", 2)
+    store = SqlStore(sqlite_url, wait_s=0.01)
+    try:
+        full = pytest.raises(Unavailable, match="all connections to the database are in use")
+        with store.read(), store.read(), full:
+            store.ping()
+        store.ping()
+    finally:
+        store.close()
 
 
 def test_after_an_error_the_next_transaction_is_a_new_one(store: SqlStore) -> None:
