@@ -85,7 +85,8 @@ _MODEL, _BOARD = 3, 5
 """Levels of the groups above, from 0, whose names have an effect wherever they occur."""
 
 HANG_STRETCH = 2.0
-"""A run that a limit ended hung if it lasted this many times as long as the longest good one."""
+"""A run that a limit ended hung if it lasted this many times as long as the longest result of its
+kind on boards of its family."""
 
 _COMPLETIONS = 20
 """Rounds of EM; the missing share shrinks the error by that share in each."""
@@ -630,9 +631,9 @@ def _slope(keys: Codes, x: Floats, y: Floats) -> float:
 def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the runs that a limit ended and that say how long such runs last.
 
-    Not one that lasted twice as long as the longest one of its kind, or on a board without any
-    result of its kind: it may have hung. Nor one that ended before the shortest of those results:
-    it says next to nothing, however many of them there are.
+    Not one that lasted twice as long as the longest result of its kind on boards of its family, or
+    on a board without any result of its kind: it may have hung. Nor one that ended before the
+    shortest of its board's results: it says next to nothing, however many of them there are.
 
     Args:
         history: The past.
@@ -646,14 +647,18 @@ def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     cut = (columns.failures == timeout) & (columns.run_s > 0)
     if timeout < 0 or not cut.any():
         return np.zeros_like(good)
-    max_s = np.zeros(len(history.names.kinds.names))
-    np.maximum.at(max_s, columns.kinds[good], columns.run_s[good])
-    cut &= columns.run_s < HANG_STRETCH * max_s[columns.kinds]
-    places = _key(columns.boards.astype(np.int64), columns.kinds.astype(np.int64))
-    results = _Groups.of(places[good], columns.run_s[good])
+    kinds, run_s = columns.kinds.astype(np.int64), columns.run_s[good]
+    places = _key(columns.boards.astype(np.int64), kinds)
+    results = _Groups.of(places[good], run_s)
     min_s = np.append(np.full(len(results.keys), np.inf), np.inf)  # the last: of no result
-    np.minimum.at(min_s, results.of_run, columns.run_s[good])
-    cut[cut] = columns.run_s[cut] > min_s[results.find(places[cut])]
+    np.minimum.at(min_s, results.of_run, run_s)
+    families = _key(columns.families.astype(np.int64), kinds)[good][results.first]
+    _, alike = np.unique(families, return_inverse=True)
+    max_s = np.zeros(len(results.keys))
+    np.maximum.at(max_s, alike[results.of_run], run_s)
+    max_s = np.append(max_s[alike], 0.0)
+    place, limit_s = results.find(places[cut]), columns.run_s[cut]
+    cut[cut] = (min_s[place] < limit_s) & (limit_s < HANG_STRETCH * max_s[place])
     return np.asarray(cut, dtype=np.bool_)
 
 

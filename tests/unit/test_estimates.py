@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from statistics import NormalDist
 
@@ -115,6 +116,12 @@ def test_runs_that_hung_and_runs_of_boards_without_results_are_left_out() -> Non
     ):
         assert times([*good, other]) == times(good)
     assert times([*good, run(A, longest_s, failure="timeout")])[0] > times(good)[0]
+
+
+def test_a_run_that_hung_is_left_out_though_boards_of_a_slow_family_take_as_long() -> None:
+    slow = [replace(run("rpi3-0001-0001", s), family="rpi3") for s in noisy(400.0, 5)]
+    good = [*slow, *(run(A, s) for s in noisy(10.0, 5))]
+    assert times([*good, run(A, 600.0, failure="timeout")]) == times(good)
 
 
 def test_only_results_count_as_what_a_prediction_rests_on() -> None:
