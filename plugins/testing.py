@@ -63,7 +63,8 @@ def board(
 
     Its engines declare those types that only engines can declare.
     """
-    offered = {"ort": ("TYPE1", "TYPE2")} if engines is None else engines
+    stated = {"ort": ("TYPE1", "TYPE2")} if engines is None else engines
+    offered = {name: frozenset(types) for name, types in stated.items()}
     return Board(
         target_uid=target_uid,
         family=target_uid.split("-", 1)[0],
@@ -72,7 +73,7 @@ def board(
         engines=tuple(
             BoardEngine(
                 name=name,
-                supported_types=frozenset(types),
+                supported_types=types,
                 declared_types=simulated_types(types),
             )
             for name, types in offered.items()

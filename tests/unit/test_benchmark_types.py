@@ -197,6 +197,12 @@ def test_a_listed_type_that_is_neither_standard_nor_declared_is_undeclared() -> 
     assert engine.undeclared_types == {"TYPE5", "no type"}
 
 
+def test_a_board_of_tests_declares_the_types_of_any_iterable() -> None:
+    (engine,) = board("rpi4b-0001-0001", engines={"ort": iter(["TYPE1", "TYPE4"])}).engines
+    assert engine.supported_types == {"TYPE1", "TYPE4"}
+    assert engine.undeclared_types == frozenset()
+
+
 def test_simulated_engines_declare_all_types_that_engines_may() -> None:
     found = simulated_types(["TYPE1", "TYPE10", "TYPE4", "TYPE100", "fast"])
     assert [each.name for each in found] == ["TYPE10", "TYPE4"]
