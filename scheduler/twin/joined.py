@@ -249,14 +249,10 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
             for kind in engine.supported_types
         }
     )
-    undeclared = sorted(
-        {
-            (engine.name, kind)
-            for offer in rows
-            for engine in offer
-            for kind in engine.undeclared_types
-        }
-    )
+    lacking = [  # by offer: hosts may list very many names
+        {(engine.name, kind) for engine in offer for kind in engine.undeclared_types}
+        for offer in rows
+    ]
     allowed = unknown is not UnknownDevices.DENY
     return Columns(
         uids=uids,
@@ -284,14 +280,8 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
             for name, kind in pairs
         },
         undeclared={
-            (name, kind): np.array(
-                [
-                    any(e.name == name and kind in e.undeclared_types for e in offer)
-                    for offer in rows
-                ],
-                dtype=np.bool_,
-            )[offered]
-            for name, kind in undeclared
+            pair: np.array([pair in own for own in lacking], dtype=np.bool_)[offered]
+            for pair in sorted(set[tuple[str, str]]().union(*lacking))
         },
         engines={
             name: np.array([any(e.name == name for e in offer) for offer in rows], np.bool_)[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,25 @@ def test_a_board_runs_the_further_types_that_its_host_declares(declares: bool) -
     assert snapshot.offers["memory", "TYPE4"].tolist() == [declares]
     result = cycle(snapshot, [pending(engine="memory", benchmark_type=BenchmarkType("TYPE4"))])
     assert bool(result.placements) is declares
+
+
+def test_a_host_that_lists_many_unknown_types_costs_no_more_than_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    undeclared: Any = vars(BoardEngine)["undeclared_types"]
+
+    def counted(engine: BoardEngine) -> Any:
+        asked.append(engine.name)
+        return undeclared.fget(engine)
+
+    monkeypatch.setattr(BoardEngine, "undeclared_types", property(counted))
+    names = frozenset(f"type-{number}" for number in range(50))
+    listing = replace(board(A), engines=(BoardEngine("memory", "", names),))
+    twin = Twin([listing])
+    twin.refresh([host("h", listing)], NOW)
+    assert len(twin.snapshot(NOW, drained={}, holders={}).undeclared) == 50
+    assert len(asked) < 10
 
 
 def seen(unknown: UnknownDevices, *, may_grow: bool = False) -> Twin:
