@@ -47,7 +47,13 @@ def begin_training(caller: Operator, context: Ctx) -> Answer[shapes.Training]:
     """
     retraining = _retraining(context.services)
     _refuse_without_runs(context.services)
-    return Answer(views.same(shapes.Training, retraining.begin()), 202)
+    began = retraining.begin()
+    try:
+        _retraining(context.services)
+    except Conflict:  # the lead was lost meanwhile, and trainings may have been ended before this
+        retraining.leave()
+        raise
+    return Answer(views.same(shapes.Training, began), 202)
 
 
 @router.post("/training/stop")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.testing import NOW
-from edgeyard.scheduler.engine.retraining import Retraining
+from edgeyard.scheduler.engine.retraining import Retraining, TrainingState
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
@@ -225,6 +225,24 @@ def test_the_leader_alone_trains(api: Api) -> None:
     assert api.services.retraining.state.began_at is None
     api.engine.led = leader_view()
     assert operator.post("/v1/models/training/begin").status_code == 202
+
+
+def test_a_training_ends_where_the_lead_is_lost_while_it_begins(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_past(api.store, 13)
+    begin = Retraining.begin
+
+    def slowly(self: Retraining) -> TrainingState:
+        api.engine.led = leader_view(leads=False)
+        self.leave()  # as the engine does
+        return begin(self)
+
+    monkeypatch.setattr(Retraining, "begin", slowly)
+    answer = api.as_("operator").post("/v1/models/training/begin")
+    assert answer.status_code == 409
+    assert "server-a at http://a.test" in answer.json()["detail"]
+    assert api.services.retraining.state.result == "stopped"
 
 
 def test_the_command_says_that_no_training_began(
