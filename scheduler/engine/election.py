@@ -194,7 +194,7 @@ class Election:
         now_s, ahead_s = self._clock.monotonic_s(), self._clock.ahead_s()
         with self._store.write() as uow:
             now = self._clock.now()
-            taken = uow.leadership.take(lead, self._server_id, self._url, now)
+            taken = uow.leadership.take(lead, self._server_id, self._url, now, self._lease_s)
             if taken is not None and abs(ahead_s) > TOLERANCE_S:
                 data = {"server_id": self._server_id, "ahead_s": round(ahead_s, 1)}
                 uow.log.append(Event(at=now, kind="server.clock_differs", data=data))

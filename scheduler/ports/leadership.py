@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Protocol
 
@@ -19,10 +20,14 @@ class Leadership(Protocol):
         """Return the stored lease."""
         ...
 
-    def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
+    def take(
+        self, seen: LeaderLease, server_id: str, url: str, at: datetime, silent_s: float = math.inf
+    ) -> LeaderLease | None:
         """Begin the next epoch; return None if the lease was renewed or taken since ``seen``.
 
-        Waits until all transactions of the present epoch have ended.
+        Waits until all transactions of the present epoch have ended. A leader that was cut off in
+        the middle of sending a statement would never end its own: those older than ``silent_s``
+        seconds are ended by the database, where it can (PostgreSQL).
         """
         ...
 

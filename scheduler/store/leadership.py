@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, bindparam, func, select, type_coerce, update
+from sqlalchemy import BigInteger, bindparam, func, select, text, type_coerce, update
 from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
@@ -13,6 +15,8 @@ from edgeyard.scheduler.model.leadership import LeaderLease
 from edgeyard.scheduler.ports import Leadership
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
+
+logger = logging.getLogger(__name__)
 
 _OWN_COLUMNS = ("only", "database_us", "clock")
 _LEAD = select(*(column for column in leadership.c if column.name not in _OWN_COLUMNS))
@@ -34,6 +38,16 @@ _MOVE_TIME = update(leadership).values(
     at=type_coerce(leadership.c.at, BigInteger) + bindparam("by_us", type_=BigInteger),
     clock=bindparam("record"),
 )
+# A session that waits for the rest of what its client sends is not idle to PostgreSQL, which
+# therefore does not end it by `idle_in_transaction_session_timeout`.
+_END_CUT_OFF = text(
+    "SELECT count(pg_terminate_backend(pid)) AS ended FROM pg_stat_activity"
+    " WHERE usename = current_user AND pid <> pg_backend_pid()"
+    " AND clock_timestamp() - xact_start > make_interval(secs => :silent_s)"
+    " AND pid IN (SELECT pid FROM pg_locks WHERE relation = CAST('leadership' AS regclass)"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND mode IN ('RowShareLock', 'RowExclusiveLock') AND granted)"
+)
 _CLOCK = select(leadership.c.clock)
 _RELEASE = update(leadership).where(leadership.c.epoch == bindparam("held")).values(server_id="")
 
@@ -51,7 +65,11 @@ class SqlLeadership(Leadership):
     def _has_clock(self) -> bool:
         return self._tx.dialect == "postgresql"
 
-    def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
+    def take(
+        self, seen: LeaderLease, server_id: str, url: str, at: datetime, silent_s: float = math.inf
+    ) -> LeaderLease | None:
+        if self._has_clock and silent_s < math.inf:
+            self._end_cut_off(seen, silent_s)
         if _lead_of(self._tx.row(_TO_TAKE)) != seen:
             return None
         taken = LeaderLease(
@@ -69,6 +87,16 @@ class SqlLeadership(Leadership):
             )
         )
         return taken
+
+    def _end_cut_off(self, seen: LeaderLease, silent_s: float) -> None:
+        if _lead_of(self._tx.row(_LEAD)) != seen:
+            return
+        row = self._tx.row(_END_CUT_OFF, {"silent_s": silent_s})
+        if row is not None and row["ended"]:
+            logger.warning(
+                "transactions of a leader that was cut off were ended",
+                extra={"event": "leader.cut_off", "epoch": seen.epoch, "ended": row["ended"]},
+            )
 
     def renew(self, epoch: int, now: datetime) -> None:
         renew = _RENEW_TIMED if self._has_clock else _RENEW

@@ -6,11 +6,12 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import IntegrityError
 
-from edgeyard.errors import LeadershipLost, NotFound
+from edgeyard.errors import LeadershipLost, NotFound, Unavailable
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.leadership import LeaderLease
@@ -18,8 +19,13 @@ from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import attempts
 from tests.builders import records as make
+from tests.builders.cluster import eventually
 
 BOARD = "rpi4b-0001-0001"
+_HOLDERS = """
+    SELECT count(*) FROM pg_locks WHERE mode = 'RowShareLock' AND relation = 'leadership'::regclass
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 def _take(store: SqlStore, server_id: str) -> LeaderLease:
@@ -120,6 +126,33 @@ def test_a_lease_is_renewed_while_transactions_of_the_leader_are_open(postgres_u
         uow.leadership.renew(epoch, make.NOW)
     store.close()
     impatient.close()
+
+
+@pytest.mark.postgres
+def test_whoever_takes_the_lease_ends_transactions_of_a_leader_that_was_cut_off(
+    postgres_url: str,
+) -> None:
+    """It sent a statement, and never what ends it: to PostgreSQL it is not idle."""
+    store = SqlStore(postgres_url, wait_s=1)
+    seen = _take(store, "a")
+    cut_off = psycopg.connect(postgres_url)
+    cut_off.execute("SET idle_in_transaction_session_timeout = 1")
+    cut_off.commit()
+    cut_off.pgconn.enter_pipeline_mode()
+    for statement in (b"BEGIN", b"SELECT epoch FROM leadership FOR KEY SHARE"):
+        cut_off.pgconn.send_query_params(statement, None)
+    cut_off.pgconn.send_flush_request()
+    cut_off.pgconn.flush()
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        eventually(lambda: other.execute(_HOLDERS).fetchone() == (1,), "it holds the lease")
+    with pytest.raises(Unavailable), store.write() as uow:  # the transaction is not old enough
+        uow.leadership.take(seen, "b", "", make.NOW, 3600)
+    with store.write() as uow:
+        taken = uow.leadership.take(seen, "b", "", make.NOW, 0.5)
+    assert taken is not None
+    assert taken.epoch == 2
+    cut_off.close()
+    store.close()
 
 
 # --- a board that is decided is held once ---------------------------------------------------------
