@@ -179,7 +179,7 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
         if login is not None and _login_of(uow, user_id) == known:
             uow.accounts.put_login(login)
         else:
-            raise Conflict("the password was changed meanwhile")
+            raise Conflict("the password was changed by another request")
         uow.accounts.revoke_sessions(user_id, now)
         uow.log.append(_event(now, "password.set", caller, user_id=user_id))
 

@@ -171,7 +171,7 @@ def activate(
     """Let a policy decide (`active`), or decide as the shadow of the active one (`shadow`).
 
     It is checked first, and taken up by the next cycle. Its text is kept for good: 409 where its
-    name and version are known with another text.
+    name and version already exist with another text.
     """
     text, chosen = _policy_of(body, context)
     services = context.services
@@ -229,8 +229,8 @@ def deactivate(role: PolicyRole, caller: Operator, context: Ctx) -> Response:
 def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
     """Have one benchmark decided by a policy of its own, before all others, from now on.
 
-    409 where its name and version are known with another text, and for a benchmark of a gang that
-    has not started: one policy decides all of the gang.
+    409 where its name and version already exist with another text, and for a benchmark of a gang
+    that has not started: one policy decides all of the gang.
     """
     text, chosen = _policy_of(body, context)
     services = context.services

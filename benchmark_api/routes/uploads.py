@@ -155,7 +155,7 @@ async def send(
         raise WrongMediaType(f"{MEDIA_TYPE}, {encoding}", f"{MEDIA_TYPE} without Content-Encoding")
     upload = await run_in_threadpool(partial(_find, context, caller, upload_id))
     if upload.offset_bytes != upload_offset:
-        raise Conflict(f"the upload has {upload.offset_bytes} bytes: go on from there")
+        raise Conflict(f"the upload has {upload.offset_bytes} bytes: continue from that offset")
     pieces = await run_in_threadpool(partial(_Pieces, context, caller, upload))
     try:
         await pump(request, pieces.write)

@@ -145,7 +145,7 @@ class Policies:
         if same is not None and tomllib.loads(same.text) != tomllib.loads(text):
             free = max(version for name, version in known if name == policy.name) + 1
             raise Conflict(
-                f"policy {policy.name}/{policy.version} is known with another text "
+                f"policy {policy.name}/{policy.version} already exists with another text "
                 f"(from {same.source}): give this one a new version, {free} for instance"
             )
         text = text if same is None else same.text

@@ -199,7 +199,7 @@ def document_from_json(data: Mapping[str, object]) -> Document:
     """
     try:
         if data["schema"] != SCHEMA:
-            raise ValueError(f"schema {data['schema']!r} instead of {SCHEMA!r}")
+            raise ValueError(f"schema is {data['schema']!r}, expected {SCHEMA!r}")
         jobs, boards = _dicts(data["jobs"]), _dicts(data["boards"])
         users, pairs = _dicts(data["users"]), _dicts(data["pairs"])
         run_s = np.full((len(jobs), len(boards)), np.nan)
@@ -236,7 +236,7 @@ def document_from_json(data: Mapping[str, object]) -> Document:
             cool_down_s=_number(data["cool_down_s"], "cool_down_s"),
         )
     except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"no document of {SCHEMA}: {error!r}") from error
+        raise ValueError(f"not a document of schema {SCHEMA}: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -305,8 +305,10 @@ def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
     try:
         for each in _dicts(data["starts"]):
             job, where = _index(each["job"], jobs), _index(each["board"], boards)
-            if board[job] >= 0 or np.isnan(document.run_s[job, where]):
-                raise ValueError(f"start {each!r} is not allowed")
+            if board[job] >= 0:
+                raise ValueError(f"job {job} has two starts")
+            if np.isnan(document.run_s[job, where]):
+                raise ValueError(f"job {job} cannot run on board {where}")
             board[job], start_s[job] = where, _real(each["start_s"], "start_s")
         gap = data["gap"]
         found = Plan(
@@ -316,7 +318,7 @@ def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
             start_s=start_s,
         )
     except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"no plan of {SCHEMA}: {error!r}") from error
+        raise ValueError(f"not a plan of schema {SCHEMA}: {error!r}") from error
     check_plan(document, found)
     return found
 
@@ -331,7 +333,9 @@ def check_plan(document: Document, plan: Plan) -> None:
     where, start = plan.board[planned], plan.start_s[planned]
     took = document.run_s[planned, where]
     if np.isnan(took).any() or not (np.isfinite(start) & (start >= 0)).all():
-        raise ValueError("a job is planned where it may not run, or at no time")
+        raise ValueError(
+            "a job is planned on a board on which it cannot run, or its start is not a time from 0"
+        )
     if (start < document.ready_s[where] - _TOLERANCE_S).any():
         raise ValueError("a job is planned before its board is free")
     if (start + took > document.closes_s[where] + _TOLERANCE_S).any():
@@ -340,7 +344,7 @@ def check_plan(document: Document, plan: Plan) -> None:
     where, start, took = where[order], start[order], took[order]
     free = start[:-1] + took[:-1] + document.cool_down_s
     if ((where[1:] == where[:-1]) & (start[1:] < free - _TOLERANCE_S)).any():
-        raise ValueError("a board is planned for two jobs at a time")
+        raise ValueError("a board is planned for two jobs at the same time")
 
 
 def _dicts(value: object) -> Sequence[Mapping[str, object]]:
@@ -351,13 +355,13 @@ def _dicts(value: object) -> Sequence[Mapping[str, object]]:
 
 def _index(value: object, count: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < count:
-        raise ValueError(f"{value!r} is not allowed: an index must be below {count}")
+        raise ValueError(f"{value!r} is not an index: a whole number from 0, below {count}")
     return value
 
 
 def _real(value: object, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name}: {value!r} is no number")
+        raise TypeError(f"{name}: {value!r} is not a number")
     return float(value)
 
 

@@ -161,11 +161,11 @@ def answer_from_bytes(data: bytes, variables: int) -> SolverAnswer:
         ValueError: It is no answer to a programme of so many variables.
     """
     if len(data) < ANSWER.size or data[:4] != _MAGIC:
-        raise ValueError("not an answer")
+        raise ValueError("not an answer of a solver")
     _, found, proven, bound = ANSWER.unpack_from(data)
     values = np.frombuffer(data, dtype=np.uint8, offset=ANSWER.size)
     if len(values) != (variables if found else 0) or values.max(initial=0) > 1:
-        raise ValueError(f"{len(values)} values of {variables} variables")
+        raise ValueError(f"{len(values)} values for {variables} variables")
     return SolverAnswer(
         chosen=values.astype(np.bool_) if found else None, bound=bound, proven=bool(proven)
     )

@@ -62,7 +62,9 @@ def solve(document: Document, limits: Limits) -> Plan:
         ValueError: There is no such objective or solver.
     """
     if document.objective not in OBJECTIVES:
-        raise ValueError(f"no programme for {document.objective!r}; of {', '.join(OBJECTIVES)}")
+        raise ValueError(
+            f"unknown objective {document.objective!r}: expected one of {', '.join(OBJECTIVES)}"
+        )
     if not len(document.boards) or np.isnan(document.ends_alone_s()).all():
         return no_plan(document)
     if document.objective == "completion":

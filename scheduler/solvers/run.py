@@ -113,7 +113,7 @@ def ready(solver: str) -> str:
     import scipy.sparse  # noqa: F401
 
     if solver not in SOLVERS:
-        return f"{solver!r} is none of {', '.join(SOLVERS)}"
+        return f"unknown solver {solver!r}: expected one of {', '.join(SOLVERS)}"
     if solver == "cbc" and not os.access(_cbc_path(), os.X_OK):
         return f"PuLP's CBC cannot be executed: {_cbc_path()}; use highs"
     if solver == "highs":
@@ -128,10 +128,12 @@ def run(programme: Programme, limits: Limits) -> SolverResult:
         ValueError: There is no such solver.
     """
     if limits.solver not in SOLVERS:
-        raise ValueError(f"{limits.solver!r} is none of {', '.join(SOLVERS)}")
+        raise ValueError(f"unknown solver {limits.solver!r}: expected one of {', '.join(SOLVERS)}")
     began = time.monotonic()
     if limits.time_s < MIN_TIME_S:
-        return SolverResult(problem=f"{limits.time_s:.3g} s are too short to start {limits.solver}")
+        return SolverResult(
+            problem=f"a time limit of {limits.time_s:.3g} s is too short to start {limits.solver}"
+        )
     try:
         solve = _cbc if limits.solver == "cbc" else _solve_with_highs
         chosen, bound, proven = solve(programme, limits, began + limits.time_s)
@@ -243,7 +245,7 @@ class _Worker:
             _SolverError: There was none in time.
         """
         if not self._lock.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
-            raise _SolverError("highs was busy with another programme")
+            raise _SolverError("highs was solving another programme until the time limit")
         try:
             process = self._running()
             self._await_start(process, deadline_s)
@@ -279,10 +281,10 @@ class _Worker:
         except _SolverError:
             if time.monotonic() - self._started_s > MAX_START_S:
                 self._stop()
-            raise _SolverError("highs was still starting") from None
+            raise _SolverError("highs had not started before the time limit") from None
         if os.read(process.stdout.fileno(), 1) != b"+":
             self._stop()
-            raise _SolverError("the solver's process ended as it started")
+            raise _SolverError("the solver's process ended during its start")
         self._is_ready = True
 
     def _stop(self) -> None:
@@ -365,7 +367,7 @@ def _wait_for(fd: int, event: int, deadline_s: float) -> None:
     poll.register(fd, event)
     left_s = deadline_s - time.monotonic()
     if left_s <= 0.0 or not poll.poll(left_s * 1000.0):
-        raise _SolverError("its time was up: the solver was killed")
+        raise _SolverError("the solver was killed at its time limit")
 
 
 def _read_to_end(process: subprocess.Popen[bytes], deadline_s: float) -> str:
@@ -378,11 +380,13 @@ def _read_to_end(process: subprocess.Popen[bytes], deadline_s: float) -> str:
             break
         printed += chunk
         if len(printed) > _MAX_OUTPUT_BYTES:
-            raise _SolverError("the solver printed without end: it was killed")
+            raise _SolverError(
+                f"the solver was killed: it printed more than {_MAX_OUTPUT_BYTES} bytes"
+            )
     # The end of its output is the end of the process, unless it closed it itself.
     while process.poll() is None:
         if time.monotonic() >= deadline_s:
-            raise _SolverError("its time was up: the solver was killed")
+            raise _SolverError("the solver was killed at its time limit")
         time.sleep(0.0005)
     return printed.decode(errors="replace")
 

@@ -29,7 +29,7 @@ class SqlAccounts(Accounts):
 
     def add_user(self, user: User) -> None:
         if not self._tx.insert(users, flat_row(user)):
-            raise Conflict(f"user {user.user_id} is already there")
+            raise Conflict(f"user {user.user_id} already exists")
 
     def save_user(self, user: User) -> None:
         saved = self._tx.run(
@@ -50,7 +50,7 @@ class SqlAccounts(Accounts):
 
     def add_token(self, token: ApiToken) -> None:
         if not self._tx.insert(tokens, flat_row(token)):
-            raise Conflict(f"token {token.token_id} is already there")
+            raise Conflict(f"token {token.token_id} already exists")
 
     def save_token(self, token: ApiToken) -> None:
         saved = self._tx.run(

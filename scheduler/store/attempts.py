@@ -161,7 +161,7 @@ class SqlAttempts(Attempts):
         if stored is None:
             return NotFound("attempt", name)
         if stored["version"] != attempt.version:
-            return ConcurrentUpdate(f"attempt {name} was changed meanwhile")
+            return ConcurrentUpdate(f"attempt {name} was changed by another request")
         return Conflict(f"attempt {name} is {stored['state']} and can't become {attempt.state}")
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:

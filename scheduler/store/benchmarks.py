@@ -159,7 +159,7 @@ class SqlBenchmarks(Benchmarks):
         benchmark_id = benchmark.benchmark_id
         body = strict_json.dumps(wire.description_to_json(benchmark.description))
         if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
-            raise Conflict(f"benchmark {benchmark_id} is already there")
+            raise Conflict(f"benchmark {benchmark_id} already exists")
         self._tx.insert_all(tables.descriptions, [{"benchmark_id": benchmark_id, "body": body}])
         self._add_files(benchmark)
         self._tx.insert_all(
@@ -197,7 +197,7 @@ class SqlBenchmarks(Benchmarks):
             raise NotFound("benchmark", benchmark_id)
         was = Status(cast(str, stored["status"]))
         if stored["version"] != benchmark.version:
-            raise ConcurrentUpdate(f"benchmark {benchmark_id} was changed meanwhile")
+            raise ConcurrentUpdate(f"benchmark {benchmark_id} was changed by another request")
         if benchmark.status is not was and benchmark.status not in ALLOWED_MOVES[was]:
             raise Conflict(f"benchmark {benchmark_id} is {was} and can't become {benchmark.status}")
         saved = replace(benchmark, version=benchmark.version + 1)
@@ -226,7 +226,7 @@ class SqlBenchmarks(Benchmarks):
         self._tx.lock(benchmark.benchmark_id for benchmark in changed)
         rows = [_life(benchmark, _WAITING) for benchmark in saved]
         if self._tx.run(_SAVE_WAITING, rows).rowcount != len(rows):
-            raise ConcurrentUpdate(f"one of {len(saved)} benchmarks was changed meanwhile")
+            raise ConcurrentUpdate(f"one of {len(saved)} benchmarks was changed by another request")
         return saved
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:

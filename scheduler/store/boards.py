@@ -51,7 +51,7 @@ class SqlRegistrations(Registrations):
 
     def add(self, registration: Registration) -> None:
         if not self._tx.insert(registrations, _registration_row(registration)):
-            raise Conflict(f"{registration.kind.value} {registration.name} is already there")
+            raise Conflict(f"{registration.kind.value} {registration.name} already exists")
 
     def save(self, registration: Registration) -> None:
         row = _registration_row(registration)

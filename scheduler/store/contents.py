@@ -150,7 +150,7 @@ class SqlFiles(Files):
             if renewed := self._tx.changed(_RENEW, values):
                 return _user_file(renewed[0], file.name)
         if not self._tx.insert(user_files, flat_row(file)):
-            raise Conflict(f"file {file.file_id} is already there")
+            raise Conflict(f"file {file.file_id} already exists")
         self._tx.name(file.user_id, file.sha256, file.size_bytes)
         return file
 
@@ -201,7 +201,7 @@ class SqlFiles(Files):
         if not self._tx.value(_OTHER_NAME, named):
             schedule = self._tx.value(_SCHEDULE_WITH, named)
             if schedule is not None:
-                raise Conflict(f"the schedule {schedule} runs with it: end the schedule first")
+                raise Conflict(f"schedule {schedule} uses file {file_id}: end the schedule first")
             ended = {"of_user": gone.user_id, "of_sha256": gone.sha256}
             self._drop(self._tx.changed(_DROP_OF_ENDED, ended), gone.user_id)
         return gone
@@ -226,7 +226,7 @@ class SqlFiles(Files):
 
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
         if opened and not self._tx.insert(grants, [flat_row(grant) for grant in opened]):
-            raise Conflict("a download name is already there")
+            raise Conflict("a download name already exists")
 
     def grant(self, name: str) -> DownloadGrant:
         row = self._tx.row(_GRANT, {"name": name})
@@ -274,7 +274,8 @@ class SqlFiles(Files):
         )
         if strict_json.loads(cast(str, stored)) != strict_json.loads(body):
             raise Conflict(
-                f"attempt {report.attempt} of benchmark {report.benchmark_id} has another report"
+                f"attempt {report.attempt} of benchmark {report.benchmark_id} already has a "
+                "different report"
             )
 
     def amend_report(self, report: Report) -> None:

@@ -74,7 +74,7 @@ class SqlCredits(Credits):
 
     def add_charges(self, opened: Sequence[Charge]) -> None:
         if opened and not self._tx.insert(charges, [flat_row(charge) for charge in opened]):
-            raise Conflict(f"one of {len(opened)} attempts is charged already")
+            raise Conflict(f"one of {len(opened)} attempts already has a charge")
 
     def settle_charge(self, charge: Charge) -> bool:
         values = {name: value for name, value in flat_row(charge).items() if name not in _KEY}

@@ -32,5 +32,7 @@ def read_cursor(cursor: str) -> tuple[datetime, str]:
         return strict_json.time_from_json(time), key
     except (ValueError, TypeError, RecursionError, binascii.Error, InvalidInput):
         raise InvalidInput.at(
-            "/cursor", "not a cursor of ours", "the next_cursor of an earlier page"
+            "/cursor",
+            "is not a cursor that this server returned",
+            "the next_cursor of an earlier page",
         ) from None

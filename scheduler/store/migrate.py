@@ -61,7 +61,7 @@ def migrate(connection: Connection) -> None:
     if current is None and inspect(connection).has_table("benchmarks"):
         raise ConfigError(
             [
-                "the database holds a table 'benchmarks' that Edgeyard did not make: "
+                "the database has a table 'benchmarks' that Edgeyard did not create: "
                 "give Edgeyard a database of its own"
             ]
         )

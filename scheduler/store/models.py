@@ -72,7 +72,7 @@ class SqlModels(Models):
             raise ConfigError(
                 [
                     f"model {model.reference}: its file has SHA-256 {found}, and {model.sha256} "
-                    "was registered: it was replaced; train the model again"
+                    "was registered: the file was changed; train the model again"
                 ]
             )
         return content
@@ -88,7 +88,7 @@ class SqlModels(Models):
                 )
             for other in self.in_state(model.state):
                 if other.kind is model.kind and model.state in _ONE_AT_A_TIME:
-                    raise Conflict(f"model {other.reference} is {model.state.value} already")
+                    raise Conflict(f"model {other.reference} is already {model.state.value}")
         self._tx.run(
             update(models)
             .where(models.c.kind == model.kind.value, models.c.version == model.version)

@@ -113,8 +113,8 @@ class SqlPolicies(Policies):
             return
         if not replace:
             raise Conflict(
-                f"policy {policy.name}/{policy.version} is known with another text: "
-                "give this one a new version"
+                f"policy {policy.name}/{policy.version} already exists with another text: "
+                "give this text a new version"
             )
         self._tx.replace(policies, flat_row(policy))
 

@@ -146,11 +146,13 @@ class ProgressBuffer:
             self.flush()
         except EdgeyardError as error:
             logger.warning(
-                "progress was not written",
+                "progress of runs could not be stored",
                 extra={"event": "progress.failed", "reason": str(error)},
             )
         except Exception:
-            logger.exception("writing progress broke", extra={"event": "progress.broke"})
+            logger.exception(
+                "storing progress of runs failed unexpectedly", extra={"event": "progress.broke"}
+            )
 
 
 def write_ticks(tx: Transaction, ticks: Sequence[Tick]) -> None:

@@ -49,7 +49,7 @@ class SqlReservations(Reservations):
                 f"to {taken.until:%Y-%m-%dT%H:%M:%SZ} ({taken.lease_id})"
             )
         if not self._tx.insert(leases, flat_row(lease)):
-            raise Conflict(f"lease {lease.lease_id} is already there")
+            raise Conflict(f"lease {lease.lease_id} already exists")
 
     def lease(self, lease_id: str) -> Lease:
         row = self._tx.row(select(leases).where(leases.c.lease_id == lease_id))

@@ -82,7 +82,9 @@ class SqlScenarios(Scenarios):
             begins = scenarios.c.sha256.startswith(reference)
             rows = self._tx.rows(select(scenarios).where(begins).limit(2))
             if len(rows) > 1:
-                raise Conflict(f"several scenarios begin with {reference!r}: give more digits")
+                raise Conflict(
+                    f"several hashes of scenarios begin with {reference!r}: give more digits"
+                )
             row = rows[0] if rows else None
         if row is None:
             raise NotFound("scenario", reference)
@@ -162,7 +164,9 @@ class SqlScenarios(Scenarios):
         )
         count = len(self._tx.rows(_TAGS, {"ids": [sha256]}))
         if count > MAX_TAGS:
-            raise InvalidInput.at("/tags", f"there would be {count} tags", f"at most {MAX_TAGS}")
+            raise InvalidInput.at(
+                "/tags", f"the scenario would have {count} tags", f"at most {MAX_TAGS}"
+            )
 
     def _with_tags(self, rows: Sequence[Row]) -> list[StoredScenario]:
         tags: dict[str, list[str]] = {cast(str, row["sha256"]): [] for row in rows}

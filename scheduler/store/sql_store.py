@@ -195,11 +195,11 @@ class SqlStore(Store):
             with translated(), self._writer.begin() as connection:
                 migrate(connection)
         except Unavailable as error:
-            raise Unavailable(f"opening {shown}: {error}") from error
+            raise Unavailable(f"cannot open {shown}: {error}") from error
         except (ConcurrentUpdate, InvalidInput) as error:
             cause = error.__cause__
             if not isinstance(cause, IntegrityError | DataError):
-                raise Unavailable(f"opening {shown}: {error}") from error
+                raise Unavailable(f"cannot open {shown}: {error}") from error
             raise ConfigError(
                 [
                     f"{shown} could not be upgraded, and was not changed, because a migration does "
@@ -243,7 +243,7 @@ class SqlStore(Store):
             with self.write() as uow:
                 return work(uow)
         except ConcurrentUpdate as error:
-            raise Unavailable("others keep changing the same benchmark") from error
+            raise Unavailable("other requests keep changing the same data: try again") from error
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
@@ -379,13 +379,17 @@ def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise ConfigError(["the database URL can't be read"]) from error
+        raise ConfigError(
+            ["the database URL is not valid: use sqlite:///PATH or postgresql://USER@HOST/NAME"]
+        ) from error
     if parsed.drivername in ("postgres", "postgresql"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-        raise ConfigError([f"the database is {parsed.drivername}: use sqlite or postgresql"])
+        raise ConfigError(
+            [f"the database URL begins with {parsed.drivername}: use sqlite or postgresql"]
+        )
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise ConfigError(["the database URL names no file: use sqlite:///PATH"])
+        raise ConfigError(["the database URL has no file name: use sqlite:///PATH"])
     return parsed
 
 

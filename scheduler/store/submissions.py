@@ -87,7 +87,7 @@ class SqlCampaigns(Campaigns):
 
     def add(self, campaign: Campaign) -> None:
         if not self._tx.insert(campaigns, flat_row(campaign)):
-            raise Conflict(f"campaign {campaign.campaign_id} is already there")
+            raise Conflict(f"campaign {campaign.campaign_id} already exists")
 
     def get(self, campaign_id: str) -> Campaign:
         row = self._tx.row(select(campaigns).where(campaigns.c.campaign_id == campaign_id))
@@ -145,7 +145,7 @@ class SqlSchedules(Schedules):
 
     def add(self, schedule: CronSchedule) -> None:
         if not self._tx.insert(schedules, schedule_row(schedule)):
-            raise Conflict(f"schedule {schedule.schedule_id} is already there")
+            raise Conflict(f"schedule {schedule.schedule_id} already exists")
 
     def save(self, schedule: CronSchedule) -> None:
         saved = self._tx.run(
@@ -180,9 +180,9 @@ class SqlSchedules(Schedules):
 
     def add_job(self, job: ScheduleJob, grants: Sequence[ScheduleGrant]) -> None:
         if not self._tx.insert(schedule_jobs, flat_row(job)):
-            raise Conflict(f"job {job.job_id} is already there")
+            raise Conflict(f"job {job.job_id} already exists")
         if grants and not self._tx.insert(schedule_grants, [flat_row(each) for each in grants]):
-            raise Conflict("a download name is already there")
+            raise Conflict("a download name already exists")
 
     def save_job(self, job: ScheduleJob) -> None:
         saved = self._tx.run(

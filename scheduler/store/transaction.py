@@ -120,7 +120,7 @@ def translated() -> Iterator[None]:
     except IntegrityError as error:
         raise ConcurrentUpdate("the change conflicts with stored data") from error
     except DataError as error:
-        raise InvalidInput.at("", "a value that the database can't hold") from error
+        raise InvalidInput.at("", "a value that the database cannot store") from error
     except (OperationalError, InterfaceError) as error:
         raise _unavailable(error) from error
     except DBAPIError as error:
@@ -130,10 +130,10 @@ def translated() -> Iterator[None]:
         raise
     except StatementError as error:
         if isinstance(error.orig, (OverflowError, UnicodeEncodeError)):
-            raise InvalidInput.at("", "a value that the database can't hold") from error
+            raise InvalidInput.at("", "a value that the database cannot store") from error
         raise
     except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
-        raise InvalidInput.at("", "a value that the database can't hold") from error
+        raise InvalidInput.at("", "a value that the database cannot store") from error
     except sqlite3.IntegrityError as error:
         raise ConcurrentUpdate("the change conflicts with stored data") from error
     except (sqlite3.OperationalError, sqlite3.InterfaceError) as error:
@@ -146,14 +146,16 @@ def _unavailable(error: DBAPIError | sqlite3.Error) -> Exception:
     if code is not None and code & 0xFF == _SQLITE_ERROR:
         return error
     # the driver's own words may name hosts and users: they go to the log, not to callers
-    logger.warning("the database refused", extra={"event": "store.refused", "cause": str(cause)})
+    logger.warning(
+        "the database refused an operation", extra={"event": "store.refused", "cause": str(cause)}
+    )
     if getattr(cause, "sqlstate", None) in _POSTGRES_RETRIED:
-        return ConcurrentUpdate("another transaction of the database conflicted")
+        return ConcurrentUpdate("another transaction changed the same data")
     full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
         cause, "sqlstate", None
     ) == _POSTGRES_DISK_FULL
     if full:
-        return OutOfSpace("the database can't grow")
+        return OutOfSpace("the database is full")
     return Unavailable("the database is locked or does not answer")
 
 

@@ -52,7 +52,7 @@ class SqlUploads(Uploads):
 
     def add(self, upload: Upload) -> None:
         if not self._tx.insert(uploads, flat_row(upload)):
-            raise Conflict(f"the upload {upload.upload_id} is already there")
+            raise Conflict(f"upload {upload.upload_id} already exists")
 
     def get(self, upload_id: str) -> Upload:
         row = self._tx.row(_GET, {"id": upload_id})
@@ -93,7 +93,7 @@ class SqlUploads(Uploads):
         changed = self._tx.changed(_APPEND, values)
         if not changed:
             known = self.get(piece.upload_id)
-            raise Conflict(f"the upload has {known.offset_bytes} bytes: go on from there")
+            raise Conflict(f"the upload has {known.offset_bytes} bytes: continue from that offset")
         upload = _upload(changed[0])
         self._tx.insert(upload_pieces, flat_row(piece))
         self._tx.name(upload.user_id, piece.sha256, piece.size_bytes)

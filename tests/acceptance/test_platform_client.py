@@ -462,7 +462,7 @@ def test_every_method_of_the_resource_configurator(
     assert {"ort", "tflite"} <= {each["name"] for each in found["engines"]}
     assert found["family"]["name"] == "newboard"
     assert found["family again"] == found["unknown family"] == found["no such"] == {}
-    assert "family newboard is already there" in said
+    assert "family newboard already exists" in said
     assert found["engine"]["supported_file_extensions"] == [".tflite"]
     assert found["none"] == []
     assert found["parameter"]["key"] == "delegate"

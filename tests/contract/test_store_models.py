@@ -67,7 +67,7 @@ def test_one_version_of_a_kind_is_active(store: SqlStore) -> None:
     with store.read() as uow:
         assert [each.version for each in uow.models.in_state(ModelState.ACTIVE)] == [1]
         assert [each.version for each in uow.models.in_state(ModelState.SHADOW)] == [2]
-    with store.write() as uow, pytest.raises(Conflict, match="run_time/1 is active already"):
+    with store.write() as uow, pytest.raises(Conflict, match="run_time/1 is already active"):
         uow.models.save(replace(uow.models.get(ModelKind.RUN_TIME, 2), state=ModelState.ACTIVE))
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_was_replaced_is_refused_and_named(store: SqlStore) -> None:
         uow.tx.run(model_files.update().values(data=b"another file"))
     with (
         store.read() as uow,
-        pytest.raises(ConfigError, match=r"run_time/1: its file has SHA-256 .* was replaced"),
+        pytest.raises(ConfigError, match=r"run_time/1: its file has SHA-256 .* was changed"),
     ):
         uow.models.content(model)
     with store.write() as uow:

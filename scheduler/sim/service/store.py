@@ -112,7 +112,7 @@ class SimStore(SqlStore):
         if faults.away:
             raise Unavailable("the database does not answer")
         if faults.full:
-            raise OutOfSpace("the database can't grow")
+            raise OutOfSpace("the database is full")
         faults.writing += 1
         try:
             with super().write() as uow:
