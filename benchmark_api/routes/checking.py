@@ -30,7 +30,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
-from edgeyard.scheduler.engine.intake import next_fire
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,

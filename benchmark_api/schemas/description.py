@@ -297,7 +297,8 @@ class JobDescriptionIn(BaseModel):
     cron: Text | None = Field(
         None,
         description="Crontab, UTC, of five fields, or of Nomad's seven (second minute hour day "
-        "month weekday year): each firing is a benchmark of its own.",
+        "month weekday year): each firing is a benchmark of its own. Where both a day and a "
+        "weekday are stated, both have to hold.",
     )
     prohibit_overlap: bool = Field(
         False,
@@ -382,14 +383,14 @@ class JobDescriptionIn(BaseModel):
         return self
 
 
-_CRON_NUMBER = "(?:[0-9]{1,2}|(?:19[7-9]|20[0-9])[0-9])"
+_CRON_VALUE = "(?:[0-9]{1,2}|(?:19[7-9]|20[0-9])[0-9]|[a-z]{3})"
 _CRON_PART = re.compile(
-    rf"[*?]|(?:\*|{_CRON_NUMBER}(?:-{_CRON_NUMBER})?)(?:/0?[1-9]|/[1-5][0-9])?"
-    r"|[a-z]{3}(?:-[a-z]{3})?",
+    rf"[*?]|(?:\*|{_CRON_VALUE}(?:-{_CRON_VALUE})?)(?:/0?[1-9]|/[1-5][0-9])?",
     re.ASCII | re.IGNORECASE,
 )
 _CRON_WEEKDAY = re.compile(
-    r"[*?]|[0-7]|[a-z]{3}|[1-6]-[1-6]|(?!sun)[a-z]{3}-(?!sun)[a-z]{3}", re.ASCII | re.IGNORECASE
+    r"[*?]|(?:\*|[0-7]|[a-z]{3}|(?:[0-6]|[a-z]{3})-(?:[1-6]|(?!sun)[a-z]{3}))(?:/0?[1-6])?",
+    re.ASCII | re.IGNORECASE,
 )
 """What Edgeyard and Nomad read alike in a crontab: in each field, and of that in the weekdays."""
 
@@ -625,7 +626,7 @@ def _cron_problems(cron: str) -> list[FieldError]:
     days, weekdays = (fields[2], fields[4]) if len(fields) == 5 else (fields[3], fields[5])
     if any(_CRON_WEEKDAY.fullmatch(part) is None for part in weekdays):
         reason = "has weekdays that Nomad and Edgeyard read differently"
-        accepted = "weekdays without steps, one digit each, and ranges without Sunday"
+        accepted = "weekdays of one digit or a name each, and ranges that do not end with Sunday"
         return [FieldError("/cron", reason, accepted)]
     if not any({"*", "?"}.intersection(field) for field in (days, weekdays)):
         reason = "states a day and a weekday: for Nomad either is enough, for Edgeyard both hold"

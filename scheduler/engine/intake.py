@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-
-from apscheduler.triggers.cron import CronTrigger
 
 from edgeyard.errors import (
     Cancelled,
@@ -26,6 +23,7 @@ from edgeyard.errors import (
 )
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.engine.quotas import check_queue, check_stored, of_account
 from edgeyard.scheduler.engine.retry import is_retryable
 from edgeyard.scheduler.model.benchmark import (
@@ -251,53 +249,6 @@ def _note_fetched(
         return True
 
     return store.transact(note)
-
-
-MAX_CRON_AHEAD = timedelta(days=41 * 366)
-"""A 29 February of each weekday comes within 40 years; looking further takes seconds."""
-
-
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_CRON_FIELDS = ("second", "minute", "hour", "day", "month", "day_of_week", "year")
-
-
-def next_fire(cron: str, after: datetime) -> datetime:
-    """Return when a crontab, in UTC, fires next after ``after``.
-
-    It has five fields, or Nomad's seven: second minute hour day month weekday year. Weekdays are
-    0 to 7, both ends Sunday, or names.
-
-    Raises:
-        InvalidInput: It is no crontab, or it never fires again.
-    """
-    fields = cron.split()
-    if len(fields) == 5:
-        fields = ["0", *fields, "*"]
-    try:
-        if len(fields) != len(_CRON_FIELDS):
-            raise ValueError(f"it has {len(fields)} fields, not 5 or 7")
-        fields[5] = re.sub(r"(?<![/\w])[0-7](?![\w])", _weekday, fields[5])
-        trigger = CronTrigger(
-            **dict(zip(_CRON_FIELDS, (each.replace("?", "*") for each in fields), strict=True)),
-            timezone="UTC",
-        )
-    except ValueError as error:
-        raise InvalidInput.at(
-            "/cron",
-            f"not a crontab: {error}",
-            "minute hour day month weekday, e.g. 0 3 * * mon; or, as Nomad has it, second minute "
-            "hour day month weekday year",
-        ) from error
-    trigger.end_date = after + MAX_CRON_AHEAD
-    # "After", not "at": a schedule that has just fired must not fire again at once.
-    found: datetime | None = trigger.get_next_fire_time(None, after + timedelta(seconds=1))
-    if found is None or found >= trigger.end_date:
-        raise InvalidInput.at("/cron", "it never fires again", "a crontab with a time to come")
-    return found
-
-
-def _weekday(match: re.Match[str]) -> str:
-    return _WEEKDAYS[int(match.group())]
 
 
 def add_schedule(

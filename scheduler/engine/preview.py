@@ -11,10 +11,10 @@ from datetime import datetime
 
 from edgeyard.errors import InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
-from edgeyard.scheduler.engine.intake import next_fire
 from edgeyard.scheduler.engine.queue_cache import pending_of
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,

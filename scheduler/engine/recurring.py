@@ -33,8 +33,9 @@ from edgeyard.errors import (
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.backoff import Backoff
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, unguessable
-from edgeyard.scheduler.engine.intake import firing_of, log_skipped, next_fire, submit_firing
+from edgeyard.scheduler.engine.intake import firing_of, log_skipped, submit_firing
 from edgeyard.scheduler.engine.quotas import check_queue
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,

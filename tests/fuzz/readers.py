@@ -67,7 +67,7 @@ from edgeyard.errors import (
 )
 from edgeyard.scheduler.clusters.nomad import allocations
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, hosts_of
-from edgeyard.scheduler.engine.intake import next_fire
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import parse_policy, read_policy
 from edgeyard.scheduler.hcl.build import build_job

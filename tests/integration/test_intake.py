@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ import pytest
 from edgeyard.errors import Cancelled, InvalidInput, OutOfSpace, RunFailed, UrlRefused
 from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.engine.downloads import Download, DownloadQueue
 from edgeyard.scheduler.engine.intake import (
     CANCEL_CHECK_S,
@@ -21,7 +21,6 @@ from edgeyard.scheduler.engine.intake import (
     add_schedule,
     fetch_files,
     fire_due,
-    next_fire,
 )
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -248,24 +247,6 @@ def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedCloc
     assert {event.data["schedule_id"] for event in submitted} == {schedule.schedule_id}
 
 
-@pytest.mark.parametrize(
-    ("cron", "expected"),
-    [
-        ("30 17 7 13 8 * 2025", "2025-08-13T07:17:30"),  # the platform's own
-        ("15 0 3 * * 1 *", "2025-08-04T03:00:15"),
-        ("0 3 * * 0", "2025-08-03T03:00:00"),
-        ("0 3 * * 7", "2025-08-03T03:00:00"),
-        ("0 3 * * mon-fri", "2025-08-01T03:00:00"),
-        ("*/20 * * * *", "2025-08-01T00:20:00"),
-    ],
-)
-def test_crontabs_of_five_and_of_nomads_seven_fields_fire_as_written(
-    cron: str, expected: str
-) -> None:
-    after = datetime(2025, 8, 1, 0, 0, 0, tzinfo=UTC)  # a Friday
-    assert next_fire(cron, after) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
-
-
 def test_a_crontab_of_one_moment_fires_once_and_is_ended(
     store: SqlStore, clock: FixedClock
 ) -> None:
@@ -343,20 +324,6 @@ def test_by_default_the_benchmarks_of_a_schedule_may_overlap(
     assert fire_due(store, clock) == 1
 
 
-@pytest.mark.parametrize("cron", ["0 0 31 2,4,6,9,11 *", "0 0 30 2 mon"])
-def test_a_cron_that_never_fires_is_found_out_quickly(cron: str) -> None:
-    began = time.thread_time()
-    with pytest.raises(InvalidInput, match="never fires"):
-        next_fire(cron, datetime(2026, 11, 21, tzinfo=UTC))
-    assert time.thread_time() - began < 0.2  # to the end of the calendar: a second
-
-
-def test_the_rarest_day_of_all_is_found() -> None:
-    """Between 2096 and 2104 there is no leap year: this Sunday comes after 40 years."""
-    found = next_fire("0 0 29 2 sun", datetime(2088, 3, 1, tzinfo=UTC))
-    assert found == datetime(2128, 2, 29, tzinfo=UTC)
-
-
 def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
     store: SqlStore, clock: FixedClock
 ) -> None:
@@ -419,12 +386,6 @@ def test_content_that_only_a_schedule_names_stays(store: SqlStore, clock: FixedC
         assert uow.files.referenced(FILE.sha256)
         uow.schedules.save(replace(schedule, active=False))
         assert not uow.files.referenced(FILE.sha256)
-
-
-@pytest.mark.parametrize("cron", ["", "every day", "61 * * * *", "* * * * * *", "0 0 31 2 *"])
-def test_what_is_no_crontab_is_refused(cron: str) -> None:
-    with pytest.raises(InvalidInput, match="/cron"):
-        next_fire(cron, datetime(2026, 11, 21, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
