@@ -60,8 +60,12 @@ class _AgentLab(LabWorld):
         self._by_utilisation = reward == "utilisation"
         super().__init__(scenario, policy, plugins, seed=seed)
         if any(job.gang_id is not None for job in self._jobs):
-            reason = "has gangs, but the agent places one benchmark after the other"
-            raise InvalidInput.at(scenario.name, reason, "kinds with count 1, jobs without a gang")
+            reason = "has gangs, but this environment places one benchmark at a time"
+            raise InvalidInput.at(
+                scenario.name,
+                reason,
+                "a scenario in which every kind has count 1 and no job has a gang",
+            )
         self.weights = [
             HOUR_S / max(job.description.run_s, 1.0) if reward == "slowdown" else 1.0
             for job in self._jobs
@@ -233,7 +237,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         ``earliest_end`` waits where a busy board is expected to end the benchmark sooner.
         """
         if baseline not in BASELINES:
-            raise ValueError(f"there is no baseline {baseline!r}: {', '.join(BASELINES)}")
+            raise ValueError(f"baseline is {baseline!r}, expected one of {', '.join(BASELINES)}")
         offer = self._offer
         if offer is None:
             return len(self.board_uids)
@@ -254,7 +258,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         if offer is None:
             return head
         free = ", ".join(self.board_uids[row] for row in np.flatnonzero(offer.mask).tolist())
-        return f"{head}; {offer.benchmark_id} may use {free}"
+        return f"{head}; {offer.benchmark_id} is next; free boards that can run it: {free}"
 
     def _run(self) -> bool:
         """Let time go on until a benchmark is offered or all have ended; return if it is stuck."""

@@ -112,7 +112,7 @@ def optimum_on_boards(submit_s: Floats, run_s: Floats, weights: Floats | None = 
     if not 1 <= count <= MAX_ON_BOARDS:
         raise ValueError(f"{count} jobs: the optimum is found for 1 to {MAX_ON_BOARDS}")
     if not np.isfinite(run_s).any(axis=1).all():
-        raise ValueError("a job can run on no board")
+        raise ValueError("run_s is inf for a job on every board: it can run on none")
     weight = np.ones(count) if weights is None else weights
     sets = 1 << count
     best = np.full(sets, np.inf)
@@ -180,7 +180,7 @@ def optimum_on_processors(
     if not 1 <= count <= MAX_ON_PROCESSORS:
         raise ValueError(f"{count} jobs: the optimum is found for 1 to {MAX_ON_PROCESSORS}")
     if procs.max() > processors:
-        raise ValueError("a job is larger than the machine")
+        raise ValueError("a job needs more processors than the machine has")
     jobs = list(
         zip(
             submit_s.tolist(),

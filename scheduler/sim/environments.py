@@ -51,15 +51,24 @@ class _Clusters:
     ) -> None:
         self.mix = mix if isinstance(mix, JobMix) else JobMix(**(mix or {}))
         if min(nodes, units, slots, backlog, horizon, arrival_steps, max_steps) < 1:
-            raise ValueError("nodes, units, slots, backlog, horizon and steps must be 1 or more")
+            raise ValueError(
+                "nodes, units, slots, backlog, horizon, arrival_steps and max_steps must be 1 or "
+                "more"
+            )
         if end not in ("all_done", "no_new_job"):
             raise ValueError(f"end is {end!r}, expected 'all_done' or 'no_new_job'")
         if observation not in ("image", "compact"):
             raise ValueError(f"observation is {observation!r}, expected 'image' or 'compact'")
         if max(self.mix.dominant[1], self.mix.other[1]) > units:
-            raise ValueError(f"a job may need more than a node's {units} units: it could never run")
+            raise ValueError(
+                f"mix: jobs may need more than the {units} units of a node, so that they could "
+                f"never run: expected dominant and other up to {units}"
+            )
         if max(self.mix.short[1], self.mix.long[1]) >= horizon:
-            raise ValueError(f"runs must be shorter than the horizon of {horizon} steps")
+            raise ValueError(
+                f"mix: runs must be shorter than the horizon of {horizon} steps: expected short "
+                f"and long below {horizon}"
+            )
         self.max_size = max(self.mix.dominant[1], self.mix.other[1])
         resources = self.mix.resources
         self.state = world.empty_clusters(
@@ -292,7 +301,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
     def choose(self, baseline: str) -> int:
         """Return the action of ``sjf``, ``tetris`` or ``random`` in the present state."""
         if baseline not in BASELINES:
-            raise ValueError(f"there is no baseline {baseline!r}: {', '.join(BASELINES)}")
+            raise ValueError(f"baseline is {baseline!r}, expected one of {', '.join(BASELINES)}")
         return self.clusters.choice(0, baseline, self.np_random)
 
     def render(self) -> str:
@@ -347,7 +356,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
         ``lengths`` then has the shape (envs, steps), and ``sizes`` (envs, steps, resources).
         """
         if isinstance(seed, list):
-            raise ValueError("one seed fixes all environments: a list of seeds is not taken")
+            raise ValueError("seed is a list, expected one number: one seed fixes all environments")
         if options and "lengths" in options:
             self.clusters.check_arrivals(options, self.num_envs)
         super().reset(seed=seed)

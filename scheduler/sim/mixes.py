@@ -48,7 +48,7 @@ class JobMix:
         for name in ("short", "long", "dominant", "other"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
-                raise ValueError(f"{name} is {(low, high)}, expected 1 <= least <= greatest")
+                raise ValueError(f"{name} is {(low, high)}, expected 1 <= lowest <= highest")
 
     def arrivals(self, random: np.random.Generator, steps: int) -> tuple[Integers, Integers]:
         """Draw what arrives in each step; nothing in the first, in which an episode begins.

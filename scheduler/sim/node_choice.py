@@ -190,10 +190,10 @@ class PluginChooser:
             raise InvalidInput.at(
                 f"--policy {self._policy.name}",
                 f"{'scorer' if one else 'scorers'} {', '.join(silent)} "
-                f"{'has' if one else 'have'} no answer on nodes, of which no past runs "
-                "are known and which differ in size alone",
-                "best_fit, host_load, least_loaded, random, spread, tetris, or a scorer of "
-                "yours that answers without past runs",
+                f"{'has' if one else 'have'} no answer for nodes: these have no past "
+                "runs and differ only in size",
+                "best_fit, host_load, least_loaded, random, spread, tetris, or your own scorer "
+                "that needs no past runs",
             )
 
     def _batch(self, job: int, now: float, free: Floats) -> Batch:
@@ -227,7 +227,7 @@ class PluginChooser:
         """Return what the filters say of the first node that they refuse."""
         refused = np.flatnonzero(~found.fits[0])
         if not len(refused):
-            return "too few nodes have enough left"
+            return "too few nodes have enough room left"
         board = int(refused[0])
         code = int(found.codes[0, board])
         reason = found.reason(code)

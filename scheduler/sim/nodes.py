@@ -612,7 +612,8 @@ class NodesWorld:
         """Start a job that waits on these nodes.
 
         Raises:
-            ValueError: They are not as many as it takes, one is there twice or has too little left.
+            ValueError: The job takes another number of nodes, one occurs twice or has too little
+                room left.
         """
         free, gpus = self._cluster.free, self._cluster.gpus
         needs, gpu_need = self._jobs.needs[job], float(self._jobs.gpus[job])
@@ -621,7 +622,7 @@ class NodesWorld:
             raise ValueError(f"job {self.jobs.names[job]!r} takes {count_of(count, 'node')}")
         for node in nodes:
             if not _fits(free, gpus, node, needs, gpu_need):
-                raise ValueError(f"node {self.nodes.names[node]!r} has too little left")
+                raise ValueError(f"node {self.nodes.names[node]!r} has too little room left")
         first = self._jobs.first[job]
         self._cluster.node[first : first + count] = nodes
         _start(self._jobs, self._cluster, self._events, job, self.now_s)
@@ -842,9 +843,10 @@ def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
             raise InvalidInput.at(
                 f"job {jobs.names[row]}",
                 f"needs {needs[row, 0]:g} cores, {needs[row, 1]:g} MB and {gpus:g} GPUs on "
-                f"{count_of(int(needs[row, 3]), 'node')} at a time; {fitting} of {len(nodes)} "
+                f"{count_of(int(needs[row, 3]), 'node')} at the same time; {fitting} of "
+                f"{len(nodes)} "
                 f"{'has' if fitting == 1 else 'have'} that much",
-                "jobs that fit the empty nodes",
+                "jobs that fit on the empty nodes",
             )
 
 

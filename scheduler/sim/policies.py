@@ -36,7 +36,7 @@ def policy_named(reference: str, known: Registry) -> Policy:
         names = ", ".join(dict.fromkeys((*built_in_policies(), *BASELINES)))
         others = ", ".join(each for each in queue_policies if not is_text(each))
         accepted = f"{names}, a TOML file, or a queue policy: {others}"
-        reason = f"{reference}: no such file and no such policy"
+        reason = f"{reference!r} is neither a file nor the name of a policy"
         raise InvalidInput.at("--policy", reason, accepted)
     try:
         known.queue_policy(reference)

@@ -106,7 +106,10 @@ def replay(
     """
     if commit and backfilling is Backfilling.CONSERVATIVE:
         raise ConfigError(
-            ["--commit has no meaning with --backfill conservative: each job has a reservation"]
+            [
+                "--commit has no effect with --backfill conservative, which reserves a start for "
+                "each job: leave one of them out"
+            ]
         )
     refuse_large_jobs(log, processors)
     arrival = np.lexsort((log.job, log.submit))
@@ -280,7 +283,7 @@ def ranks_of(policy: QueuePolicy, queue: Queue, moment: str) -> NDArray[np.intp]
         raise ConfigError(
             [
                 f"queue policy {name!r} did not rank the {count} jobs that waited at {moment} "
-                f"(expected: each of 0 to {count - 1} once)"
+                f"(expected: each number from 0 to {count - 1} once)"
             ]
         )
     return ranks.astype(np.intp, copy=False)

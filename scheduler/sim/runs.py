@@ -226,12 +226,14 @@ def load_run(path: Path) -> SimulatedRun:
         accepted = "a file that 'edgeyard sim run --out' has written"
         # NumPy takes a file that it does not know for a pickle, and suggests to load it.
         detail = "" if "pickle" in str(error) else f": {error}"
-        raise InvalidInput.at(str(path), f"is no simulated run{detail}", accepted) from error
+        raise InvalidInput.at(str(path), f"is not a simulated run{detail}", accepted) from error
 
 
 def _run(columns: dict[str, NDArray[Any]]) -> SimulatedRun:
     if int(columns["form"]) != _FORM:
-        raise ValueError(f"its form is {int(columns['form'])}, this version reads {_FORM}")
+        raise ValueError(
+            f"its format is {int(columns['form'])}, and this version of Edgeyard reads {_FORM}"
+        )
     return SimulatedRun(
         meta=RunMeta(**json.loads(str(columns["meta"]))),
         jobs=_part(JobColumns, "jobs", columns),

@@ -506,7 +506,7 @@ def scenario_from_toml(text: str, *, source: str = "scenario") -> Scenario:
     try:
         return _scenario(tomllib.loads(text), source)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput.at(source, f"is no TOML: {error}") from error
+        raise InvalidInput.at(source, f"is not valid TOML: {error}") from error
 
 
 def scenario_from_json(
@@ -521,7 +521,7 @@ def scenario_from_json(
         try:
             data = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput.at(source, f"is no JSON: {error}") from error
+            raise InvalidInput.at(source, f"is not valid JSON: {error}") from error
     return _scenario(data, source)
 
 
@@ -639,7 +639,11 @@ _COUNT = "a whole number from 1"
 def _problems(scenario: Scenario) -> Iterator[_Problem]:
     """Yield what the types do not say: key, reason, what is accepted."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", scenario.name):
-        yield "name", f"is {scenario.name!r}", "letters, digits, '.', '_' and '-', up to 100"
+        yield (
+            "name",
+            f"is {scenario.name!r}",
+            "up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        )
     yield from _numbers(scenario, "")
     yield from _above_zero(scenario, "", ("duration_s",))
     if scenario.seed < 0:
@@ -736,7 +740,7 @@ def _lab_problems(lab: LabScenario) -> Iterator[_Problem]:
 
 def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
     if not FAMILY_PATTERN.fullmatch(group.family):
-        accepted = "small letters and digits, beginning with a letter, up to 32"
+        accepted = "up to 32 lower-case letters and digits, beginning with a letter"
         yield f"{path}family", f"is {group.family!r}", accepted
     for field in ("count", "per_host", "sharing", "ram_mib", "storage_mib"):
         if not 1 <= getattr(group, field) <= 2**31:
@@ -757,16 +761,20 @@ def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
             yield f"{path}uids", f"has {uid!r}", f"names such as {group.family}-0001-0001"
     for uid, rate in group.task_rates.items():
         if uid not in group.uids:
-            yield f"{path}task_rates", f"has {uid!r}", "boards of uids"
+            yield f"{path}task_rates", f"has {uid!r}", "boards that uids lists"
         elif rate > 1:
             yield f"{path}task_rates.{uid}", f"is {rate:g}", "a number above 0, up to 1"
     for engine, types in group.engines.items():
         if not ENGINE_PATTERN.fullmatch(engine) or not types:
-            yield f"{path}engines.{engine}", "is no engine with types", 'ort = ["TYPE1"]'
+            yield (
+                f"{path}engines.{engine}",
+                "is not an engine with its benchmark types",
+                'ort = ["TYPE1"]',
+            )
     if not group.engines:
         yield f"{path}engines", "is empty", 'ort = ["TYPE1"]'
     if (group.idle_w is None) != (group.busy_w is None):
-        yield f"{path}idle_w", "goes with busy_w", "both or neither"
+        yield f"{path}idle_w", "is set without busy_w, or busy_w without it", "both or neither"
     if group.faults is not None:
         yield from _fault_problems(group.faults, f"{path}faults.")
 
@@ -805,9 +813,9 @@ def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Probl
     if not arrivals.mix:
         yield f"{path}mix", "is empty", "at least one kind of benchmark"
     elif not any(kind.share > 0 for kind in arrivals.mix):
-        yield f"{path}mix", "no share is above 0", "at least one"
+        yield f"{path}mix", "no kind has a share above 0", "at least one share above 0"
     if not arrivals.users or not any(user.weight > 0 for user in arrivals.users):
-        yield f"{path}users", "no weight is above 0", "at least one user with a weight"
+        yield f"{path}users", "no user has a weight above 0", "at least one weight above 0"
     for row, user in enumerate(arrivals.users):
         yield from _user_problems(user, f"{path}users[{row}].")
     for row, kind in enumerate(arrivals.mix):
@@ -817,7 +825,11 @@ def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Probl
         if not 1 <= kind.count <= MAX_COUNT:
             yield f"{here}count", f"is {kind.count}", f"1 to {MAX_COUNT}"
         if kind.count > 1 and kind.pinned_share:
-            yield f"{here}pinned_share", "requests one board for a gang", "0, or a count of 1"
+            yield (
+                f"{here}pinned_share",
+                "pins a gang to one board",
+                "pinned_share = 0, or count = 1",
+            )
         for family in (*kind.families, *kind.family_run_s):
             if family not in families:
                 accepted = ", ".join(sorted(families))
@@ -832,11 +844,11 @@ def _week_problems(arrivals: Arrivals, path: str) -> Iterator[_Problem]:
     if len(arrivals.week) != WEEK_HOURS:
         yield f"{path}week", f"has {len(arrivals.week)} factors", f"{WEEK_HOURS} numbers from 0"
     elif not any(arrivals.week):
-        yield f"{path}week", "has no factor above 0", "at least one"
+        yield f"{path}week", "has no factor above 0", "at least one factor above 0"
     elif max(arrivals.week) > _MAX_FACTOR:
         yield f"{path}week", f"has {max(arrivals.week):g}", f"numbers up to {_MAX_FACTOR:g}"
     if not arrivals.first_hour < WEEK_HOURS:
-        yield f"{path}first_hour", f"is {arrivals.first_hour:g}", f"0 to below {WEEK_HOURS}"
+        yield f"{path}first_hour", f"is {arrivals.first_hour:g}", f"from 0, below {WEEK_HOURS}"
     if not 1.0 <= arrivals.batch_size <= _MAX_BATCH:
         yield f"{path}batch_size", f"is {arrivals.batch_size:g}", f"1 to {_MAX_BATCH:g}"
 
@@ -853,7 +865,7 @@ def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Pro
             accepted = ", ".join(sorted(families))
             yield f"{here}family", f"there is no family {job.family!r}", accepted
         if not job.job_id or job.job_id in seen:
-            reason = f"{job.job_id!r} is there twice" if job.job_id else "is empty"
+            reason = f"{job.job_id!r} occurs twice" if job.job_id else "is empty"
             yield f"{here}job_id", reason, "another name for each job"
         seen.add(job.job_id)
     yield from _gang_problems(jobs)
@@ -875,7 +887,11 @@ def _gang_problems(jobs: tuple[JobRow, ...]) -> Iterator[_Problem]:
             yield here, f"{name!r} has {count_of(len(rows), 'job')}", f"2 to {MAX_COUNT} jobs"
         for row in rows:
             if jobs[row].target_uid:
-                yield f"lab.jobs[{row}].target_uid", "is stated by a job of a gang", "none"
+                yield (
+                    f"lab.jobs[{row}].target_uid",
+                    "is set for a job of a gang, whose boards the scheduler chooses",
+                    "no target_uid",
+                )
             for field in _OF_GANG:
                 if getattr(jobs[row], field) != getattr(first, field):
                     reason = f"differs from that of {first.job_id}, of the same gang {name!r}"
@@ -917,7 +933,7 @@ def _nodes_problems(nodes: NodesScenario) -> Iterator[_Problem]:
     if not nodes.jobs and nodes.mix is None and not nodes.log:
         yield "nodes", "has no jobs", "[[nodes.jobs]], [nodes.mix] or nodes.log"
     if nodes.log and (nodes.jobs or nodes.mix is not None):
-        yield "nodes.log", "goes without jobs and mix", "one of them"
+        yield "nodes.log", "is set together with jobs or mix", "only one of log, jobs and mix"
     if nodes.mix is not None:
         yield from _mix_problems(nodes.mix)
     seen: set[str] = set()
@@ -929,7 +945,7 @@ def _nodes_problems(nodes: NodesScenario) -> Iterator[_Problem]:
                 accepted = f"a whole number from {low}"
                 yield f"{here}{field}", f"is {getattr(job, field)}", accepted
         if not job.job_id or job.job_id in seen:
-            reason = f"{job.job_id!r} is there twice" if job.job_id else "is empty"
+            reason = f"{job.job_id!r} occurs twice" if job.job_id else "is empty"
             yield f"{here}job_id", reason, "another name for each job"
         seen.add(job.job_id)
 

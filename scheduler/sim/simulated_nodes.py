@@ -157,26 +157,27 @@ def refuse_settings(policy: Policy, *, log: bool = False) -> None:
     if policy.planner is not None:
         raise InvalidInput.at(
             where,
-            f"planner = '{policy.planner.value}' can't act on {world_of}: it chooses between "
-            "boards that each run one benchmark at a time",
+            f"planner = '{policy.planner.value}' has no effect on {world_of}: it chooses "
+            "between boards that each run one benchmark at a time",
             "planner = 'none', or a lab",
         )
     if policy.max_joint_jobs:
         raise InvalidInput.at(
             where,
-            f"max_joint_jobs = {policy.max_joint_jobs} can't act on {world_of}: jobs take parts of "
+            f"max_joint_jobs = {policy.max_joint_jobs} has no effect on {world_of}: jobs take "
+            "parts of "
             "nodes",
             "max_joint_jobs = 0, or a lab",
         )
     if policy.cool_down_s:
         raise InvalidInput.at(
-            where, f"cool_down_s can't act on {world_of}", "cool_down_s = 0, or a lab"
+            where, f"cool_down_s has no effect on {world_of}", "cool_down_s = 0, or a lab"
         )
     wrong = Backfill.ANY if log else Backfill.CONSERVATIVE
     if policy.backfill is wrong:
         others = "none, easy or conservative" if log else "none, easy or any"
         raise InvalidInput.at(
-            where, f"backfill = '{policy.backfill.value}' can't act on {world_of}", others
+            where, f"backfill = '{policy.backfill.value}' has no effect on {world_of}", others
         )
     named = [*(each.name for each in policy.scorers), *policy.filters]
     acting = next((each for each in named if each not in _LET_PASS | _SAME_PROCESSORS), "")
@@ -184,7 +185,8 @@ def refuse_settings(policy: Policy, *, log: bool = False) -> None:
         what = f"{acting!r}" if acting else f"the aggregator {policy.aggregator!r}"
         raise InvalidInput.at(
             where,
-            f"{what} can't act on {world_of}: it states processors, but no nodes to choose between",
+            f"{what} has no effect on {world_of}: it states processors, but no nodes to choose "
+            "between",
             f"one of {', '.join(sorted(_RULES))}, which make no difference here; or nodes with "
             "jobs of their own",
         )

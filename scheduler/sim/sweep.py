@@ -125,7 +125,7 @@ def sweep_cells(
     ):
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
-            raise InvalidInput.at(flag, f"two of the {noun} are called {doubled!r}; rename one")
+            raise InvalidInput.at(flag, f"two {noun} have the name {doubled!r}: rename one")
     at_load = [(with_load(each, load), load) for each in scenarios for load in loads]
     hashed = [(scenario, digest_of(scenario), load) for scenario, load in at_load]
     return [
@@ -278,11 +278,11 @@ def cell_from_text(text: str, *, source: str = "cell") -> Cell:
             seed=int(document["seed"]),
         )
     except (ValueError, KeyError, TypeError, EOFError, OSError, zlib.error) as error:
-        raise InvalidInput.at(source, f"is no cell of a sweep: {error!r}") from error
+        raise InvalidInput.at(source, f"is not a cell of a sweep: {error!r}") from error
     if version != __version__:
         raise InvalidInput.at(
             source,
-            f"was made by Edgeyard {version}, this is {__version__}",
+            f"was written by Edgeyard {version}, and this is {__version__}",
             "the same version on all machines of a sweep",
         )
     return cell

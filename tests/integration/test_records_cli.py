@@ -108,7 +108,7 @@ def test_a_folder_without_a_server_s_data_is_named(verb: list[str], tmp_path: Pa
 def test_an_unknown_policy_is_named(ran: tuple[Path, list[CycleResult]]) -> None:
     code, _, err = run("replay", "--data-dir", ran[0], "--policy", "nonesuch")
     assert code == 1
-    assert "--policy: nonesuch: no such file" in err
+    assert "--policy: 'nonesuch' is neither a file" in err
 
 
 def test_names_of_policies_are_those_of_simulations(ran: tuple[Path, list[CycleResult]]) -> None:

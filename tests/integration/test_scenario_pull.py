@@ -244,7 +244,7 @@ def test_the_command_line_pulls_and_says_what_is_wrong(
     away = pull("--window", "30 min", "--step", "60")
     assert away.exit_code == 1
     assert f"Prometheus at 127.0.0.1:{recorded.port}: does not answer" in away.stderr
-    assert "does not suit a window" in pull("--step", "0.1").stderr
+    assert "for a window of" in pull("--step", "0.1").stderr
     (row,) = json.loads(done.stdout)
     assert row["tags"] == ["lab", "pulled"]
     assert row["source"] == f"pull http://127.0.0.1:{recorded.port}"

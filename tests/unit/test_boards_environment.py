@@ -102,7 +102,9 @@ def test_the_same_seed_is_the_same_episode() -> None:
 def test_a_queue_policy_is_a_policy_as_in_simulations() -> None:
     env = BoardsEnv(scenario=small(), policy="shortest_first")
     env.reset(seed=1)
-    with pytest.raises(InvalidInput, match="shortest_worst: no such file and no such policy"):
+    with pytest.raises(
+        InvalidInput, match="'shortest_worst' is neither a file nor the name of a policy"
+    ):
         BoardsEnv(scenario=small(), policy="shortest_worst")
 
 

@@ -118,7 +118,7 @@ def test_alibaba_pods_get_shares_of_gpus(tmp_path: Path) -> None:
         NodeJob(job_id="p3", submit_s=0, run_s=10, cpus=32, memory_mb=10, gpus=2),
         NodeJob(job_id="p1", submit_s=50, run_s=100, cpus=1.5, memory_mb=10, gpus=0.25),
     )
-    for note in ("1 job that never ran", "a model of GPU get any"):
+    for note in ("1 job that never ran", "request a certain GPU model may get any GPU"):
         assert note in result.stderr
     assert scenario.nodes is not None
     assert [(each.count, each.gpus) for each in scenario.nodes.nodes] == [(2, 2), (1, 0)]
@@ -158,7 +158,7 @@ def test_a_labs_history_becomes_jobs_on_its_boards(tmp_path: Path) -> None:
     ]
     assert scenario.lab.jobs[0].failures == (PastFailure(category="network", after_s=3.0),)  # type: ignore[arg-type]
     (tmp_path / "outcomes.parquet").write_text("x" * 100)
-    assert "is no Parquet file" in run(tmp_path).stderr
+    assert "is not a Parquet file" in run(tmp_path).stderr
     (tmp_path / "outcomes.parquet").unlink()
     assert "outcomes.parquet: is missing" in run(tmp_path).stderr
 
@@ -166,10 +166,10 @@ def test_a_labs_history_becomes_jobs_on_its_boards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("job,cpus,mem\n1,2,3\n", ["its format is not known"]),
+        ("job,cpus,mem\n1,2,3\n", ["the format cannot be recognized"]),
         ("job_id,cpus_req,time_run\n1,2,3\n", ["line 1", "no column mem_req"]),
-        ("job_id,cpus_req,mem_rec,time_run\n1,2,3,4\n", ["line 1", "is mem_rec meant?"]),
-        ("job_id,cpus_req,mem_req\n1,2,3\n", ["line 1", "time_run, nor time_start"]),
+        ("job_id,cpus_req,mem_rec,time_run\n1,2,3,4\n", ["line 1", "did you mean mem_rec?"]),
+        ("job_id,cpus_req,mem_req\n1,2,3\n", ["line 1", "time_run nor the columns time_start"]),
         (TABLE_3 + "1,2\n", ["line 3", "has 2 fields", "4 fields"]),
         (TABLE_3 + "1,2,3,nan\n", ["line 3", "field time_run is nan"]),
         (TABLE_3 + "1,2,3,inf\n", ["line 3", "field time_run is inf"]),
@@ -177,13 +177,13 @@ def test_a_labs_history_becomes_jobs_on_its_boards(tmp_path: Path) -> None:
         (TABLE_3 + "1,x,3,4\n", ["line 3", "field cpus_req is 'x'", "a number"]),
         (TABLE_3 + "1,2.5,3,4\n", ["line 3", "field cpus_req is 2.5", "a whole number"]),
         (TABLE_3 + ",2,3,4\n", ["line 3", "field job_id is empty"]),
-        (TABLE_3 + "74426695482326,2,3,4\n", ["line 3", "was on line 2 before"]),
+        (TABLE_3 + "74426695482326,2,3,4\n", ["line 3", "occurs twice: on line 2 too"]),
         (TABLE_3 + "1,49,3,4\n", ["line 3", "fields cpus_req, mem_req", "--drop-large"]),
-        (TABLE_3 + '1,"2,3,4\n', ["is no CSV"]),
-        (TABLE_3[:33], ["has a header and no rows"]),
+        (TABLE_3 + '1,"2,3,4\n', ["is not valid CSV"]),
+        (TABLE_3[:33], ["has a header, but no rows"]),
         (TABLE_3.replace("415", "0"), ["no job ran"]),
         (TABLE_3 + "1,2,3,4\n" + "\ud800", ["utf-8"]),
-        ("", ["its format is not known"]),
+        ("", ["the format cannot be recognized"]),
     ],
     ids=[
         *("header", "missing", "near", "time", "cut", "nan", "inf", "negative", "text", "half"),
@@ -217,7 +217,7 @@ def test_damaged_compression_and_too_many_rows_are_refused(
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     options = ("--out", tmp_path / "out.json")
-    assert "damaged or cut" in run(path, "--format", "supercloud", *options).stderr
+    assert "damaged or incomplete" in run(path, "--format", "supercloud", *options).stderr
     path.write_bytes(whole)
     with monkeypatch.context() as small:
         small.setattr(machines, "MAX_JOBS", 200)
@@ -236,7 +236,7 @@ def test_options_of_another_format_are_refused(tmp_path: Path) -> None:
     assert "--node: cannot read '4x'" in run(path, "--node", "4x").stderr
     nodes = write(tmp_path / "nodes.csv", NODES + NODES.splitlines()[1] + "\n")
     assert "can't be combined with --nodes" in run(path, "--node", "4:1", "--nodes", nodes).stderr
-    assert "was on line 2 before" in run(path, "--nodes", nodes).stderr
+    assert "occurs twice: on line 2 too" in run(path, "--nodes", nodes).stderr
     negative = write(tmp_path / "negative.csv", NODES.replace("3.62", "-1"))
     assert "line 2: field cpu_load is -1" in run(path, "--nodes", negative).stderr
 

@@ -215,7 +215,7 @@ def test_the_command_writes_a_log_that_is_read_as_the_scenario(tmp_path: Path) -
         (["--load", "nan"], "--load: is nan"),
         (["--processors", "4"], "--processors"),
         (["--jobs", "0"], "--jobs"),
-        (["--load", "0.00001"], "--jobs: the jobs arrive over"),
+        (["--load", "0.00001"], "--jobs: these jobs take"),
         (["--tag", "course"], "--tag: is not for .swf files"),
     ],
 )

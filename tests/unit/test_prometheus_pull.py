@@ -192,12 +192,12 @@ def test_a_window_without_nodes_does_not_hold_up_the_next_ones() -> None:
         ('node_cpu = "x"', "q.toml: node_cpu: is unknown; did you mean node_cpus?"),
         (
             "node_cpus = 3",
-            "q.toml: node_cpus: is 3, not text (accepted: PromQL in quotation marks)",
+            "q.toml: node_cpus: is 3, which is not a string (accepted: PromQL in quotation marks)",
         ),
         ("job_label = []", "the name of a label in quotation marks"),
         ('node_label = " "', "q.toml: node_label: is empty (accepted: the name of a label)"),
         ('node_cpus = ""', "q.toml: node_cpus: is empty (accepted: PromQL)"),
-        ("node_cpus = sum(x)", "q.toml: is no TOML: Invalid value (at line 1, column 13)"),
+        ("node_cpus = sum(x)", "q.toml: is not valid TOML: Invalid value (at line 1, column 13)"),
         ("[node]\ncpus = 'x'", "q.toml: node: is unknown"),
     ],
 )

@@ -69,7 +69,7 @@ def test_benchmarks_that_never_ran_are_there_with_the_time_of_similar_ones(tmp_p
     assert (jobs["expired"].run_s, jobs["cancelled"].run_s) == (100.0, 60.0)
     assert jobs["cancelled"].cancel_s == 30.0
     found = imported(folder)
-    assert "2 jobs that never ended a run got the run time of similar ones" in found.notes
+    assert "2 jobs that never completed a run got the run time of similar jobs" in found.notes
 
 
 def test_attempts_fail_again_unless_their_end_follows_from_the_policy(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_gangs_start_together_as_far_as_the_history_has_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("benchmarks", "words"),
     [
-        ([], "--since: no benchmark was submitted in that time"),
+        ([], "--since: no benchmark was submitted in the chosen time"),
         ([benchmark("b", 0, "expired")], "--since: no benchmark ran"),
         ([benchmark("b", 0, target="rpi9")], "--since: no board of the history can run any"),
     ],

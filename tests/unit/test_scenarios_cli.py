@@ -144,7 +144,7 @@ def test_tags_change_and_a_scenario_is_removed(paper: Path) -> None:
     [
         (PAPER.replace("rate", "rat"), "there is no field 'rat'; did you mean rate?"),
         (PAPER.replace("0.8", "1.8"), "is 1.8"),
-        (PAPER + "x", "is no TOML"),
+        (PAPER + "x", "is not valid TOML"),
         ("", "missing"),
     ],
     ids=["field", "value", "syntax", "empty"],

@@ -92,7 +92,7 @@ def test_a_policy_brings_its_queue_and_its_backfilling(log: Path, tmp_path: Path
     assert json.loads(replay(log, "--policy", "easy", "--json").stdout)["jobs"] == 3
     both = replay(log, "--policy", str(policy), "--queue", "sjf")
     assert "--queue: is part of the policy of --policy" in both.stderr
-    assert "planner = 'met' can't act on an SWF log" in replay(log, "--policy", "met").stderr
+    assert "planner = 'met' has no effect on an SWF log" in replay(log, "--policy", "met").stderr
 
 
 def test_a_part_of_the_kept_jobs(log: Path) -> None:
@@ -108,7 +108,9 @@ def test_a_machine_of_another_size(log: Path, tmp_path: Path) -> None:
     assert json.loads(replay(log, "--procs", "8", "--json").stdout)["max_wait_s"] == 0
     found = replay(log, "--procs", "2")
     assert found.exit_code == 1
-    assert "line 2: fields 5 and 8 (processors): job 1 needs 3, the machine has 2" in found.stderr
+    assert (
+        "line 2: fields 5 and 8 (processors): job 1 needs 3, and the machine has 2" in found.stderr
+    )
     found = replay(write_swf(tmp_path / "bare.swf", LINES, procs=None))
     assert found.exit_code == 1
     assert "neither MaxProcs nor MaxNodes (accepted: --procs with a number)" in found.stderr

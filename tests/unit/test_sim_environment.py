@@ -208,7 +208,7 @@ def test_lost_jobs_are_counted() -> None:
     ("options", "message"),
     [
         ({"slots": 0}, "must be 1 or more"),
-        ({"units": 4}, "it could never run"),
+        ({"units": 4}, "could never run"),
         ({"horizon": 15}, "runs must be shorter than the horizon of 15"),
         ({"end": "never"}, "end is 'never'"),
         ({"mix": {"rate": 1.5}}, "rate is 1.5, expected 0 to 1"),

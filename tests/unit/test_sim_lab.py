@@ -304,7 +304,7 @@ def test_a_pinned_benchmark_may_leave_a_board_that_stays_away() -> None:
                 jobs=[{"submit_s": 50}],
                 changes=[{"at_s": 10, "what": "boards_leave", "family": "rpi5"}],
             ),
-            "the scenario can't end: 1 benchmark left.*the first is j0 for rpi5",
+            "the scenario does not end: 1 benchmark left.*the first is j0 for rpi5",
         ),
         (
             lab_scenario(
@@ -312,11 +312,12 @@ def test_a_pinned_benchmark_may_leave_a_board_that_stays_away() -> None:
                 jobs=[{"submit_s": 50}],
                 changes=[{"at_s": 10, "what": "drain", "family": "rpi5"}],
             ),
-            "no board runs anything and nothing is to come; its waiting reason: waits .*drained",
+            "no board runs a benchmark, and no event is left that could change that; its waiting "
+            "reason: waits .*drained",
         ),
         (
             lab_scenario(jobs=[{}] * 9, drain_s=0.0, duration_s=10.0),
-            "the scenario can't end: .* after the last arrival",
+            "the scenario does not end: .* since the last arrival",
         ),
         (
             lab_scenario(jobs=[{}], leases=[{"target_uid": "x", "from_s": 0, "to_s": 9}]),
@@ -359,7 +360,7 @@ def test_an_unknown_policy_names_what_there_is() -> None:
     with pytest.raises(InvalidInput, match=r"default, learned, native.*fcfs") as caught:
         policy_named("nothing", registry(entry_points=False))
     (error,) = caught.value.errors
-    assert error.reason == "nothing: no such file and no such policy"
+    assert error.reason == "'nothing' is neither a file nor the name of a policy"
     names, queue_policies = error.accepted.split(", a TOML file, or a queue policy: ")
     assert "shortest_first" in queue_policies.split(", ")
     assert not {*names.split(", ")} & {*queue_policies.split(", ")}

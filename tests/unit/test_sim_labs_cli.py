@@ -65,7 +65,7 @@ def test_run_shows_a_table(scenario: str) -> None:
     [
         (["nothing"], "there is no such file, and no such scenario in the ScenarioDB"),
         (["stedy"], "did you mean steady?"),
-        (["SCENARIO", "--policy", "nothing"], "no such file and no such policy"),
+        (["SCENARIO", "--policy", "nothing"], "is neither a file nor the name of a policy"),
         (["SCENARIO", "--policy", "fifo", "--policy", "fifo"], "the same value is given twice"),
         (["SCENARIO", "--out", "SCENARIO"], "is no folder"),
     ],

@@ -139,8 +139,8 @@ def test_overloaded_nodes_are_counted_with_what_others_use() -> None:
     ("wrong", "words"),
     [
         (job("large", 0, 1, 5), "job large: needs 5 cores"),
-        (job("wide", 0, 1, 1, nodes=2), "on 2 nodes at a time; 1 of 1 has that much"),
-        (job("gpu", 0, 1, gpus=1), "and 1 GPUs on 1 node at a time; 0 of 1"),
+        (job("wide", 0, 1, 1, nodes=2), "on 2 nodes at the same time; 1 of 1 has that much"),
+        (job("gpu", 0, 1, gpus=1), "and 1 GPUs on 1 node at the same time; 0 of 1"),
         (job("half", 0, 1, gpus=1.5), "job half: gpus: is 1.5"),
     ],
 )
@@ -152,9 +152,9 @@ def test_a_job_that_fits_nowhere_is_an_error(wrong: NodeJob, words: str) -> None
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("conservative", r"backfill = 'conservative' can't act on nodes"),
-        ("met", r"planner = 'met' can't act on nodes.*accepted: planner = 'none', or a lab"),
-        ("fastest", r"scorer 'fastest' has no answer on nodes.*accepted: best_fit, host_load"),
+        ("conservative", r"backfill = 'conservative' has no effect on nodes"),
+        ("met", r"planner = 'met' has no effect on nodes.*accepted: planner = 'none', or a lab"),
+        ("fastest", r"scorer 'fastest' has no answer for nodes.*accepted: best_fit, host_load"),
     ],
 )
 def test_what_cannot_act_on_nodes_is_refused_by_name(policy: str, words: str) -> None:
@@ -169,9 +169,9 @@ def test_what_cannot_act_on_a_log_is_refused_by_name(tmp_path: Path) -> None:
     scenario = Scenario(name="log", world="nodes", duration_s=100.0, nodes=described)
     policy = replace(load_policy("default"), scorers=(ScorerChoice(name="locality", weight=1.0),))
     plugins = registry(entry_points=False).resolve(policy)
-    with pytest.raises(InvalidInput, match=r"'locality' can't act on an SWF log.*no nodes to"):
+    with pytest.raises(InvalidInput, match=r"'locality' has no effect on an SWF log.*no nodes to"):
         simulate_nodes(scenario, policy, plugins)
-    with pytest.raises(InvalidInput, match=r"planner = 'mct' can't act on an SWF log"):
+    with pytest.raises(InvalidInput, match=r"planner = 'mct' has no effect on an SWF log"):
         simulated(scenario, "mct")
 
 

@@ -133,7 +133,7 @@ def test_a_job_that_does_not_fit_is_named() -> None:
 
 
 def test_commit_and_conservative_backfilling_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match="--commit has no meaning"):
+    with pytest.raises(ConfigError, match="--commit has no effect"):
         replay(
             log_of([(0, 1, 1)]), FIFO, processors=4, backfilling=Backfilling.CONSERVATIVE,
             commit=True,

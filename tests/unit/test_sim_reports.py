@@ -251,7 +251,7 @@ def test_wrong_arguments_are_named_and_leave_no_file(runs: Path, tmp_path: Path)
     for arguments, text in (
         ((tmp_path / "none.npz",), "there is no such file, folder or stored run"),
         ((empty,), "has no file of a run"),
-        ((broken,), "is no simulated run"),
+        ((broken,), "is not a simulated run"),
         ((runs, "--baseline", "best"), "no run is of the policy 'best'"),
         ((runs, "--csv", tmp_path / "none" / "x.csv"), "there is no folder"),
         ((runs, "--csv", empty), "is a folder"),

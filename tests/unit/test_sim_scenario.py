@@ -116,7 +116,7 @@ def test_the_hash_is_that_of_what_is_simulated() -> None:
             "run_s = 30\nbenchmark_type = 'latency'",
             f"lab.arrivals.mix[0].benchmark_type: is 'latency' (accepted: {ACCEPTED_TYPES})",
         ),
-        ("duration_s = 3600", "duration_s = [", "is no TOML"),
+        ("duration_s = 3600", "duration_s = [", "is not valid TOML"),
         ('name = "small"', 'name = "../x"', "name: is '../x'"),
     ],
 )
@@ -217,5 +217,5 @@ def test_a_file_that_is_no_run_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
     for content in (b"", b"PK\x03\x04 cut", b"text"):
         file.write_bytes(content)
-        with pytest.raises(InvalidInput, match="is no simulated run"):
+        with pytest.raises(InvalidInput, match="is not a simulated run"):
             load_run(file)

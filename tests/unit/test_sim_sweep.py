@@ -253,7 +253,7 @@ def test_a_cell_travels_as_text() -> None:
     found = cell_from_text(text)
     assert (found.key, found.scenario, found.load) == (cell.key, cell.scenario, 0.5)
     for wrong in ("", "no base64!", text[:40], "aGVsbG8="):
-        with pytest.raises(InvalidInput, match="is no cell of a sweep"):
+        with pytest.raises(InvalidInput, match="is not a cell of a sweep"):
             cell_from_text(wrong)
 
 
@@ -293,8 +293,8 @@ def test_wrong_arguments_make_no_folder(scenario: Path, tmp_path: Path) -> None:
     for arguments, text in (
         (("none.toml", "--policy", "default"), "none.toml"),
         ((scenario, "--policy", "none"), "--policy"),
-        ((scenario, scenario, "--policy", "default"), "two of the scenarios are called 'small'"),
-        ((scenario, "--policy", "default", "--policy", "default"), "two of the policies"),
+        ((scenario, scenario, "--policy", "default"), "two scenarios have the name 'small'"),
+        ((scenario, "--policy", "default", "--policy", "default"), "two policies"),
         ((scenario, "--policy", "default", "--seeds", "x"), "--seeds"),
         ((scenario, "--policy", "default", "--load", "0"), "--load"),
         ((scenario, "--policy", "default", "--seeds", "1-100000", "--load", "1,2"), "--seeds"),

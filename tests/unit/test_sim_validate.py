@@ -287,4 +287,4 @@ def test_a_lab_without_history_is_refused(tmp_path: Path) -> None:
     empty = write_export(tmp_path / "export", [], [])
     found = CliRunner().invoke(app, ["sim", "validate", "--export", str(empty)])
     assert found.exit_code == 1
-    assert "no benchmark was submitted in that time" in " ".join(found.output.split())
+    assert "no benchmark was submitted in the chosen time" in " ".join(found.output.split())

@@ -206,7 +206,7 @@ def test_the_twin_holds_the_newest_states_within_its_bound() -> None:
     assert health.held_bytes <= health.max_bytes
     assert twin.state().version == 5
     assert twin.state(3).version == 3
-    with pytest.raises(NotFound, match=r"state 2 is held no more \(accepted: 3 to 5\)"):
+    with pytest.raises(NotFound, match=r"state 2 was removed: the twin still has 3 to 5"):
         twin.state(2)
     with pytest.raises(InvalidInput, match="up to 5"):
         twin.state(6)
@@ -439,7 +439,7 @@ def test_a_checkpoint_holds_all_that_training_changes(tmp_path: Path) -> None:
     for name, value in trainer.state.network.weights.items():
         np.testing.assert_array_equal(value, resumed.state.network.weights[name])
     (tmp_path / "c.npz").write_bytes(b"no archive")
-    with pytest.raises(InvalidInput, match="no checkpoint"):
+    with pytest.raises(InvalidInput, match="not a checkpoint"):
         read_checkpoint(tmp_path / "c.npz")
 
 
@@ -535,15 +535,15 @@ def test_a_gang_starts_as_a_whole_or_not_at_all_from_the_twin() -> None:
 @pytest.mark.parametrize(
     ("job", "pointer", "reason"),
     [
-        ({"affinities": [["a", "=", "b", 0]]}, "/jobs/0/affinities/0/3", "weight of 0"),
-        ({"affinities": [["a", "like", "b", 9]]}, "/jobs/0/affinities/0/1", "no operator"),
+        ({"affinities": [["a", "=", "b", 0]]}, "/jobs/0/affinities/0/3", "a weight without effect"),
+        ({"affinities": [["a", "like", "b", 9]]}, "/jobs/0/affinities/0/1", "not an operator"),
         ({"affinities": [["a", "=", "b", 101]]}, "/jobs/0/affinities/0/3", "100"),
-        ({"constraints": [["a", "like", "b"]]}, "/jobs/0/constraints/0/1", "no operator"),
+        ({"constraints": [["a", "like", "b"]]}, "/jobs/0/constraints/0/1", "not an operator"),
         ({"spreads": [["a", 0, {}]]}, "/jobs/0/spreads/0/1", ""),
         ({"spreads": [["a", 1, {"b": 60, "c": 41}]]}, "/jobs/0/spreads/0/2", "more than 100"),
-        ({"extra": "{"}, "/jobs/0/extra", "no JSON"),
-        ({"extra": "[" * 60_000}, "/jobs/0/extra", "no JSON"),
-        ({"extra": "[]"}, "/jobs/0/extra", "no object"),
+        ({"extra": "{"}, "/jobs/0/extra", "not valid JSON"),
+        ({"extra": "[" * 60_000}, "/jobs/0/extra", "not valid JSON"),
+        ({"extra": "[]"}, "/jobs/0/extra", "not a JSON object"),
         ({"extra": '{"a": NaN}'}, "/jobs/0/extra/a", ""),
         ({"gang_id": "g", "gang_size": 0}, "/jobs/0/gang_size", ""),
         ({"gang_id": "g", "gang_size": 65}, "/jobs/0/gang_size", ""),

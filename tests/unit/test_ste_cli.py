@@ -242,7 +242,7 @@ def test_queue_policies_and_baselines_are_policies_as_in_sim_run(
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["policy"] == name
     done = ste("run", file, "--policy", "nonesuch", "--runs", tmp_path / "runs")
-    assert "--policy: nonesuch: no such file" in done.stderr
+    assert "--policy: 'nonesuch' is neither a file" in done.stderr
 
 
 def test_a_scheduler_service_has_its_own_policy(file: Path) -> None:

@@ -266,7 +266,7 @@ changes = [{ at_s = 1, what = "drain", family = "rpi5" }]
     with pytest.raises(InvalidInput) as found:
         episode(of, policy, 1)
     assert str(found.value) == str(expected.value)
-    assert "can't end" in str(found.value)
+    assert "does not end" in str(found.value)
 
 
 @pytest.mark.slow

@@ -206,9 +206,9 @@ def test_a_state_shows_the_fields_of_the_schema_node_pool() -> None:
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (Decision(job_id="unknown", node_id="big-1", priority=50), "does not wait"),
+        (Decision(job_id="unknown", node_id="big-1", priority=50), "is not waiting"),
         (Decision(job_id="big", node_id="unknown", priority=50), "no node 'unknown'"),
-        (Decision(job_id="big", node_id="small-1", priority=50), "too little left"),
+        (Decision(job_id="big", node_id="small-1", priority=50), "too little room left"),
         (
             Decision(job_id="big", node_id="big-1", node_ids=["big-1", "big-1"], priority=50),
             "takes 1 node",

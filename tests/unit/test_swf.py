@@ -86,7 +86,7 @@ GOOD = swf_line(1, 0, 5)
         (swf_line(2, 0, "x" * 99), r"field 4 \(run time\) is 'x{40}\.\.\.'"),
         (swf_line(2, 0, 5, 2**31), r"field 8 \(requested processors\) is 2147483648 .*2147483647"),
         (swf_line(-2, 0, 5), r"line 3: field 1 \(job number\) is -2"),
-        (GOOD, r"line 3: field 1 \(job number\) 1 was on line 2 before"),
+        (GOOD, r"line 3: field 1 \(job number\) 1 occurs twice: on line 2 too"),
         ("2 0 -1 5", r"line 3: has 4 fields \(accepted: 18 fields\)"),
         (GOOD + " 9", r"line 3: has 19 fields"),
         (GOOD.replace("1 0", "1.5 0"), r"line 3: field 1 \(job number\) is 1.5 .*a whole number"),
@@ -111,7 +111,7 @@ def test_a_cut_archive_is_refused(tmp_path: Path, kept: int) -> None:
     whole = gzip.compress("\n".join(swf_line(job, job, 5) for job in range(1000)).encode())
     path = tmp_path / "log.swf.gz"
     path.write_bytes(whole[:kept])
-    with pytest.raises(InvalidInput, match="the compressed file is damaged or cut"):
+    with pytest.raises(InvalidInput, match="the compressed file is damaged or incomplete"):
         read_swf(path)
 
 

@@ -110,7 +110,7 @@ def rigid_jobs(options: LublinOptions) -> RigidJobs:
         InvalidInput: The machine is too small, or the jobs arrive over more than ten years.
     """
     if options.processors < MIN_PROCESSORS:
-        accepted = f"{MIN_PROCESSORS} or more, which the model of sizes needs"
+        accepted = f"{MIN_PROCESSORS} or more: the model of job sizes needs them"
         raise InvalidInput.at("--processors", f"is {options.processors}", accepted)
     sizes = draw_sizes(stream(options.seed, "lublin", "sizes"), options.jobs, options.processors)
     run_s = draw_run_times(stream(options.seed, "lublin", "run times"), sizes)
@@ -119,8 +119,8 @@ def rigid_jobs(options: LublinOptions) -> RigidJobs:
         work_s = float((run_s * sizes).sum())
         clock_s *= work_s / (options.processors * options.load * float(clock_s[-1]))
     if clock_s[-1] > MAX_SECONDS:
-        reason = f"the jobs arrive over {clock_s[-1] / DAY_S:,.0f} days"
-        accepted = f"fewer jobs, or a higher --load: at most {MAX_SECONDS / DAY_S:,.0f} days"
+        reason = f"these jobs take {clock_s[-1] / DAY_S:,.0f} days to arrive"
+        accepted = f"at most {MAX_SECONDS / DAY_S:,.0f} days: fewer jobs, or a higher --load"
         raise InvalidInput.at("--jobs", reason, accepted)
     submit_s = np.floor(time_of_day_cycle(clock_s)).astype(np.int64)
     return RigidJobs(submit_s=submit_s, run_s=run_s, processors=sizes)

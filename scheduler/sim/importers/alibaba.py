@@ -95,7 +95,7 @@ def import_alibaba(
     )
     notes = counted(int((~ran).sum()), "that never ran left out")
     wanted = np.array([spec != "" for spec in table.words["spec"]]) & ran
-    notes += counted(int(wanted.sum()), "that want a model of GPU get any")
+    notes += counted(int(wanted.sum()), "that request a certain GPU model may get any GPU")
     return nodes_scenario(
         jobs_that_ran(jobs, ran),
         groups,
@@ -112,7 +112,9 @@ def _nodes(path: Path) -> tuple[NodeGroup, ...]:
     for row, name in enumerate(table.words["name"]):
         if name in seen:
             where = f"{path}, line {table.line[row]}"
-            raise InvalidInput.at(where, f"field sn: {name!r} is there twice", "each node once")
+            raise InvalidInput.at(
+                where, f"field sn: node {name!r} occurs twice", "one line for each node"
+            )
         seen.add(name)
     kinds = Counter(
         zip(

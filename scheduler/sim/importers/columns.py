@@ -132,13 +132,13 @@ def read_columns(
             places = _places(path, header, wanted)
             return _read(path, reader, header, places, wanted)
         except csv.Error as error:
-            raise _error(path, reader.line_num, f"is no CSV: {error}") from error
+            raise _error(path, reader.line_num, f"is not valid CSV: {error}") from error
 
 
 def _places(path: Path, header: Sequence[str], wanted: Spec) -> dict[str, int]:
     """Return the place of each wanted column that the file has."""
     if not any(header):
-        raise _error(path, 1, "there is no header", _expected(wanted))
+        raise _error(path, 1, "the header is missing", _expected(wanted))
     twice = {cell for cell in header if cell and header.count(cell) > 1}
     places = {}
     for name, column in wanted.items():
@@ -146,11 +146,11 @@ def _places(path: Path, header: Sequence[str], wanted: Spec) -> dict[str, int]:
         if found:
             places[name] = found[0]
             if header[found[0]] in twice:
-                raise _error(path, 1, f"the column {header[found[0]]} is there twice")
+                raise _error(path, 1, f"the header has the column {header[found[0]]} twice")
         elif column.missing is None:
             near = get_close_matches(column.names[0], header, n=1)
             reason = f"the header has no column {' or '.join(column.names)}"
-            reason += f"; is {near[0]} meant?" if near else ""
+            reason += f"; did you mean {near[0]}?" if near else ""
             raise _error(path, 1, reason, _expected(wanted))
     return places
 
@@ -181,7 +181,7 @@ def _read(
         rows += len(chunk)
         if rows > MAX_ROWS:
             reason = f"has more than {MAX_ROWS:,} rows"
-            raise _error(path, chunk[-1][0], reason, "a part of the file")
+            raise _error(path, chunk[-1][0], reason, f"up to {MAX_ROWS:,} rows: split the file")
         line = np.array([number for number, _ in chunk], dtype=np.int64)
         cells = list(zip(*(row for _, row in chunk), strict=True))
         for name, column in wanted.items():
@@ -197,11 +197,11 @@ def _read(
             else:
                 if column.needed and "" in texts:
                     row = texts.index("")
-                    raise _error(path, int(line[row]), f"field {title} is empty", "a text")
+                    raise _error(path, int(line[row]), f"field {title} is empty", "text")
                 words[name] += map(sys.intern, texts)
         lines.append(line)
     if not rows:
-        raise _error(path, None, "has a header and no rows")
+        raise _error(path, None, "has a header, but no rows")
     return Columns(
         path=path,
         header={name: header[place] for name, place in places.items()},
@@ -218,7 +218,9 @@ def _rows(path: Path, reader: Iterator[list[str]], fields: int) -> Iterator[tupl
             continue
         number: int = reader.line_num  # type: ignore[attr-defined]  # of csv's reader
         if len(row) != fields:
-            raise _error(path, number, f"has {len(row)} fields", f"{fields} fields, as the header")
+            raise _error(
+                path, number, f"has {len(row)} fields", f"{fields} fields, as in the header"
+            )
         yield number, row
 
 
@@ -244,7 +246,12 @@ def _parsed(
                 shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
                 reason = f"field {title} is {shown}" if text else f"field {title} is empty"
                 raise _error(path, int(line[row]), reason, "a number") from None
-        raise _error(path, int(line[0]), f"field {title} can't be read from here on", "numbers")
+        raise _error(
+            path,
+            int(line[0]),
+            f"field {title} holds text that is not a number, on this line or a later one",
+            "numbers",
+        )
     empty = np.array([text == "" for text in texts]) if column.empty is not None else None
     wrong = ~np.isfinite(values) if empty is None else ~np.isfinite(values) & ~empty
     wrong |= (values < column.low) | (values > column.high)

@@ -48,6 +48,6 @@ def detect_format(path: Path) -> TraceFormat:
             return found
     raise InvalidInput.at(
         str(path),
-        "its format is not known by its name and first line",
+        "the format cannot be recognized from the file's name and first line",
         f"--format {', '.join(TraceFormat)}",
     )

@@ -76,7 +76,7 @@ OF_OTHERS = frozenset(
     }
 )
 """Failures that follow from the policy, or from an outage."""
-_NOTHING = "no benchmark was submitted in that time"
+_NOTHING = "no benchmark was submitted in the chosen time"
 _MIB = 1 << 20
 _MIN_RUN_S = 1e-3
 
@@ -134,8 +134,8 @@ def read_history(
     if not boards:
         raise InvalidInput.at(
             source,
-            "no cycle is recorded, so the lab's boards are not known",
-            "a time in which the server decided, and for which it still has its cycles",
+            "no scheduling cycle is recorded in the chosen time, so the lab's boards are unknown",
+            "a time for which the server still has recorded cycles",
         )
     return RecordedHistory(
         source=source,
@@ -211,7 +211,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
         accepted = "a folder that `edgeyard export` of this version wrote"
         raise InvalidInput.at(str(path), "is missing", accepted) from error
     except pyarrow.ArrowException as error:
-        raise InvalidInput.at(str(path), f"is no Parquet file: {error}") from error
+        raise InvalidInput.at(str(path), f"is not a Parquet file: {error}") from error
     if missing := [name for name in columns if name not in table.column_names]:
         raise InvalidInput.at(str(path), f"has no column {', '.join(missing)}", ", ".join(columns))
     rows: list[Row] = table.to_pylist()
@@ -325,7 +325,7 @@ def _jobs(
         raise InvalidInput.at(source, "no board of the history can run any of its benchmarks")
     alone = {gang for gang, size in sizes.items() if size == 1}
     notes = (
-        *counted(guessed, "that never ended a run got the run time of similar ones"),
+        *counted(guessed, "that never completed a run got the run time of similar jobs"),
         *counted(later, "that start after the history left out"),
         *counted(left_out, "that no board of the history can run left out"),
         *counted(

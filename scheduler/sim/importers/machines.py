@@ -124,8 +124,8 @@ def read_nodes(path: Path) -> tuple[NodeGroup, ...]:
     for row, node in enumerate(table.words["node_id"]):
         if node in seen:
             where = f"{path}, line {table.line[row]}"
-            reason = f"field node_id: {node!r} was on line {seen[node]} before"
-            raise InvalidInput.at(where, reason, "each node once")
+            reason = f"field node_id: {node!r} occurs twice: on line {seen[node]} too"
+            raise InvalidInput.at(where, reason, "one line for each node")
         seen[node] = int(table.line[row])
     busy = np.minimum(table.numbers["cpu_load"] / cores, 1.0).round(4)
     used = (table.numbers["memory_load"] / 100).round(4)
@@ -188,7 +188,7 @@ def nodes_scenario(
         raise InvalidInput.at(where, reason, "other nodes, or --drop-large")
     chosen = chosen[~large]
     if not len(chosen):
-        raise InvalidInput.at(str(jobs.path), "no node can run any of its jobs", "other nodes")
+        raise InvalidInput.at(str(jobs.path), "none of its jobs fits on a node", "other nodes")
     submit = jobs.submit[chosen] - jobs.submit[chosen[0]]
     rows = zip(
         chosen.tolist(),
@@ -258,8 +258,8 @@ def _refuse_repeated(jobs: TraceJobs, chosen: Integers) -> None:
         job_id = jobs.job_id[row]
         if job_id in first:
             where = f"{jobs.path}, line {jobs.line[row]}"
-            reason = f"job {job_id!r} was on line {jobs.line[first[job_id]]} before"
-            raise InvalidInput.at(where, reason, "each job once")
+            reason = f"job {job_id!r} occurs twice: on line {jobs.line[first[job_id]]} too"
+            raise InvalidInput.at(where, reason, "one line for each job")
         first[job_id] = row
 
 

@@ -76,7 +76,7 @@ def read_queries(path: Path) -> Queries:
         given = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         accepted = "TOML, such as node_label = 'instance'"
-        raise InvalidInput.at(str(path), f"is no TOML: {error}", accepted) from error
+        raise InvalidInput.at(str(path), f"is not valid TOML: {error}", accepted) from error
     for name, text in given.items():
         where = f"{path}: {name}"
         if name not in known:
@@ -86,7 +86,9 @@ def read_queries(path: Path) -> Queries:
         what = "PromQL" if name in _QUERIES else "the name of a label"
         optional = name in _OPTIONAL
         if not isinstance(text, str):
-            raise InvalidInput.at(where, f"is {text!r}, not text", f"{what} in quotation marks")
+            raise InvalidInput.at(
+                where, f"is {text!r}, which is not a string", f"{what} in quotation marks"
+            )
         if not text.strip() and not optional:
             raise InvalidInput.at(where, "is empty", what)
     return Queries(**given)
@@ -136,7 +138,9 @@ def window_scenario(
     )
     if not kinds:
         reason = f"node_cpus ({queries.node_cpus}) has no series with the label"
-        raise InvalidInput.at(queries.node_label, reason, "queries of your Prometheus: --queries")
+        raise InvalidInput.at(
+            queries.node_label, reason, "queries that fit this Prometheus: --queries FILE"
+        )
     groups = tuple(
         NodeGroup(count=count, cpu_cores=cores, memory_mb=megabytes, name=f"node{number}")
         for number, ((cores, megabytes), count) in enumerate(sorted(kinds.items()), 1)
@@ -180,8 +184,8 @@ def window_scenario(
     return ImportedScenario(
         scenario=checked(scenario),
         notes=(
-            *counted(cut, "that ran at an end of the window cut there"),
-            *counted(oversized, "that used more than any node has counted as a whole node"),
+            *counted(cut, "that ran across the begin or end of the window were cut there"),
+            *counted(oversized, "that used more than any node has were counted as one whole node"),
         ),
     )
 
@@ -256,8 +260,8 @@ class Pull:
             InvalidInput: There would be too many samples, or too few.
         """
         if not 2 * self.step_s <= self.window_s <= MAX_POINTS * self.step_s:
-            accepted = f"a step of {self.window_s / MAX_POINTS:.3g} to {self.window_s / 2:g} s"
-            reason = f"{self.step_s:g} s does not suit a window of {self.window_s:g} s"
+            accepted = f"{self.window_s / MAX_POINTS:.3g} to {self.window_s / 2:g} s"
+            reason = f"is {self.step_s:g} s, for a window of {self.window_s:g} s"
             raise InvalidInput.at("--step", reason, accepted)
 
     def continue_after(self, name: str, duration_s: float) -> None:

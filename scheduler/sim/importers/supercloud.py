@@ -142,11 +142,15 @@ def _run_times(table: Columns) -> tuple[Floats, np.typing.NDArray[np.bool_]]:
         run = table.numbers["run"]
         return run, run > 0
     if "start" not in table.header or "end" not in table.header:
-        reason = "the header has no column time_run, nor time_start and time_end"
-        raise InvalidInput.at(f"{table.path}, line 1", reason, "one of the two")
+        reason = (
+            "the header has neither the column time_run nor the columns time_start and time_end"
+        )
+        raise InvalidInput.at(
+            f"{table.path}, line 1", reason, "time_run, or time_start and time_end"
+        )
     start, end = table.numbers["start"], table.numbers["end"]
     began = start > 0
-    table.refuse("end", began & (end > 0) & (end < start), "a time that is not before time_start")
+    table.refuse("end", began & (end > 0) & (end < start), "time_start or later")
     return end - start, began & (end > start)
 
 

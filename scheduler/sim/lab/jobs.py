@@ -182,7 +182,9 @@ def draw_jobs(scenario: Scenario, lab: LabScenario, boards: Boards, seed: int) -
     stated = [_stated(job, row, boards, sizes[job.gang] or 1) for row, job in enumerate(lab.jobs)]
     jobs = sorted([*drawn, *stated], key=lambda job: (job.submit_s, job.job_id))
     if not jobs:
-        raise InvalidInput.at(scenario.name, "nothing arrives", "a higher rate or a longer time")
+        raise InvalidInput.at(
+            scenario.name, "no benchmark arrives", "a higher rate or a longer duration_s"
+        )
     for row, job in enumerate(jobs):
         job.row = row
     return jobs
@@ -271,8 +273,9 @@ def _drawn(
     if len(times) > _MAX_ARRIVALS:
         raise InvalidInput.at(
             f"{scenario.name}: lab.arrivals.rate_per_hour",
-            f"makes {len(times):,} benchmarks",
-            f"at most {_MAX_ARRIVALS:,} in the whole time",
+            f"generates {len(times):,} benchmarks",
+            f"at most {_MAX_ARRIVALS:,} benchmarks in the whole time: a lower rate or a shorter "
+            "time",
         )
     return _at_times(lab, arrivals, boards, seed, times, "arrivals", boards.rows)
 
@@ -304,7 +307,9 @@ def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> F
     expected = rate * highest * until_s
     if expected > 2 * _MAX_ARRIVALS:
         raise InvalidInput.at(
-            "lab.arrivals.rate_per_hour", f"makes about {expected:,.0f} benchmarks", "a lower rate"
+            "lab.arrivals.rate_per_hour",
+            f"generates about {expected:,.0f} benchmarks",
+            f"a rate for up to {_MAX_ARRIVALS:,} benchmarks",
         )
     if arrivals.process == "weekly":
         rate /= arrivals.batch_size

@@ -309,11 +309,11 @@ class LabWorld:
             if self.ended == self.count:
                 return False
             if not self._events.size[0]:
-                raise self._endless("nothing is left to happen")
+                raise self._endless("no event is left")
             at_s, _, number = pop(self._events)
             if at_s > self._limit_s:
                 days = self._scenario.drain_s / 86400
-                raise self._endless(f"{days:g} days (drain_s) after the last arrival")
+                raise self._endless(f"{days:g} days (drain_s) have passed since the last arrival")
             if at_s > self.now_s:
                 self._note_state()
                 self.now_s = at_s
@@ -502,7 +502,9 @@ class LabWorld:
                 self._heartbeat_s = min(2.0 * self._heartbeat_s, MAX_HEARTBEAT_S)
                 stuck = self.now_s - self._last_change_s > STUCK_S
                 if stuck and not self._to_come and len(self._states) == self.count:
-                    raise self._endless("no board runs anything and nothing is to come")
+                    raise self._endless(
+                        "no board runs a benchmark, and no event is left that could change that"
+                    )
             self._wake()
 
     def cycle_input(self) -> CycleInput:
@@ -645,9 +647,10 @@ class LabWorld:
             why = f"{why}; its waiting reason: {sentence}"
         return InvalidInput.at(
             f"{self._scenario.name} under policy {self._policy.name}",
-            f"the scenario can't end: {count_of(waiting or self.count - self.ended, 'benchmark')} "
+            "the scenario does not end: "
+            f"{count_of(waiting or self.count - self.ended, 'benchmark')} "
             f"left after {self.now_s / 3600:,.1f} h of virtual time{asks}: {why}",
-            "boards for all benchmarks, deadlines, or a policy that lets none starve",
+            "boards for all benchmarks, deadlines, or a policy under which none waits forever",
         )
 
     # --- runs ----------------------------------------------------------------------------------

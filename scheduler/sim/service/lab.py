@@ -156,9 +156,9 @@ def simulate_service(
         if not simulation.is_over():
             raise InvalidInput.at(
                 f"{scenario.name} under policy {policy}",
-                f"the scenario can't end: benchmarks are left after {limit_s / 3600:,.1f} h of "
+                f"the scenario does not end: benchmarks are left after {limit_s / 3600:,.1f} h of "
                 "virtual time",
-                "boards for all benchmarks, deadlines, or a policy that lets none starve",
+                "boards for all benchmarks, deadlines, or a policy under which none waits forever",
             )
         wall_s = time.perf_counter() - began
         return _result(simulation, scenario, policy, seed, boards, jobs, neighbours, wall_s)

@@ -83,4 +83,4 @@ def _check_open(uow: UnitOfWork, attempt: Attempt) -> None:
     if attempt.state not in LIVE_ATTEMPTS and not attempt.takes_late_result:
         raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
     if uow.benchmarks.get(attempt.benchmark_id).status in TERMINAL:
-        raise NotAuthenticated("the benchmark is at its end")
+        raise NotAuthenticated("the benchmark has ended")

@@ -341,13 +341,17 @@ def read_twin_data(body: bytes) -> TwinData:
     try:
         tree: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput.at("", f"is no JSON: {error}", "a document of nodes and jobs") from None
+        raise InvalidInput.at(
+            "", f"is not valid JSON: {error}", "a document of nodes and jobs"
+        ) from None
     if isinstance(tree, list):
         tree = {"nodes": tree}
     elif isinstance(tree, dict) and "nodes" not in tree and ("id" in tree or "node_id" in tree):
         tree = {"nodes": [tree]}
     if not isinstance(tree, dict):
-        raise InvalidInput.at("", "is no object", "a node, an array of nodes, or a document")
+        raise InvalidInput.at(
+            "", "is not a JSON object", "a node, an array of nodes, or a document"
+        )
     nodes = tree.get("nodes")
     for each in nodes if isinstance(nodes, list) else ():
         if isinstance(each, dict) and "node_id" in each:
@@ -387,21 +391,23 @@ def _check(data: TwinData) -> None:
         _ = (data.now or datetime.now(UTC)) - timedelta(seconds=data.age_s)
     except OverflowError:
         raise InvalidInput.at(
-            "/age_s", f"is {data.age_s:g}, more than time has passed", "seconds before now"
+            "/age_s",
+            f"is {data.age_s:g}: that is before the first date that can be represented",
+            "seconds before now",
         ) from None
     known: set[str] = set()
     for row, node in enumerate(data.nodes):
         if node.id in known:
-            raise InvalidInput.at(f"/nodes/{row}/id", f"{node.id!r} is there twice", "another id")
+            raise InvalidInput.at(f"/nodes/{row}/id", f"{node.id!r} occurs twice", "another id")
         known.add(node.id)
     named: set[str] = set()
     for row, job in enumerate(data.jobs):
         here = f"/jobs/{row}"
         if job.name in named:
-            raise InvalidInput.at(f"{here}/job_id", f"{job.name!r} is there twice", "another id")
+            raise InvalidInput.at(f"{here}/job_id", f"{job.name!r} occurs twice", "another id")
         named.add(job.name)
         if job.status != "pending" and job.node_id is None:
-            raise InvalidInput.at(f"{here}/node_id", f"is missing of a {job.status} job", "a node")
+            raise InvalidInput.at(f"{here}/node_id", f"is missing for a {job.status} job", "a node")
         _check_times(here, job, ("submit_time", "started_at", "ended_at", "deadline", "start_time"))
         for node_id, until in job.avoid_until.items():
             _check_time(f"{here}/avoid_until/{node_id}", until)
@@ -410,7 +416,7 @@ def _check(data: TwinData) -> None:
         for row, (_, _, targets) in enumerate(job.spreads):
             if sum(targets.values()) > 100:
                 reason = "the percentages add up to more than 100"
-                raise InvalidInput.at(f"{here}/spreads/{row}/2", reason, "at most 100")
+                raise InvalidInput.at(f"{here}/spreads/{row}/2", reason, "a sum of at most 100")
         if job.extra:
             _check_extra(f"{here}/extra", job.extra)
     _check_gangs(data.jobs)
@@ -422,7 +428,9 @@ def _check(data: TwinData) -> None:
         for end in ("source", "target"):
             if getattr(link, end) not in known:
                 raise InvalidInput.at(
-                    f"/links/{row}/{end}", f"{getattr(link, end)!r} is no node", "a node's id"
+                    f"/links/{row}/{end}",
+                    f"{getattr(link, end)!r} is not a node of this document",
+                    "a node's id",
                 )
 
 
@@ -432,11 +440,13 @@ def _check_conditions(here: str, job: Job) -> None:
     for name, row, operator in operators:
         if operator not in OPERATORS:
             pointer = f"{here}/{name}/{row}/1"
-            raise InvalidInput.at(pointer, f"{operator!r} is no operator", ", ".join(OPERATORS))
+            raise InvalidInput.at(pointer, f"{operator!r} is not an operator", ", ".join(OPERATORS))
     for row, affinity in enumerate(job.affinities):
         if affinity[3] == 0:
             pointer = f"{here}/affinities/{row}/3"
-            raise InvalidInput.at(pointer, "a weight of 0 has no effect", "-100 to 100, not 0")
+            raise InvalidInput.at(
+                pointer, "is 0, a weight without effect", "a weight from -100 to 100, except 0"
+            )
 
 
 def _check_extra(pointer: str, text: str) -> None:
@@ -444,9 +454,9 @@ def _check_extra(pointer: str, text: str) -> None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput.at(pointer, f"is no JSON: {error}", accepted) from None
+        raise InvalidInput.at(pointer, f"is not valid JSON: {error}", accepted) from None
     if not isinstance(value, dict):
-        raise InvalidInput.at(pointer, "is no object", accepted)
+        raise InvalidInput.at(pointer, "is not a JSON object", accepted)
     strict_json.check_json(value, pointer)
 
 
@@ -482,7 +492,9 @@ def _check_parts(data: TwinData, known: set[str]) -> None:
         if parts is None:
             raise InvalidInput.at(here, "is missing", "the parts of nodes that the job takes")
         if parts.number in numbers:
-            raise InvalidInput.at(f"{here}/number", f"{parts.number} is there twice", "another one")
+            raise InvalidInput.at(
+                f"{here}/number", f"{parts.number} occurs twice", "another number"
+            )
         numbers.add(parts.number)
         if job.status == "pending":
             continue
@@ -494,7 +506,9 @@ def _check_parts(data: TwinData, known: set[str]) -> None:
                 raise InvalidInput.at(f"{here}/{name}", f"has {len(its)} entries", accepted)
         for place, name in enumerate(parts.node_ids):
             if name not in known:
-                raise InvalidInput.at(f"{here}/node_ids/{place}", f"{name!r} is no node", "an id")
+                raise InvalidInput.at(
+                    f"{here}/node_ids/{place}", f"{name!r} is not a node of this document", "an id"
+                )
 
 
 def _check_times(here: str, value: object, names: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ class EpisodeLab(LabWorld):
         if scenario.lab is None:
             raise InvalidInput.at(
                 f"{scenario.name}: world",
-                f"is {scenario.world!r}: its jobs share nodes, and here each takes a whole board",
+                f"is {scenario.world!r}, whose jobs share nodes; here each job takes a whole board",
                 'world = "boards"; for nodes: edgeyard sim run',
             )
         self.is_due, self.rounds = False, 0
@@ -191,7 +191,7 @@ class EpisodeLab(LabWorld):
         placed: set[str] = set()
         for row, each in enumerate(decisions):
             if each.job_id not in self._queue or each.job_id in placed:
-                raise InvalidInput.at(f"/decisions/{row}", f"job {each.job_id!r} does not wait")
+                raise InvalidInput.at(f"/decisions/{row}", f"job {each.job_id!r} is not waiting")
             board = self.boards.row_of_uid.get(each.node_id)
             if board is None or not self.boards.rows[board].present or each.node_id in held:
                 raise InvalidInput.at(f"/decisions/{row}", f"node {each.node_id!r} is not free")
@@ -199,7 +199,7 @@ class EpisodeLab(LabWorld):
             held.add(each.node_id)
         for row, job_id in enumerate(victims):
             if job_id not in self._holders:
-                raise InvalidInput.at(f"/stopped/{row}", f"job {job_id!r} does not run")
+                raise InvalidInput.at(f"/stopped/{row}", f"job {job_id!r} is not running")
 
     def _ended_job(self, job_id: str, job: Job) -> Job:
         """Complete a job that has ended; attempts that were repeated have names of their own."""

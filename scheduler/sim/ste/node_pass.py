@@ -271,12 +271,12 @@ def _reasons(
         elif fitting < count:
             have = "has" if fitting == 1 else "have"
             found[job.name] = (
-                f"it takes {count_of(count, 'node')}, and {fitting} {have} enough left"
+                f"it takes {count_of(count, 'node')}, and {fitting} {have} enough room left"
             )
         elif head and policy.backfill is Backfill.NONE:
-            found[job.name] = f"job {head} is before it"
+            found[job.name] = f"job {head} is ahead of it in the queue"
         elif head:
-            found[job.name] = f"it would delay job {head}, which is before it"
+            found[job.name] = f"it would delay job {head}, which is ahead of it in the queue"
         else:
             found[job.name] = "nothing refuses it"
         head = head or job.name

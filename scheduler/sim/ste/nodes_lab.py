@@ -76,7 +76,9 @@ class NodesLab:
         if len(self._row_of) < len(names):
             twice = next(name for row, name in enumerate(names) if self._row_of[name] != row)
             raise InvalidInput.at(
-                f"{scenario.name}: nodes.jobs", f"a drawn job is {twice!r}, too", "another job_id"
+                f"{scenario.name}: nodes.jobs",
+                f"job_id {twice!r} is also that of a drawn job",
+                "another job_id",
             )
         self._node_of = {name: row for row, name in enumerate(self._nodes.names)}
         self._world = NodesWorld(self._jobs, self._nodes)
@@ -193,7 +195,9 @@ class NodesLab:
         """
         for row, victim in enumerate(stopped):
             raise InvalidInput.at(
-                f"/stopped/{row}", f"job {victim.job_id!r} can't be preempted", "nobody, on nodes"
+                f"/stopped/{row}",
+                f"job {victim.job_id!r} can't be preempted",
+                "an empty list: jobs on nodes are not preempted",
             )
         for row, each in enumerate(decisions):
             self._start(f"/decisions/{row}", each)
@@ -225,7 +229,7 @@ class NodesLab:
     def _start(self, pointer: str, decision: Decision) -> None:
         job = self._row_of.get(decision.job_id, -1)
         if job not in self._world.queue:
-            raise InvalidInput.at(pointer, f"job {decision.job_id!r} does not wait")
+            raise InvalidInput.at(pointer, f"job {decision.job_id!r} is not waiting")
         names = decision.node_ids or [decision.node_id]
         unknown = next((name for name in names if name not in self._node_of), None)
         if unknown is not None:

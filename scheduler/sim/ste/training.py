@@ -156,7 +156,7 @@ class PolicyGradient:
         networks = {"trained": self.state.network, "frozen": self._frozen}
         network = networks.get(state)
         if network is None or self._load is None:
-            raise InvalidInput.at("/judged", f"there is no {state!r} model", "trained, frozen")
+            raise InvalidInput.at("/judged", f"is {state!r}", "trained or frozen")
         if self._judged is None or self._judged[:2] != (state, self.state.steps):
             with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
                 path = write_model(Path(folder) / f"{self.name}.toml", self._manifest, network)
@@ -308,7 +308,7 @@ def new_model(name: str, folder: Path, *, seed: int = 0) -> Path:
     """
     path = folder / f"{name}.toml"
     if path.exists():
-        raise ConfigError([f"{path} is there already: leave --new out to train it further"])
+        raise ConfigError([f"{path} already exists: leave --new out to train it further"])
     network = start(len(NEW_INPUTS), 1, HIDDEN, seed)
     manifest = Manifest(
         name=name,
@@ -342,7 +342,10 @@ def load_trainable(path: Path) -> tuple[Manifest, Network]:
         each.column for each in manifest.inputs if each.is_extra and each.default is None
     ]:
         raise ConfigError(
-            [f"{path}: it requires {', '.join(required)}; models that are trained need defaults"]
+            [
+                f"{path}: it requires {', '.join(required)}; models can be trained only if their "
+                "extra columns have defaults"
+            ]
         )
     onnx = path.with_name(manifest.onnx)
     try:
@@ -350,7 +353,7 @@ def load_trainable(path: Path) -> tuple[Manifest, Network]:
     except OSError as error:
         raise ConfigError([f"{onnx}: {error.strerror or error}"]) from error
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
-        raise ConfigError([f"{onnx}: it is not the file whose SHA-256 {path.name} states"])
+        raise ConfigError([f"{onnx}: its SHA-256 differs from the one in {path.name}"])
     try:
         return manifest, network_from_onnx(data)
     except ConfigError as error:
@@ -410,7 +413,7 @@ def read_checkpoint(path: Path) -> TrainingState:
                     found[kind][name] = arrays[key].astype(np.float64)
             steps, episodes = (int(each) for each in arrays["counts"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InvalidInput.at(str(path), f"is no checkpoint: {error}") from error
+        raise InvalidInput.at(str(path), f"is not a checkpoint: {error}") from error
     return TrainingState(
         network=Network(weights=found["weight"]),
         means=found["mean"],

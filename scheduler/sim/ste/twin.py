@@ -114,7 +114,7 @@ class DigitalTwin:
         if not newest:
             reason = "no state was posted to the twin yet: POST one, or start a run that does"
         else:
-            reason = f"state {wanted} is held no more (accepted: {oldest} to {newest})"
+            reason = f"state {wanted} was removed: the twin still has {oldest} to {newest}"
         raise NotFound("state of the twin", str(wanted), reason)
 
     def health(self) -> TwinHealth:

@@ -163,7 +163,7 @@ def _parsed(path: Path, chunk: list[tuple[int, str]]) -> NDArray[np.float64]:
             except ValueError:
                 reason = f"{_named(position)} is {_shown(text)}"
                 raise _error(path, number, reason, "a number") from None
-    raise _error(path, chunk[0][0], "the lines from here on can't be read", f"{_FIELDS} fields")
+    raise _error(path, chunk[0][0], "this line or a later one cannot be read", f"{_FIELDS} fields")
 
 
 def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], header: _Header) -> Log:
@@ -196,14 +196,15 @@ def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], heade
         raise _error(
             path,
             int(line[first + 1]),
-            f"{_named(1)} {table[first, _JOB]:.0f} was on line {line[first]} before",
-            "each job once; of a job that was stopped and continued, its line of the whole",
+            f"{_named(1)} {table[first, _JOB]:.0f} occurs twice: on line {line[first]} too",
+            "one line for each job; for a job that was stopped and continued, only the line of "
+            "the whole job",
         )
     ran = table[:, _RUN] != 0
     dropped = int(len(table) - ran.sum())
     table, line = table[ran], line[ran]
     if not len(table):
-        raise _error(path, None, "every job has run time 0, so none is kept")
+        raise _error(path, None, "every job has run time 0, so no job is left")
     run = np.where(table[:, _RUN] < 0, UNKNOWN_RUN_S, table[:, _RUN])
     procs = np.maximum(table[:, _ALLOCATED], table[:, _PROCS])
     return Log(
@@ -236,8 +237,8 @@ def refuse_large_jobs(log: Log, processors: int) -> None:
             log.path,
             int(log.line[first]),
             f"fields 5 and 8 (processors): job {log.job[first]} needs {log.procs[first]}, "
-            f"the machine has {processors}",
-            f"--procs {log.procs.max()} or more, which holds all jobs",
+            f"and the machine has {processors}",
+            f"--procs {log.procs.max()} or more, which is enough for all jobs",
         )
 
 

@@ -49,7 +49,7 @@ def opened_lines(
         try:
             yield lines()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            reason = f"the compressed file is damaged or cut: {error}"
+            reason = f"the compressed file is damaged or incomplete: {error}"
             raise InvalidInput.at(str(path), reason) from error
         except UnicodeDecodeError as error:
             where = f"{path}, after line {number + 1}"
