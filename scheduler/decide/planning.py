@@ -302,10 +302,16 @@ class CostPlanner:
             left_s = (deadline - self._batch.now).total_seconds()
             if at_s + costs.run_s[place] + 2.0 * (error_s + costs.error_s[place]) > left_s:
                 return start_now
+        reason = reasons[later]
+        if reason is PlanReason.BETTER_BOARD and self._policy.quiet_s:
+            both = np.array([free_board, int(boards[place])])
+            noise_s = self._noise_s(both, np.array([0.0, at_s]))
+            if gain_s <= noise_s[0] - noise_s[1]:  # it is quieter then, and no better otherwise
+                reason = PlanReason.QUIET_HOST
         return BoardPlan(
             board=int(boards[place]),
             start_s=at_s,
-            reason=reasons[later],
+            reason=reason,
             free_board=free_board,
             gain_s=gain_s,
             error_s=error_s,

@@ -313,12 +313,13 @@ def held_by_plan(
     at = f"{_minute(start):%Y-%m-%dT%H:%MZ}"
     match reason:
         case WaitingReason.QUIET_HOST:
-            until = f"planned on {target_uid} at {at}, when its host is expected to be quiet"
+            until = f"waits until {at} for {target_uid}, when its host is expected to be quiet"
         case WaitingReason.CHEAP_HOUR:
-            until = f"planned on {target_uid} at {at}, when credits cost less"
+            until = f"waits until {at} for {target_uid}, when credits cost less"
         case _:
             until = f"waits for {target_uid}, expected free at {at}"
-    sentence = f"{until}: costs {_about_s(gain_s)} less than on {free_uid}, which is free"
+    now = "now" if free_uid == target_uid else f"on {free_uid}, which is free"
+    sentence = f"{until}: costs {_about_s(gain_s)} less than {now}"
     return WaitReason(reason=reason, sentence=sentence)
 
 

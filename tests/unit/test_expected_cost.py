@@ -1,6 +1,7 @@
 """One currency: what a run on a board is expected to cost, in seconds."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,21 +111,21 @@ def test_classes_without_any_cost_are_scored_by_preferences() -> None:
 # --- in decisions --------------------------------------------------------------------------------
 
 
-def chosen(runs: Iterable[PastRun]) -> list[str]:
+def chosen(runs: Iterable[PastRun], of: str = "default") -> list[str]:
     """Return the board of each of 40 decisions, which differ in their seeds."""
     boards = snapshot_of([board(uid) for uid in UIDS[:2]])
     known = Knowledge(runs=History(sorted(runs, key=lambda run: run.ended_at)))
-    return [
-        places(cycle(boards, [pending()], seed=seed, knowledge=known, explore_share=0.0))["b-1"]
-        for seed in range(40)
-    ]
+    decide = partial(cycle, boards, [pending()], of=of, knowledge=known, explore_share=0.0)
+    return [places(decide(seed=seed))["b-1"] for seed in range(40)]
 
 
-def test_a_board_that_failed_twice_is_not_preferred_to_one_with_nine_good_runs() -> None:
+# The third shipped policy, native, has no scorers: Nomad chooses the board.
+@pytest.mark.parametrize("of", ["default", "learned"])
+def test_a_board_that_failed_twice_is_not_preferred_to_one_with_nine_good_runs(of: str) -> None:
     bad, good = UIDS[:2]
     runs = [past_run(bad, ago_s=60.0 * k, failure="board_fault") for k in (1, 2)]
     runs += [past_run(good, ago_s=100.0 * k, run_s=10.0 + 0.01 * k) for k in range(1, 10)]
-    assert set(chosen(runs)) == {good}
+    assert set(chosen(runs, of)) == {good}
 
 
 def test_the_default_policy_takes_the_faster_board() -> None:

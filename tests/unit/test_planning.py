@@ -106,6 +106,24 @@ def test_the_forecast_of_a_benchmark_that_waits_for_a_quiet_host_begins_there() 
     assert forecast.start_low >= planned.start - timedelta(seconds=0.1)
 
 
+def test_who_waits_for_quiet_alone_is_not_reported_to_wait_for_a_faster_board() -> None:
+    """Both boards are as fast; the busy one comes free when its host is quiet again."""
+    for fast_s, reason in (
+        (100.0, WaitingReason.QUIET_HOST),
+        (25.0, WaitingReason.FASTER_BOARD),
+    ):
+        result = cycle(
+            lab(SLOW, busy=(FAST,), one_host=True),
+            [replace(JOB, target_uid=None)],
+            holders=[running(FAST, 0.9 * fast_s)],
+            knowledge=history(fast=fast_s, slow=100.0),
+            planner=Planner.EXPECTED_COST,
+            quiet_s=30.0,
+        )
+        planned = result.decided.planned_starts()["job"]
+        assert (planned.target_uid, result.waiting["job"].reason) == (FAST, reason)
+
+
 @pytest.mark.parametrize(
     ("why", "changes"),
     [

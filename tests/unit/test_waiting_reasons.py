@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -139,3 +140,27 @@ def test_a_failed_filter_an_own_policy_and_a_hold_have_different_codes() -> None
         waiting_reasons.held().reason,
     ]
     assert codes == [WaitingReason.FILTER_FAILED, WaitingReason.OWN_POLICY, WaitingReason.HELD]
+
+
+@pytest.mark.parametrize(
+    ("reason", "free", "sentence"),
+    [
+        (
+            *(WaitingReason.CHEAP_HOUR, ONE),
+            f"waits until 2026-11-22T03:00Z for {ONE}, when credits cost less: "
+            "costs at least 2 min less than now",
+        ),
+        (
+            *(WaitingReason.QUIET_HOST, TWO),
+            f"waits until 2026-11-22T03:00Z for {ONE}, when its host is expected to be quiet: "
+            f"costs at least 2 min less than on {TWO}, which is free",
+        ),
+    ],
+)
+def test_what_a_plan_waits_for_follows_the_word_benchmark(
+    reason: WaitingReason, free: str, sentence: str
+) -> None:
+    """`explain` continues "but the benchmark" with it."""
+    start = datetime(2026, 11, 22, 3, tzinfo=UTC)
+    found = waiting_reasons.held_by_plan(reason, ONE, start, 130.0, free)
+    assert (found.reason, found.sentence) == (reason, sentence)
