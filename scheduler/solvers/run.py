@@ -346,8 +346,12 @@ def _started(
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process with all that it started, and collect it."""
-    if process.poll() is None:
+    """Kill the process with all that it started, and collect it.
+
+    Also where the process itself has ended: what it started may still run. Its group's number can't
+    belong to another group before it is collected.
+    """
+    if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout):

@@ -45,6 +45,7 @@ from edgeyard.scheduler.solvers.document import (
 )
 from edgeyard.scheduler.solvers.programmes import fairness_costs, solve
 from edgeyard.scheduler.solvers.run import Limits
+from tests.builders.cluster import eventually
 
 EXACT = Limits(time_s=30.0, gap=0.0)
 OBJECTIVES = ("completion", "deadlines", "fairness")
@@ -507,6 +508,34 @@ def test_a_solver_is_dead_when_its_time_is_up(tmp_path: Path) -> None:
             break
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
+
+
+@pytest.mark.parametrize("solver", ["cbc", "highs"])
+@pytest.mark.parametrize("ends", ["time.sleep(600)", "os._exit(3)"])
+def test_what_a_solver_started_is_dead_too(tmp_path: Path, solver: str, ends: str) -> None:
+    """A program that starts the solver proper, and may itself have ended before the time is up."""
+    note = tmp_path / "pid"
+    program = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(note)!r}, 'w').write(str(child.pid))\n{ends}\n"
+    )
+    for time_s in (0.5, 5.0, 60.0):  # a busy machine takes long to start it
+        command = (sys.executable, "-c", program)
+        limits = Limits(solver=solver, time_s=time_s, command=command)
+        plan = solve(random_document("deadlines", 12, 5), limits)
+        assert plan.status == "greedy"
+        if note.is_file() and note.read_text():
+            break
+    eventually(lambda: not is_running(int(note.read_text())), "what the solver started is dead")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process still runs; one that has ended and was not collected yet does not."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_after_a_fault_highs_solves_the_next_programme() -> None:
