@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from edgeyard.devices.model import AttributeValue
     from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.model.decision import CycleInput
+    from edgeyard.scheduler.model.knowledge import HostLoad
     from edgeyard.scheduler.ports import Store
 
 _PAGE = 500
@@ -48,10 +50,10 @@ def export(
     Creates in FOLDER benchmarks.parquet (with the descriptions), decisions.parquet (the decision
     of each recorded cycle on each benchmark, with the scores of its board) and outcomes.parquet
     (the outcome of each attempt), which join by benchmark_id; boards.parquet (each change of a
-    board that recorded cycles saw) and users.parquet (limits and credits). Reads the server's
-    database; the server may keep running.
+    board that recorded cycles saw), loads.parquet (each change of a host's load that they saw) and
+    users.parquet (limits and credits). Reads the server's database; the server may keep running.
     """
-    names = ("benchmarks", "decisions", "outcomes", "boards", "users")
+    names = ("benchmarks", "decisions", "outcomes", "boards", "loads", "users")
     written = export_tables(folder, names, since, until, data_dir, config)
     if as_json:
         from edgeyard.benchmark_api.cli.output import emit_json
@@ -86,6 +88,7 @@ def export_tables(
             "decisions": lambda: _decisions(store, known, utc(since), utc(until)),
             "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
             "boards": lambda: _boards(store, utc(since), utc(until)),
+            "loads": lambda: _loads(store, utc(since), utc(until)),
             "users": lambda: _users(store, utc(since), utc(until)),
         }
         return [
@@ -114,6 +117,9 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("target_uid", text),
                 ("campaign_id", text),
                 ("description", text),
+                ("model_sha256", text),
+                ("model_bytes", pa.int64()),
+                ("variant", text),
             ]
         ),
         "decisions": pa.schema(
@@ -149,6 +155,9 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("verdict", text),
                 ("ended_at", time),
                 ("placed_at", time),
+                ("user_id", text),
+                ("nb_inference", pa.int64()),
+                ("variant", text),
             ]
         ),
         "boards": pa.schema(
@@ -162,10 +171,21 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("supports", pa.list_(text)),
                 ("shares", pa.list_(text)),
                 ("rate", number),
+                ("cpu_cores", number),
+                ("max_run_s", number),
                 ("known", pa.bool_()),
                 ("online", pa.bool_()),
                 ("healthy", pa.bool_()),
                 ("drained", pa.bool_()),
+            ]
+        ),
+        "loads": pa.schema(
+            [
+                ("at", time),
+                ("after", time),
+                ("host", text),
+                ("cpu", number),
+                ("memory", number),
             ]
         ),
         "users": pa.schema(
@@ -201,7 +221,9 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
 
 def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     from edgeyard.scheduler.model import strict_json, wire
+    from edgeyard.scheduler.model.benchmark import FileRole
     from edgeyard.scheduler.ports import BenchmarkFilter
+    from edgeyard.scheduler.prediction.history import variant_of
 
     cursor = None
     while True:
@@ -211,6 +233,7 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
             if (since is None or each.submit_time >= since) and (
                 until is None or each.submit_time < until
             ):
+                model = next((one for one in each.files if one.role is FileRole.MODEL), None)
                 yield {
                     "benchmark_id": each.benchmark_id,
                     "user_id": each.user_id,
@@ -220,6 +243,9 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
                     "target_uid": each.target_uid,
                     "campaign_id": each.campaign_id,
                     "description": strict_json.dumps(wire.description_to_json(each.description)),
+                    "model_sha256": None if model is None else model.sha256,
+                    "model_bytes": None if model is None else model.size_bytes,
+                    "variant": variant_of(each),
                 }
         if cursor is None:
             return
@@ -322,12 +348,43 @@ def _states(given: CycleInput) -> dict[str, Row]:
             "supports": sorted(supports.get(row, ())),
             "shares": shares,
             "rate": given.knowledge.rates.get(snapshot.families[row], 1.0),
+            "cpu_cores": _cores(snapshot.attributes[row]) if snapshot.attributes else None,
+            "max_run_s": given.knowledge.max_run_s,
             "known": True,
             "online": bool(snapshot.online[row]),
             "healthy": bool(snapshot.healthy[row]),
             "drained": bool(snapshot.drained[row]),
         }
     return found
+
+
+def _cores(attributes: Mapping[str, AttributeValue]) -> float | None:
+    """Return the cores of a board; None where its host publishes no number of them."""
+    found = attributes.get("cpu.cores")
+    return float(found) if isinstance(found, (int, float)) and 0 < found < 1e6 else None
+
+
+def _loads(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    """Yield the load of each host in the first recorded cycle, and then each change."""
+    from edgeyard.scheduler.decide.record import given_of
+
+    last: Mapping[str, HostLoad] = {}
+    after: datetime | None = None
+    for head in cycles_within(store, since, until, "Reading loads"):
+        with store.read() as uow:
+            given = given_of(uow.cycles.get(head.seq))
+        loads = given.knowledge.host_loads
+        for host in sorted({*last, *loads}):
+            load = loads.get(host)
+            if load != last.get(host):
+                yield {
+                    "at": given.now,
+                    "after": after,
+                    "host": host,
+                    "cpu": None if load is None else load.cpu,
+                    "memory": None if load is None else load.memory,
+                }
+        last, after = loads, given.now
 
 
 def _users(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:

@@ -54,6 +54,8 @@ def exported_history(
         return
     with tempfile.TemporaryDirectory(prefix="edgeyard-history-") as folder:
         recorded = Path(folder)
-        export_tables(recorded, ("benchmarks", "boards", "users"), since, until, data_dir, config)
-        export_tables(recorded, ("outcomes",), since, None, data_dir, config)
+        tables = ("benchmarks", "boards", "loads", "users")
+        export_tables(recorded, tables, since, until, data_dir, config)
+        # Those of before are what predictions are made from.
+        export_tables(recorded, ("outcomes",), None, None, data_dir, config)
         yield recorded, "--since" if since else "--until" if until else "--data-dir"

@@ -141,8 +141,9 @@ def from_history(
 
     Benchmarks arrive when they were submitted, with their deadlines, priorities and budgets, hold a
     board for as long as they did, and fail as they did; when and where they start follows from the
-    policy. All boards are there, with the faults and drains that recorded cycles saw. Reads the
-    server's database; the server may keep running.
+    policy. All boards are there, with the faults and drains that recorded cycles saw, and so is
+    what predictions read: earlier runs, sizes of models, cores, and the hosts' loads of then. Reads
+    the server's database; the server may keep running.
     """
     from edgeyard.scheduler.sim.importers.history import import_history
     from edgeyard.scheduler.sim.importers.machines import Selection
@@ -151,7 +152,7 @@ def from_history(
         check_scenario_file(save, "--save")
     with exported_history(export, since, until, data_dir, config) as (folder, source):
         imported = import_history(folder, Selection(name="history"), source=source)
-    scenario = _with_enough_time(imported.scenario)
+    scenario = imported.scenario
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)
     store_options = (
@@ -162,17 +163,6 @@ def from_history(
     )
     if save is not None:
         write_scenario(save, "--save", scenario)
-
-
-def _with_enough_time(scenario: Scenario) -> Scenario:
-    """Return the scenario with a time limit that no recorded run exceeds."""
-    import msgspec
-
-    lab = scenario.lab
-    assert lab is not None
-    max_run_s = max([lab.max_run_s, *(1.5 * job.run_s for job in lab.jobs)])
-    lab = msgspec.structs.replace(lab, max_run_s=max_run_s)
-    return msgspec.structs.replace(scenario, lab=lab)
 
 
 @dataclass(frozen=True, slots=True)

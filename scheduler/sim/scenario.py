@@ -106,6 +106,7 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
         host_cpu_mhz: CPU of each host, by which Nomad chooses the host of a loose job; of a host
             with boards of several groups the highest counts. Likewise ``host_memory_mb``.
         host_memory_mb: Memory of each host.
+        cpu_cores: The attribute ``cpu.cores``: cores that a benchmark may use; None: not published.
     """
 
     family: str
@@ -132,6 +133,7 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
     overhead_spread: float = 0.0
     host_cpu_mhz: float = 4000.0
     host_memory_mb: float = 8192.0
+    cpu_cores: float | None = None
 
 
 class JobKind(_Value, frozen=True, omit_defaults=True):
@@ -156,6 +158,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
         binding: How firmly its job is bound to the board of the decision; None: the policy's.
         count: Boards on which each runs at the same time: so many benchmarks, a gang, that start
             in one cycle or not at all.
+        model_bytes: Size of the model's file; None: not known.
     """
 
     model: str
@@ -184,6 +187,7 @@ class JobKind(_Value, frozen=True, omit_defaults=True):
     job_completion_threshold: int | None = None
     binding: Binding | None = None
     count: int = 1
+    model_bytes: int | None = None
 
 
 class User(_Value, frozen=True, omit_defaults=True):
@@ -264,6 +268,9 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
         cancel_s: Its owner cancels it then, unless it has ended; None: never.
         failures: Its first attempts fail like this; the next one runs for ``run_s``.
         gang: All jobs with the same name start in one cycle or not at all; "": it starts by itself.
+        around_s: For so long it holds its board besides its run, which no time limit cuts.
+        model_bytes: Size of the model's file; None: not known.
+        variant: Runs of the same model with another one are not alike.
     """
 
     job_id: str
@@ -293,6 +300,48 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
     binding: Binding | None = None
     failures: tuple[PastFailure, ...] = ()
     gang: str = ""
+    around_s: float = 0.0
+    model_bytes: int | None = None
+    variant: str = ""
+
+
+class PastRunRow(_Value, frozen=True, omit_defaults=True):
+    """A run that ended before the beginning: predictions are made from it.
+
+    Attributes:
+        target_uid: The board that ran it, which need not be in the lab any more.
+        ended_s: So long before the beginning it ended.
+        run_s: None: it never started.
+        failure: How it failed; None: it led to a result.
+    """
+
+    target_uid: str
+    ended_s: float
+    run_s: float | None
+    failure: FailureCategory | None = None
+    model: str = ""
+    engine: str = "ort"
+    benchmark_type: BenchmarkType = BenchmarkType.TYPE1
+    user: str = "user"
+    nb_inference: int = 20
+    variant: str = ""
+
+
+class LoadRow(_Value, frozen=True, omit_defaults=True):
+    """How busy a host is from a time on, until its next row.
+
+    It is what scorers and models see; run times do not depend on it.
+
+    Attributes:
+        host: Its name.
+        cpu: Used share of its CPU time, 0-1; None, as ``memory``: it reports no load.
+        memory: Share of its memory that is not available to programs, 0-1.
+    """
+
+    host: str
+    at_s: float = 0.0
+    cpu: float | None = None
+    memory: float | None = None
 
 
 class Change(_Value, frozen=True, omit_defaults=True):
@@ -355,6 +404,8 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
             lost is found then.
         history_jobs: Runs of the same mix that ended before the beginning: what predictions of run
             times can be learned from.
+        past: Runs that ended before the beginning, as stated; the newest come last.
+        loads: How busy hosts are; without a row a host reports no load.
     """
 
     boards: tuple[BoardGroup, ...]
@@ -371,6 +422,8 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
     cycle_s: float = 1.0
     compare_s: float = 5.0
     history_jobs: int = 0
+    past: tuple[PastRunRow, ...] = ()
+    loads: tuple[LoadRow, ...] = ()
 
 
 class NodeGroup(_Value, frozen=True, omit_defaults=True):
@@ -600,6 +653,8 @@ _TYPE_OF_KEY: Mapping[str, type[_Value]] = {
     "lab.changes": Change,
     "lab.changes.group": BoardGroup,
     "lab.leases": LeaseRow,
+    "lab.past": PastRunRow,
+    "lab.loads": LoadRow,
     "nodes.nodes": NodeGroup,
     "nodes.jobs": NodeJob,
     "nodes.mix": PaperMix,
@@ -736,6 +791,39 @@ def _lab_problems(lab: LabScenario) -> Iterator[_Problem]:
             yield f"lab.leases[{row}].to_s", "is not after from_s", "a later time"
     for row, user in enumerate(lab.users):
         yield from _user_problems(user, f"lab.users[{row}].")
+    yield from _past_problems(lab)
+    yield from _load_problems(lab)
+
+
+def _past_problems(lab: LabScenario) -> Iterator[_Problem]:
+    if len(lab.past) > _MAX_JOBS:
+        yield "lab.past", f"has {len(lab.past)} runs", f"at most {_MAX_JOBS}"
+    for row, past in enumerate(lab.past):
+        here = f"lab.past[{row}]."
+        if not TARGET_UID_PATTERN.fullmatch(past.target_uid):
+            accepted = "the name of a board such as rpi5-0001-0001"
+            yield f"{here}target_uid", f"is {past.target_uid!r}", accepted
+        if not ENGINE_PATTERN.fullmatch(past.engine):
+            yield f"{here}engine", f"is {past.engine!r}", "the name of an engine such as ort"
+        if past.nb_inference < 1:
+            yield f"{here}nb_inference", f"is {past.nb_inference}", _COUNT
+        if row and past.ended_s > lab.past[row - 1].ended_s:
+            yield f"{here}ended_s", "is more than that of the run before", "the oldest run first"
+
+
+def _load_problems(lab: LabScenario) -> Iterator[_Problem]:
+    for row, load in enumerate(lab.loads):
+        here = f"lab.loads[{row}]."
+        if (load.cpu is None) != (load.memory is None):
+            yield f"{here}cpu", "goes with memory", "both or neither"
+        for field in ("cpu", "memory"):
+            if (getattr(load, field) or 0.0) > 1.0:
+                yield f"{here}{field}", f"is {getattr(load, field):g}", "a number from 0 to 1"
+
+
+def _size_problems(model_bytes: int | None, here: str) -> Iterator[_Problem]:
+    if model_bytes is not None and not 0 <= model_bytes < 1 << 63:
+        yield f"{here}model_bytes", f"is {model_bytes}", "a whole number of bytes from 0"
 
 
 def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
@@ -747,7 +835,7 @@ def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
             yield f"{path}{field}", f"is {getattr(group, field)}", _COUNT
     if group.count > 9999:
         yield f"{path}count", f"is {group.count}", "at most 9999 boards in a group"
-    yield from _above_zero(group, path, ("speed",))
+    yield from _above_zero(group, path, ("speed", "cpu_cores"))
     if group.uids and len(group.uids) != group.count:
         yield f"{path}uids", f"has {len(group.uids)} names", f"count = {group.count} of them"
     if group.hosts and len(group.hosts) != len(group.uids):
@@ -908,6 +996,7 @@ def _request_problems(description: JobKind | JobRow, here: str) -> Iterator[_Pro
             yield f"{here}{field}", f"is {getattr(description, field)}", "a whole number from 0"
     if description.nb_inference < 1:
         yield f"{here}nb_inference", f"is {description.nb_inference}", _COUNT
+    yield from _size_problems(description.model_bytes, here)
     threshold = description.job_completion_threshold
     if threshold is not None and not 0 <= threshold <= 100:
         yield f"{here}job_completion_threshold", f"is {threshold}", "0 to 100"

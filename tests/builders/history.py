@@ -22,6 +22,11 @@ def benchmark(
     ended_s = asked.pop("ended_s", None)
     campaign_id = asked.pop("campaign_id", None)
     user_id = asked.pop("user_id", "ada")
+    known: dict[str, Any] = {
+        name: asked.pop(name)
+        for name in ("model_sha256", "model_bytes", "variant")
+        if name in asked
+    }
     description = {
         "model": "m.onnx",
         "runtime": "ort",
@@ -37,6 +42,10 @@ def benchmark(
         "submit_time": at(submit_s),
         "ended_at": None if ended_s is None else at(ended_s),
         "description": json.dumps(description),
+        "model_sha256": None,
+        "model_bytes": None,
+        "variant": "",
+        **known,
     }
 
 
@@ -54,6 +63,11 @@ def outcome(
         "failure_category": None,
         "placed_at": at(from_s),
         "ended_at": at(to_s),
+        "user_id": "ada",
+        "engine": "ort",
+        "benchmark_type": "TYPE1",
+        "nb_inference": 20,
+        "variant": "",
         **more,
     }
 
@@ -70,6 +84,8 @@ def board(uid: str, at_s: float = 0.0, **more: Any) -> dict[str, Any]:
         "supports": ["ort:TYPE1", "ort:TYPE2"],
         "shares": [],
         "rate": 1.0,
+        "cpu_cores": None,
+        "max_run_s": 3600.0,
         "known": True,
         "online": True,
         "healthy": True,
@@ -82,12 +98,25 @@ def user(name: str, **more: Any) -> dict[str, Any]:
     return {"user_id": name, "share": 1.0, "max_running": None, "credits": None, **more}
 
 
+def load(
+    host: str,
+    at_s: float,
+    cpu: float | None,
+    memory: float | None,
+    after_s: float | None = None,
+) -> dict[str, Any]:
+    """A host's load, as a cycle saw it first; ``after_s``: time of the cycle before."""
+    after = None if after_s is None else at(after_s)
+    return {"at": at(at_s), "after": after, "host": host, "cpu": cpu, "memory": memory}
+
+
 def write_export(
     folder: Path,
     benchmarks: Sequence[Mapping[str, Any]],
     outcomes: Sequence[Mapping[str, Any]],
     boards: Sequence[Mapping[str, Any]] = (),
     users: Sequence[Mapping[str, Any]] = (),
+    loads: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write the tables; without boards there is one, which always works."""
     import pyarrow
@@ -100,6 +129,7 @@ def write_export(
         "benchmarks": benchmarks,
         "outcomes": outcomes,
         "boards": boards or [board("rpi5-0001-0001")],
+        "loads": loads,
         "users": users,
     }
     for name, rows in tables.items():

@@ -126,6 +126,7 @@ def test_parquet_files_join_by_benchmark(
     assert code == 0
     rows = {each["table"]: each["rows"] for each in json.loads(out)}
     assert rows.pop("boards") > 0
+    assert rows.pop("loads") >= 0
     assert rows.pop("users") >= 0
     assert rows == {"benchmarks": 1, "decisions": 120, "outcomes": 1}
     decisions = parquet.read_table(tmp_path / "out/decisions.parquet").to_pylist()

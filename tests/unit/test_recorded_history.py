@@ -15,11 +15,13 @@ from edgeyard.scheduler.sim.scenario import (
     Change,
     JobRow,
     LabScenario,
+    LoadRow,
     Outage,
     PastFailure,
+    PastRunRow,
     User,
 )
-from tests.builders.history import at, benchmark, board, outcome, user, write_export
+from tests.builders.history import at, benchmark, board, load, outcome, user, write_export
 from tests.builders.labs import simulate
 
 pytest.importorskip("pyarrow")
@@ -210,3 +212,58 @@ def test_a_table_that_is_missing_is_named(tmp_path: Path) -> None:
     (folder / "boards.parquet").unlink()
     with pytest.raises(InvalidInput, match=r"boards.parquet: is missing \(accepted: a folder"):
         imported(folder)
+
+
+def test_what_predictions_read_is_kept(tmp_path: Path) -> None:
+    """Sizes, cores, the time limit, loads and the runs of before; also of a part of the history."""
+    folder = write_export(
+        tmp_path,
+        [
+            benchmark("before", -100),
+            benchmark("b", 0, model_sha256="1" * 64, model_bytes=7_000, variant="v1"),
+        ],
+        [
+            outcome("before", -100, -40, TWO, user_id="ben", nb_inference=50, variant="v2"),
+            outcome("older", -90, -80, failure_category="thermal", benchmark_type="TYPE2"),
+            outcome("b", 5, 105, run_s=80.0),
+        ],
+        [board(ONE, cpu_cores=4.0, max_run_s=900.0), board(TWO, max_run_s=900.0)],
+        loads=[
+            load("h1", -200, 0.25, 0.5),
+            load("h1", 60, None, None, after_s=40),
+            load("h1", 90, 1.25, float("nan"), after_s=60),
+            load("elsewhere", 0, 0.5, 0.5),
+        ],
+    )
+    found = import_history(folder, Selection(name="history", skip=1), source="--export")
+    lab = lab_of(found)
+    (job,) = lab.jobs
+    assert (job.model, job.model_bytes, job.variant) == ("1" * 64, 7_000, "v1")
+    assert (job.run_s, job.around_s, job.user_time_s) == (80.0, 20.0, None)
+    assert {group.uids: group.cpu_cores for group in lab.boards} == {(ONE,): 4.0, (TWO,): None}
+    assert lab.max_run_s == 900.0
+    assert lab.loads == (
+        LoadRow(host="h1", cpu=0.25, memory=0.5),
+        LoadRow(host="h1", at_s=50.0),
+        LoadRow(host="h1", at_s=75.0),
+    )
+    assert lab.past == (
+        PastRunRow(
+            target_uid=ONE, ended_s=80.0, run_s=10.0, failure="thermal",  # type: ignore[arg-type]
+            model="0" * 64, user="ada", benchmark_type="TYPE2",  # type: ignore[arg-type]
+        ),
+        PastRunRow(
+            target_uid=TWO, ended_s=40.0, run_s=60.0, model="0" * 64, user="ben",
+            nb_inference=50, variant="v2",
+        ),
+    )  # fmt: skip
+
+
+def test_a_run_longer_than_the_limit_is_not_cut_in_the_replay(tmp_path: Path) -> None:
+    """It ran for 50 s under a limit that was 40 s later, and held its board for 60 s."""
+    seen = [board(ONE, max_run_s=80.0), board(ONE, 30, max_run_s=40.0)]
+    folder = write_export(tmp_path, [benchmark("b", 0)], [outcome("b", 0, 60, run_s=50.0)], seen)
+    found = imported(folder)
+    assert (lab_of(found).max_run_s, lab_of(found).jobs[0].user_time_s) == (40.0, 50.0)
+    run = simulate(found.scenario)
+    assert (run.jobs.status.tolist(), run.jobs.end_s.tolist()) == ([2], [60.0])

@@ -32,7 +32,7 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_to_json,
     scenario_to_toml,
 )
-from tests.builders.history import at, benchmark, board, outcome, write_export
+from tests.builders.history import at, benchmark, board, load, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
 from tests.builders.lived import write_lived
 
@@ -374,6 +374,28 @@ def test_boards_that_left_are_not_there(tmp_path: Path) -> None:
     gone = write_export(tmp_path / "gone", *short(), [board("rpi5-0001-0001", known=False)])
     with pytest.raises(InvalidInput, match="no board is left"):
         fit_scenario(read_history(gone))
+
+
+def test_what_models_read_is_fitted(tmp_path: Path) -> None:
+    """The usual size of a kind's model, cores, and the mean load of a host that reports one."""
+    submitted, ended = short(30)
+    for row, each in enumerate(submitted):
+        each["model_bytes"] = 9_000 if row < 5 else 5_000
+    boards = [board("rpi5-0001-0001", cpu_cores=4.0, max_run_s=5000.0)]
+    last_s = (max(each["ended_at"] for each in ended) - at(0.0)).total_seconds()
+    loads = [
+        load("h1", 0.0, 0.2, 0.5),
+        load("h1", last_s / 2 + 1.0, None, None, after_s=last_s / 2 - 1.0),
+        load("h1", last_s * 0.75, 0.8, 0.5, after_s=last_s * 0.75),
+    ]
+    folder = write_export(tmp_path / "export", submitted, ended, boards, loads=loads)
+    lab = fit_scenario(read_history(folder)).scenario.lab
+    assert lab is not None
+    assert lab.arrivals is not None
+    assert [kind.model_bytes for kind in lab.arrivals.mix] == [5_000]
+    assert ([group.cpu_cores for group in lab.boards], lab.max_run_s) == ([4.0], 5000.0)
+    (mean,) = lab.loads  # for two thirds of the time 0.2, for one third 0.8
+    assert (mean.host, mean.at_s, mean.cpu, mean.memory) == ("h1", 0.0, 0.4, 0.5)
 
 
 def test_only_what_was_known_before_a_time_is_fitted(tmp_path: Path) -> None:

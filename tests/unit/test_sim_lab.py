@@ -12,6 +12,8 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.lab.boards import UPLOAD_RETRY_S
 from edgeyard.scheduler.sim.lab.world import simulate_lab
@@ -379,3 +381,44 @@ def test_the_scenarios_that_edgeyard_brings_are_valid() -> None:
         scenario = load_scenario(name)
         assert scenario.name == name
         assert scenario.description
+
+
+def test_decisions_see_the_stated_loads_and_the_past() -> None:
+    """Loads as of the time, cores as a whole number, and runs without what is around them."""
+    seen: list[CycleInput] = []
+    simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", "count": 1, "cpu_cores": 4}],
+            jobs=[
+                {"run_s": 60, "around_s": 5, "model": "m", "model_bytes": 70, "variant": "v"},
+                {"run_s": 60, "submit_s": 100, "model": "m", "variant": "v"},
+            ],
+            loads=[
+                {"host": "rpi5-host-0001", "at_s": 50, "cpu": 0.5, "memory": 0.25},
+                {"host": "rpi5-host-0001", "at_s": 10, "cpu": 0.1, "memory": 0.1},
+            ],
+            past=[
+                {"target_uid": "rpi5-0009-0001", "ended_s": 9, "run_s": 8, "failure": "thermal"},
+                {"target_uid": "rpi5-0001-0001", "ended_s": 3, "run_s": 7, "model": "m"},
+            ],
+        ),
+        watch=lambda now_s, given, result: seen.append(given),
+    )
+    first, second = seen
+    assert first.snapshot.attributes[0]["cpu.cores"] == 4
+    assert (first.pending[0].model_bytes, first.pending[0].variant) == (70, "v")
+    assert dict(first.knowledge.host_loads) == {}
+    assert second.knowledge.host_loads == {"rpi5-host-0001": HostLoad(cpu=0.5, memory=0.25)}
+    ended = [(each.target_uid, each.run_s, each.failure) for each in second.knowledge.runs]
+    assert ended == [
+        ("rpi5-0009-0001", 8.0, "thermal"),
+        ("rpi5-0001-0001", 7.0, None),
+        ("rpi5-0001-0001", 60.0, None),
+    ]
+    assert [(first.now - each.ended_at).total_seconds() for each in first.knowledge.runs] == [9, 3]
+
+
+def test_a_load_of_no_host_is_refused() -> None:
+    scenario = lab_scenario(jobs=[{}], loads=[{"host": "h", "cpu": 0.5, "memory": 0.5}])
+    with pytest.raises(InvalidInput, match=r"lab.loads\[0\].host: there is no host 'h'"):
+        simulate(scenario)

@@ -97,6 +97,28 @@ def test_the_hash_is_that_of_what_is_simulated() -> None:
     [
         ("count = 4", "count = 0", "lab.boards[0].count: is 0"),
         ("count = 4", 'count = "x"', "lab.boards[0].count: is of type str (accepted: int)"),
+        ("count = 4", "count = 4\ncpu_cores = 0", "lab.boards[0].cpu_cores: is 0"),
+        ("run_s = 30", "run_s = 30\nmodel_bytes = -1", "lab.arrivals.mix[0].model_bytes: is -1"),
+        (
+            "[[lab.changes]]",
+            '[[lab.loads]]\nhost = "rpi5-host-0001"\ncpu = 0.5\n[[lab.changes]]',
+            "lab.loads[0].cpu: goes with memory (accepted: both or neither)",
+        ),
+        (
+            "[[lab.changes]]",
+            '[[lab.loads]]\nhost = "h"\ncpu = 1.5\nmemory = 0.5\n[[lab.changes]]',
+            "lab.loads[0].cpu: is 1.5 (accepted: a number from 0 to 1)",
+        ),
+        (
+            "[[lab.changes]]",
+            '[[lab.past]]\ntarget_uid = "x"\nended_s = 1\nrun_s = 1\n[[lab.changes]]',
+            "lab.past[0].target_uid: is 'x'",
+        ),
+        (
+            "[[lab.changes]]",
+            '[[lab.past]]\ntarget_uid = "rpi5-0001-0001"\nended_s = 1\n[[lab.changes]]',
+            "the field 'run_s' is missing",
+        ),
         ("count = 4", "counts = 4", "there is no field 'counts'; did you mean count?"),
         ("rate_per_hour = 60", "rate_per_hour = 0", "lab.arrivals.rate_per_hour: is 0"),
         ("run_s = 30", "run_s = nan", "lab.arrivals.mix[0].run_s: is nan"),

@@ -21,7 +21,7 @@ from edgeyard.scheduler.sim.fitting.arrivals import batches, fit_week, hour_of_w
 from edgeyard.scheduler.sim.fitting.estimates import Estimate, log_interval, rate_interval
 from edgeyard.scheduler.sim.fitting.faults import fit_faults
 from edgeyard.scheduler.sim.fitting.run_times import RunTimes, fit_run_times
-from edgeyard.scheduler.sim.importers.history import KnownBoards, RecordedHistory, Row
+from edgeyard.scheduler.sim.importers.history import KnownBoards, RecordedHistory, Row, loads_of
 from edgeyard.scheduler.sim.importers.machines import checked
 from edgeyard.scheduler.sim.lab.jobs import can_run
 from edgeyard.scheduler.sim.scenario import (
@@ -30,6 +30,7 @@ from edgeyard.scheduler.sim.scenario import (
     BoardGroup,
     JobKind,
     LabScenario,
+    LoadRow,
     Scenario,
     User,
     scenario_to_toml,
@@ -105,6 +106,7 @@ class _Submission:
     kind: _Kind
     deadline_s: float | None
     start_s: float | None
+    model_bytes: int | None
 
 
 def before(history: RecordedHistory, until: datetime) -> RecordedHistory:
@@ -123,7 +125,8 @@ def before(history: RecordedHistory, until: datetime) -> RecordedHistory:
         for benchmark, its in history.attempts.items()
     }
     attempts = {benchmark: its for benchmark, its in ended.items() if its}
-    return replace(history, benchmarks=kept, boards=boards, attempts=attempts)
+    loads = [each for each in history.loads if each["at"] < until]
+    return replace(history, benchmarks=kept, boards=boards, loads=loads, attempts=attempts)
 
 
 def fit_scenario(
@@ -158,7 +161,9 @@ def fit_scenario(
     advanced(0.8)
     groups, of_groups = _groups(known, attempts, history, faults.task_rates)
     mix, of_kinds = _mix(submissions, kinds, times, uids)
-    limit_s = max([3600.0, *(3.0 * each["run_s"] for its in attempts.values() for each in its)])
+    limit_s = max(
+        [known.max_run_s, *(3.0 * each["run_s"] for its in attempts.values() for each in its)]
+    )
     scenario = Scenario(
         name=name,
         world="boards",
@@ -172,6 +177,7 @@ def fit_scenario(
             rates=known.rates,
             max_run_s=limit_s,
             history_jobs=min(int(times.count.sum()), _MAX_HISTORY_JOBS),
+            loads=_loads(history, known),
         ),
     )
     days = duration_s / DAY_S
@@ -304,6 +310,7 @@ def _submissions(
             user=benchmark["user_id"],
             at_s=known.seconds(benchmark["submit_time"]),
             description=description,
+            model_bytes=benchmark["model_bytes"],
             kind=(name, engine, kind, description.family, count),
         )
         able = sum(
@@ -483,6 +490,27 @@ def _groups(
     return groups, estimates
 
 
+def _loads(history: RecordedHistory, known: KnownBoards) -> tuple[LoadRow, ...]:
+    """Return the mean load of each host over the time in which it reported one."""
+    of_host: dict[str, list[LoadRow]] = defaultdict(list)
+    for row in loads_of(history.loads, known):
+        of_host[row.host].append(row)
+    found: list[LoadRow] = []
+    for host, rows in sorted(of_host.items()):
+        ends_s = [*(row.at_s for row in rows[1:]), max(known.duration_s, rows[-1].at_s)]
+        lasted_s, cpu_s, memory_s = 0.0, 0.0, 0.0
+        for row, end_s in zip(rows, ends_s, strict=True):
+            if row.cpu is not None and row.memory is not None:
+                seconds = max(end_s - row.at_s, 1e-3)
+                lasted_s += seconds
+                cpu_s += seconds * row.cpu
+                memory_s += seconds * row.memory
+        if lasted_s:
+            cpu, memory = round(cpu_s / lasted_s, 4), round(memory_s / lasted_s, 4)
+            found.append(LoadRow(host=host, cpu=cpu, memory=memory))
+    return tuple(found)
+
+
 def _users(history: RecordedHistory, submissions: Sequence[_Submission]) -> tuple[User, ...]:
     """Return who submits how much; shares and limits as recorded, credits unlimited."""
     accounts = {each["user_id"]: each for each in history.users}
@@ -544,4 +572,5 @@ def _kind_of(found: Sequence[_Submission], run_s: float, spread: float) -> JobKi
         job_completion_threshold=usual(lambda each: each.job_completion_threshold),
         binding=usual(lambda each: each.binding),
         count=count,
+        model_bytes=Counter(each.model_bytes for each in found).most_common(1)[0][0],
     )

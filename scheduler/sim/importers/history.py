@@ -3,9 +3,10 @@
 What is kept, and how:
 
 - Each benchmark becomes a job with its description: submission, family or board, deadline, start
-  time, priority, retries, budget, time limits. It runs for as long as its last attempt held its
-  board; earlier attempts that failed by themselves fail as they did. Attempts that were preempted
-  or lost are left to the simulation: they follow from the policy, and from outages.
+  time, priority, retries, budget, time limits. It runs for as long as its last attempt, and holds
+  its board for as long as that did; earlier attempts that failed by themselves fail as they did.
+  Attempts that were preempted or lost are left to the simulation: they follow from the policy, and
+  from outages.
 - A benchmark that never ended a run (it waited, or was cancelled) takes the median of the runs of
   its model and family, or else of its family, or else of all. One that was cancelled is cancelled
   at the same time.
@@ -13,16 +14,19 @@ What is kept, and how:
 - All boards that recorded cycles know are there, with their hosts and engines. What the cycles saw
   of them returns: faults, hosts that were offline, drains.
 - Users have the shares and limits that they had, and the credits that the first cycle saw.
+- What predictions read is there as cycles saw it: sizes of models, cores, loads of hosts, the limit
+  of run times, and the runs that ended before. Loads are those of then, whatever runs now.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -47,27 +51,31 @@ from edgeyard.scheduler.sim.scenario import (
     Change,
     JobRow,
     LabScenario,
+    LoadRow,
     Outage,
     PastFailure,
+    PastRunRow,
     Scenario,
     User,
 )
 
-TABLES = ("benchmarks", "outcomes", "boards", "users")
+TABLES = ("benchmarks", "outcomes", "boards", "loads", "users")
 """Tables of `edgeyard export` that are read."""
 
 _BENCHMARKS = (
     *("benchmark_id", "user_id", "campaign_id", "status", "submit_time", "ended_at"),
-    "description",
+    *("description", "model_sha256", "model_bytes", "variant"),
 )
 _OUTCOMES = (
     *("benchmark_id", "attempt", "target_uid", "family", "model_sha256", "run_s"),
     *("failure_category", "wait_s", "placed_at", "ended_at"),
+    *("user_id", "engine", "benchmark_type", "nb_inference", "variant"),
 )
 _BOARDS = (
     *("at", "target_uid", "family", "host", "ram_bytes", "storage_bytes", "supports", "shares"),
-    *("rate", "known", "online", "healthy", "drained"),
+    *("rate", "cpu_cores", "max_run_s", "known", "online", "healthy", "drained"),
 )
+_LOADS = ("at", "after", "host", "cpu", "memory")
 _USERS = ("user_id", "share", "max_running", "credits")
 OF_OTHERS = frozenset(
     {
@@ -92,6 +100,7 @@ class RecordedHistory:
         benchmarks: In order of their submission.
         attempts: Attempts that ran on a known board, by benchmark, in their order.
         boards: Each change of a board that cycles saw.
+        loads: Each change of a host's load that they saw.
         users: Accounts.
         without_engine: Boards that are left out, because no engine of theirs offers a type.
     """
@@ -100,6 +109,7 @@ class RecordedHistory:
     benchmarks: Sequence[Row]
     attempts: Mapping[str, list[Row]]
     boards: Sequence[Row]
+    loads: Sequence[Row]
     users: Sequence[Row]
     without_engine: int
 
@@ -127,6 +137,7 @@ def read_history(
     reported = _rows(folder / "boards.parquet", _BOARDS)
     boards = [each for each in reported if _engines(each)]
     without = {each["target_uid"] for each in reported} - {each["target_uid"] for each in boards}
+    loads = _rows(folder / "loads.parquet", _LOADS)
     users = _rows(folder / "users.parquet", _USERS)
     advanced(0.6)
     if not benchmarks:
@@ -142,6 +153,7 @@ def read_history(
         benchmarks=benchmarks,
         attempts=attempts,
         boards=boards,
+        loads=loads,
         users=users,
         without_engine=len(without),
     )
@@ -194,6 +206,9 @@ def import_history(
             changes=known.drains(),
             users=users_of(history.users),
             rates=known.rates,
+            max_run_s=known.max_run_s,
+            past=_past(attempts, {each["benchmark_id"] for each in chosen}, began),
+            loads=tuple(loads_of(history.loads, known)),
         ),
     )
     return ImportedScenario(scenario=checked(scenario), notes=notes)
@@ -253,8 +268,11 @@ def _jobs(
     for benchmark, description in zip(benchmarks, described, strict=True):
         its = attempts.get(benchmark["benchmark_id"], ())
         completed = benchmark["status"] == "completed"
-        run_s = held_s(its[-1]) if its else 0.0
-        if not completed or run_s <= 0.0:
+        run_s, around_s = 0.0, 0.0
+        if its:
+            run_s = max(float(its[-1]["run_s"]), _MIN_RUN_S)
+            around_s = max(held_s(its[-1]) - run_s, 0.0)
+        if not completed or not its:
             expected_s = typical.run_s(description.model, description.family)
             if not its and expected_s is None:
                 raise InvalidInput.at(
@@ -262,6 +280,7 @@ def _jobs(
                 )
             guessed += not its
             run_s = max(run_s, expected_s or 0.0, _MIN_RUN_S)
+            around_s = 0.0
         failed = [
             PastFailure(
                 category=FailureCategory(each["failure_category"]),
@@ -272,8 +291,9 @@ def _jobs(
             and FailureCategory(each["failure_category"]) not in OF_OTHERS
         ]
         user_time_s, budget = description.user_time_s, description.user_budget
-        if completed and user_time_s is not None:
-            user_time_s = max(user_time_s, run_s)  # what held the board is more than the run
+        limit_s = known.max_run_s if user_time_s is None else user_time_s
+        if run_s > limit_s and (completed or user_time_s is None):
+            user_time_s = run_s  # it was not cut then
         rate = known.rates.get(description.family, 1.0)
         if completed and budget is not None:
             budget = max(budget, run_s * rate)
@@ -284,9 +304,9 @@ def _jobs(
             run_s=run_s,
             family=description.family,
             target_uid=description.target_uid or "",
-            model=next(
-                (each["model_sha256"] for each in its if each["model_sha256"]), description.model
-            ),
+            model=benchmark["model_sha256"] or description.model,
+            model_bytes=benchmark["model_bytes"],
+            variant=benchmark["variant"] or "",
             engine=description.runtime,
             benchmark_type=description.benchmark_type,
             user=benchmark["user_id"],
@@ -306,6 +326,7 @@ def _jobs(
             job_completion_threshold=description.job_completion_threshold,
             binding=description.binding,
             failures=tuple(failed),
+            around_s=around_s,
             gang=(benchmark["campaign_id"] or "") if description.count > 1 else "",
         )
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:
@@ -367,6 +388,7 @@ class KnownBoards:
         last: When the last thing that is known happened.
         duration_s: From the first submission until then.
         rates: Credits per board-second by family, where they are not 1.
+        max_run_s: Time limit of runs that state none, as it was at last.
     """
 
     def __init__(
@@ -386,13 +408,15 @@ class KnownBoards:
         self.rates: Mapping[str, float] = {
             each["family"]: float(each["rate"]) for each in last.values() if each["rate"] != 1.0
         }
+        newest = max(last.values(), key=lambda row: row["at"])
+        self.max_run_s = float(newest["max_run_s"])
         alike: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         for uid in sorted(last):
             each = last[uid]
             sharing = 1 + len([other for other in each["shares"] if other in last])
             key = (
                 each["family"], each["ram_bytes"] // _MIB, each["storage_bytes"] // _MIB,
-                tuple(sorted(each["supports"])), sharing,
+                tuple(sorted(each["supports"])), sharing, each["cpu_cores"],
             )  # fmt: skip
             alike[key].append(each)
         self.groups = tuple(_group(rows) for _, rows in sorted(alike.items(), key=_first_uid))
@@ -485,6 +509,12 @@ class KnownBoards:
         return [(max(from_s, 0.0), to_s) for from_s, to_s in times if to_s > max(from_s, 0.0)]
 
 
+MAX_PAST_RUNS = 20_000
+"""Runs before the beginning that are kept: the newest."""
+
+MAX_PAST_AGE = timedelta(days=365)
+"""Older ones count for no prediction."""
+
 NEAR_S = 120.0
 """A lost run is reported within so many seconds before or after its host was seen offline."""
 
@@ -517,6 +547,7 @@ def _group(rows: Sequence[Row]) -> BoardGroup:
         ram_mib=max(first["ram_bytes"] // _MIB, 1),
         storage_mib=max(first["storage_bytes"] // _MIB, 1),
         sharing=1 + sum(uid in by_uid for uid in first["shares"]),
+        cpu_cores=first["cpu_cores"],
     )
 
 
@@ -529,6 +560,56 @@ def _engines(board: Row) -> Mapping[str, list[BenchmarkType]]:
             offered = BenchmarkType(kind)
             found[engine].append(offered)
     return found
+
+
+def _past(
+    attempts: Mapping[str, list[Row]], chosen: Collection[str], began: datetime
+) -> tuple[PastRunRow, ...]:
+    """Return the newest runs of other benchmarks that ended before the beginning."""
+    found = [
+        each
+        for benchmark_id, its in attempts.items()
+        if benchmark_id not in chosen
+        for each in its
+        if began - MAX_PAST_AGE <= each["ended_at"] <= began and 0.0 <= each["run_s"] <= MAX_SECONDS
+    ]
+    found.sort(key=lambda each: each["ended_at"])
+    return tuple(
+        PastRunRow(
+            target_uid=each["target_uid"],
+            ended_s=_seconds(each["ended_at"], began),
+            run_s=float(each["run_s"]),
+            failure=each["failure_category"] and FailureCategory(each["failure_category"]),
+            model=each["model_sha256"] or "",
+            engine=each["engine"],
+            benchmark_type=BenchmarkType(each["benchmark_type"]),
+            user=each["user_id"],
+            nb_inference=each["nb_inference"],
+            variant=each["variant"] or "",
+        )
+        for each in found[-MAX_PAST_RUNS:]
+    )
+
+
+def loads_of(rows: Iterable[Row], known: KnownBoards) -> Iterator[LoadRow]:
+    """Yield the loads of the hosts of the known boards; those of before hold at the beginning.
+
+    A load that a cycle saw first began between it and the cycle before: half-way.
+    """
+    hosts = set(known.host_of().values())
+    for each in sorted(rows, key=lambda row: row["at"]):
+        if each["host"] in hosts:
+            shares = [
+                min(max(float(share), 0.0), 1.0)
+                for share in (each["cpu"], each["memory"])
+                if share is not None and math.isfinite(share)
+            ]
+            cpu, memory = shares if len(shares) == 2 else (None, None)
+            at_s = known.seconds(each["at"])
+            if each["after"] is not None:
+                at_s = (at_s + known.seconds(each["after"])) / 2.0
+            at_s = max(at_s, 0.0)
+            yield LoadRow(host=each["host"], at_s=at_s, cpu=cpu, memory=memory)
 
 
 def users_of(rows: Iterable[Row]) -> tuple[User, ...]:

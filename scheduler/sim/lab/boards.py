@@ -309,6 +309,11 @@ def _mask(rows: list[int], count: int) -> NDArray[np.bool_]:
     return mask
 
 
+def _whole(number: float) -> float:
+    """Return a whole number as an int, as hosts publish it."""
+    return int(number) if number == int(number) else number
+
+
 def board_of(each: LabBoard) -> Board:
     """Return a board as its host reports it, without those that share its cores."""
     group = each.group
@@ -325,4 +330,5 @@ def board_of(each: LabBoard) -> Board:
             )
             for name, types in group.engines.items()
         ),
+        attributes={} if group.cpu_cores is None else {"cpu.cores": _whole(group.cpu_cores)},
     )

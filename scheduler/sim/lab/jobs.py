@@ -83,6 +83,11 @@ class LabJob:
         median_s = description.run_s / board.group.speed if own is None else own
         return median_s * self.noise * board.run_factor
 
+    @property
+    def around_s(self) -> float:
+        """For how long it holds its board besides its run, where that is stated; seconds."""
+        return self.description.around_s if isinstance(self.description, JobRow) else 0.0
+
     def pending(self, time: Callable[[float], datetime]) -> PendingBenchmark:
         """Return what a decision depends on."""
         description = self.description
@@ -105,6 +110,8 @@ class LabJob:
             model_sha256=model_sha256(description.model),
             job_completion_threshold=description.job_completion_threshold,
             nb_inference=description.nb_inference,
+            variant=description.variant if isinstance(description, JobRow) else "",
+            model_bytes=description.model_bytes,
             campaign_id=self.gang_id,
             gang_id=self.gang_id,
             gang_size=self.gang_size,
@@ -143,7 +150,8 @@ def draw_attempt(
             run_s *= share
     if run_s > limit_s:
         run_s, failure = limit_s, FailureCategory.TIMEOUT
-    return max(run_s, MIN_RUN_S) + sum(around_s(job, board, number, seed)), failure
+    around = job.around_s + sum(around_s(job, board, number, seed))
+    return max(run_s, MIN_RUN_S) + around, failure
 
 
 def _drawn_cause(

@@ -65,6 +65,7 @@ from edgeyard.scheduler.sim.lab.jobs import (
     draw_jobs,
     model_sha256,
 )
+from edgeyard.scheduler.sim.lab.past import HostLoads, past_run
 from edgeyard.scheduler.sim.learning import SimulatedLearning
 from edgeyard.scheduler.sim.nomad_rank import TASK_NEED, choose_board
 from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
@@ -124,6 +125,7 @@ class _Attempt:
         rate: Credits for a second.
         disturbed: Something else ran on its host at the same time.
         tries_until_s: Until then its task tries to upload its result; 0: it did not have to wait.
+        around_s: Part of its time that is no run time.
     """
 
     state: _JobState
@@ -141,6 +143,7 @@ class _Attempt:
     rate: float = 1.0
     disturbed: bool = False
     tries_until_s: float = 0.0
+    around_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -291,6 +294,7 @@ class LabWorld:
         self._tariff = Tariff(self._lab.tariff)
         self._charged, self._undisturbed = 0.0, 0
         self._leases = self._made_leases()
+        self._loads = HostLoads(self._lab, self.boards.hosts, self._scenario.name)
         self._limit_s = scenario.duration_s + scenario.drain_s
         self._begin()
 
@@ -370,7 +374,8 @@ class LabWorld:
         for host in self.boards.hosts.values():
             self._next_fault("host", host.name, host.faults.host_mean_between_s)
             self._next_fault("network", host.name, host.faults.network_mean_between_s)
-        self._new_runs = [
+        self._new_runs = [past_run(each, row, BEGIN) for row, each in enumerate(self._lab.past)]
+        self._new_runs += [
             PastRun(
                 benchmark_id=job.job_id,
                 user_id=job.user,
@@ -601,6 +606,7 @@ class LabWorld:
             tariff=self._tariff,
             max_run_s=self._lab.max_run_s,
             leases=leases,
+            host_loads=self._loads.at(self.now_s),
         )
 
     def _made_leases(self) -> tuple[Lease, ...]:
@@ -688,6 +694,7 @@ class LabWorld:
             reserved=self._rate(job) * self._time_limit_s(job),
             rate=self._rate(job),
             disturbed=bool(others),
+            around_s=0.0 if state.attempts <= len(job.failures) else job.around_s,
         )
         state.attempt, state.board = attempt, board.row
         self._log(_START if starts else _REFUSED, job.row, board.row)
@@ -868,6 +875,8 @@ class LabWorld:
             ran_s = attempt.ended_s - attempt.from_s
             usage.credits -= min(attempt.reserved, attempt.rate * ran_s)
         if attempt.started and not stopped:
+            held_s = attempt.ended_s - attempt.from_s
+            by_itself = attempt.ended_s >= attempt.end_s
             failure = (
                 FailureCategory.PREEMPTED if attempt.how == runs.PREEMPTED else attempt.failure
             )
@@ -878,7 +887,7 @@ class LabWorld:
                     target_uid=attempt.board.uid,
                     family=job.family,
                     kind=self._kind(job),
-                    run_s=attempt.ended_s - attempt.from_s,
+                    run_s=max(held_s - attempt.around_s, 0.0) if by_itself else held_s,
                     failure=None if failure is None else failure.value,
                     ended_at=self._time(self.now_s),
                 )

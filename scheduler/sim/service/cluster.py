@@ -26,6 +26,7 @@ from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk, RecurringJob
 from edgeyard.scheduler.sim.lab.boards import LOST_HOST_S, UPLOAD_PATIENCE_S, UPLOAD_RETRY_S
 from edgeyard.scheduler.sim.service.virtual_time import Agenda
@@ -147,6 +148,7 @@ class SimCluster:
         holders: Id of the job that has each board.
         stale_s: For so long a host's boards are shown as they were before they changed, by its
             name.
+        loads_at: How busy hosts are at a virtual time, by name; those without a load are missing.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class SimCluster:
         self.faults = ClusterFaults()
         self.holders: dict[str, str] = {}
         self.stale_s: Mapping[str, float] = {}
+        self.loads_at: Callable[[float], Mapping[str, HostLoad]] = lambda now_s: {}
 
     # --- the ports -----------------------------------------------------------------------------
 
@@ -208,7 +211,9 @@ class SimCluster:
         return self._shown
 
     def loads(self) -> Mapping[str, LoadReport]:
-        return {}
+        at = self._now()
+        loads = self.loads_at(self._now_s())
+        return {host: LoadReport(load=load, at=at) for host, load in loads.items()}
 
     def check(self, hcl: str) -> None:
         self._reach()

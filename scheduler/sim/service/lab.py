@@ -47,6 +47,7 @@ from edgeyard.scheduler.sim.lab.jobs import (
     draw_jobs,
     model_sha256,
 )
+from edgeyard.scheduler.sim.lab.past import HostLoads, past_run
 from edgeyard.scheduler.sim.runs import (
     JobColumns,
     OccupancyColumns,
@@ -73,6 +74,9 @@ begin up to so much late."""
 
 PROGRESS_EVERY_S = 60.0
 """Virtual time between two reports of progress."""
+
+_UNSTATED_BYTES = 1000
+"""Size of a model's file where the scenario states none: the service knows every file."""
 
 _STATUSES = {
     Status.COMPLETED: runs.COMPLETED,
@@ -130,6 +134,7 @@ def simulate_service(
     try:
         simulation.observer.transact(partial(_open_accounts, lab, sorted({j.user for j in jobs})))
         simulation.observer.transact(partial(_add_history, lab, boards, seed))
+        simulation.cluster.loads_at = HostLoads(lab, boards.hosts, scenario.name).at
         simulation.cluster.stale_s = {
             host.name: host.faults.stale_twin_s for host in boards.hosts.values()
         }
@@ -264,13 +269,14 @@ def _arrival(
 
     def plan(number: int, target_uid: str) -> TaskPlan:
         board = boards.rows[boards.row_of_uid[target_uid]]
-        run_s, category = _draw(job, board, number, lab, seed)
-        run_s *= 1.0 + board.group.disturbance * neighbours.count(board)
+        held_s, category = _draw(job, board, number, lab, seed)
+        held_s *= 1.0 + board.group.disturbance * neighbours.count(board)
+        around_s = 0.0 if number <= len(job.failures) else job.around_s
         failure = None if category is None else Failure(category=category, sentence="simulated")
         return TaskPlan(
-            run_s=run_s,
+            run_s=held_s - around_s,
             setup_s=0.0,
-            exit_s=0.0,
+            exit_s=around_s,
             reports_half=preempting,
             reported=failure,
             noticed_s=_noticing(job, board, number, lab, seed),
@@ -284,6 +290,7 @@ def _arrival(
         plan=plan,
         model=description.model,
         gang_id=job.gang_id,
+        model_bytes=_UNSTATED_BYTES if description.model_bytes is None else description.model_bytes,
     )
 
 
@@ -315,6 +322,28 @@ def _noticing(
 
 def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -> None:
     """Store the outcomes of the runs that ended before the beginning."""
+    for row, stated in enumerate(lab.past):
+        past = past_run(stated, row, START)
+        uow.attempts.add_outcome(
+            Outcome(
+                benchmark_id=past.benchmark_id,
+                attempt=1,
+                target_uid=past.target_uid,
+                family=past.family,
+                engine=past.kind.engine,
+                benchmark_type=past.kind.benchmark_type.value,
+                model_sha256=past.kind.model_sha256,
+                wait_s=None,
+                run_s=past.run_s,
+                failure_category=past.failure,
+                latency_p50_ms=None,
+                verdict=None,
+                ended_at=past.ended_at,
+                user_id=past.user_id,
+                nb_inference=past.kind.nb_inference,
+                variant=past.kind.variant,
+            )
+        )
     for job, board in draw_history(lab, boards, seed):
         uow.attempts.add_outcome(
             Outcome(

@@ -79,6 +79,7 @@ class Arrival:
         describe: Makes its description at the server's time of the submission.
         plan: What its task does, by the number of the attempt and the board.
         gang_id: The campaign of those that start together; its description states their count.
+        model_bytes: Size of its model's file.
     """
 
     at_s: float
@@ -88,6 +89,7 @@ class Arrival:
     plan: Callable[[int, str], TaskPlan]
     model: str = "net"
     gang_id: str | None = None
+    model_bytes: int = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,7 +574,7 @@ class ServiceSimulation:
                 position=0,
                 name=description.model,
                 sha256=digest,
-                size_bytes=1000,
+                size_bytes=arrival.model_bytes,
             )
             if arrival.gang_id is not None:
                 _add_campaign(uow, arrival.gang_id, arrival.user_id, now)
