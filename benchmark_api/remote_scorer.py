@@ -129,7 +129,7 @@ class RemoteScorer:
                     raise TimeoutError
         scores = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(scores, np.ndarray) or scores.dtype.kind != "f":
-            raise ValueError("an answer that is no array of floats")
+            raise ValueError("an answer that is not an array of floats")
         return scores.astype(np.float32, copy=False)
 
 

@@ -213,7 +213,7 @@ def declared_type(name: str, declaration: object) -> DeclaredType:
         ValueError: It is none; the message names what is wrong.
     """
     if not BENCHMARK_TYPE_PATTERN.fullmatch(name):
-        raise ValueError(f"{name!r} is no benchmark type: TYPE4 to TYPE99")
+        raise ValueError(f"{name!r} is not a benchmark type: TYPE4 to TYPE99")
     if name in STANDARD_TYPES:
         raise ValueError(f"{name} is Edgeyard's own type and cannot be declared: TYPE4 to TYPE99")
     fields = _fields("", declaration, ("description", "dataset", "parameters", "results"))
@@ -302,7 +302,7 @@ def _parameter(name: str, value: object) -> TypeParameter:
     if not isinstance(required, bool):
         raise ValueError(f"{at}/required is neither true nor false")
     if not isinstance(choices, list) or len(choices) > MAX_FIELDS:
-        raise ValueError(f"{at}/choices is no list of at most {MAX_FIELDS} texts")
+        raise ValueError(f"{at}/choices is not a list of at most {MAX_FIELDS} texts")
     if choices and kind != "string":
         raise ValueError(f"{at}/choices is for type string only")
     low, high = _bound(f"{at}/minimum", fields), _bound(f"{at}/maximum", fields)
@@ -338,7 +338,7 @@ def _result(name: str, value: object) -> TypeResult:
 def _fields(at: str, value: object, known: Tuple[str, ...]) -> Mapping[str, object]:
     where = f"{at} " if at else ""
     if not isinstance(value, dict):
-        raise ValueError(f"{where}is no JSON object")
+        raise ValueError(f"{where}is not a JSON object")
     for name in value:
         if name not in known:
             raise ValueError(f"{where}has an unknown field {name!r}: {', '.join(known)}")
@@ -347,7 +347,7 @@ def _fields(at: str, value: object, known: Tuple[str, ...]) -> Mapping[str, obje
 
 def _entries(at: str, value: object) -> List[Tuple[str, object]]:
     if not isinstance(value, dict) or len(value) > MAX_FIELDS:
-        raise ValueError(f"{at} is no JSON object of at most {MAX_FIELDS} entries")
+        raise ValueError(f"{at} is not a JSON object of at most {MAX_FIELDS} entries")
     for name in value:
         if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
             raise ValueError(f"{at}: {name!r} is not a lower-case letter, then letters, digits, _")
@@ -356,7 +356,7 @@ def _entries(at: str, value: object) -> List[Tuple[str, object]]:
 
 def _text(at: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > _MAX_TEXT or not value.isprintable():
-        raise ValueError(f"{at} is no text of at most {_MAX_TEXT} characters in one line")
+        raise ValueError(f"{at} is not text of at most {_MAX_TEXT} characters in one line")
     return value
 
 
@@ -365,7 +365,7 @@ def _bound(at: str, fields: Mapping[str, object]) -> Optional[float]:
     if value is None:
         return None
     if not _is_of("number", value):
-        raise ValueError(f"{at} is no number")
+        raise ValueError(f"{at} is not a number")
     return float(value)  # type: ignore[arg-type]  # it has just been checked
 
 

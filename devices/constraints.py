@@ -156,7 +156,7 @@ def constraint_problem(attribute: str, operator: str, text: str) -> str | None:
     """
     if is_of_node(attribute):
         if not NODE_ATTRIBUTE_PATTERN.fullmatch(attribute):
-            return f"{attribute} is no attribute of a node"
+            return f"{attribute} is not an attribute of a node"
     elif not _ATTRIBUTE_NAME.fullmatch(attribute):
         return "an attribute's name consists of letters, digits, '.', '_' and '-'"
     if operator not in OPERATORS:

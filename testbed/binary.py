@@ -29,7 +29,7 @@ def find_nomad(given: Path | None = None) -> Path:
     """
     if given is not None:
         if not _fits(given):
-            raise ConfigError([f"--nomad: {given} is no Nomad 1.11.{_MIN_PATCH} or newer 1.11"])
+            raise ConfigError([f"--nomad: {given} is not Nomad 1.11.{_MIN_PATCH} or newer 1.11"])
         return given.resolve()
     on_path = shutil.which("nomad")
     built = Path(platformdirs.user_cache_dir("edgeyard")) / "nomad" / f"nomad-{VERSION}"

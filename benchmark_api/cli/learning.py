@@ -206,7 +206,9 @@ def _check_name(name: str) -> None:
 
     if not NAME.fullmatch(name):
         raise InvalidInput.at(
-            "--name", f"{name!r} is no name of a model", "a-z, 0-9 and _, a letter first"
+            "--name",
+            f"{name!r} is not a valid model name",
+            "a-z, 0-9 and _, beginning with a letter",
         )
 
 

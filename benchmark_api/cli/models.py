@@ -205,7 +205,7 @@ def _parts(reference: str) -> tuple[str, int]:
 
 def _kind(kind: str) -> str:
     if kind not in _KINDS:
-        raise InvalidInput.at("KIND", f"{kind!r} is no kind of model", " or ".join(_KINDS))
+        raise InvalidInput.at("KIND", f"{kind!r} is not a kind of model", " or ".join(_KINDS))
     return kind
 
 

@@ -23,7 +23,7 @@ def check_scenario_file(path: Path, flag: str) -> None:
     check_output(path, flag)
     if path.suffix not in (".toml", ".json"):
         accepted = f"{path.stem or 'scenario'}.toml or .json"
-        raise InvalidInput.at(flag, f"{path.name} is no name of a scenario's file", accepted)
+        raise InvalidInput.at(flag, f"{path.name} is not a file name for a scenario", accepted)
 
 
 def write_scenario(path: Path, flag: str, scenario: Scenario) -> None:

@@ -594,7 +594,7 @@ def scenarios_export(
 ) -> None:
     """Write the content of a scenario, as it is simulated and imported."""
     if form is None and session.output is Output.CSV:
-        raise InvalidInput.at("-o", "csv is no form of a scenario", "--form toml or json")
+        raise InvalidInput.at("-o", "csv is not a format of scenarios", "--form toml or json")
     if form is None and session.output is Output.JSON:
         form = Form.JSON
     if out is not None:

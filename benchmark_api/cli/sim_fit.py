@@ -50,7 +50,7 @@ def fit(
     check_output(out, "--out")
     if out.suffix != ".toml":
         accepted = f"{out.stem or 'scenario'}.toml, which has comments"
-        raise InvalidInput.at("--out", f"{out.name} is no name of a TOML file", accepted)
+        raise InvalidInput.at("--out", f"{out.name} is not the name of a TOML file", accepted)
     with (
         progress() as advanced,
         exported_history(export, since, until, data_dir, config) as (folder, source),

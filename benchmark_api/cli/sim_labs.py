@@ -201,7 +201,7 @@ def simulate_and_show(
         reason = "the whole service is simulated in one process"
         raise InvalidInput.at("--jobs", reason, "--depth decisions, or 1")
     if out is not None and out.exists() and not out.is_dir():
-        raise InvalidInput.at("--out", f"{out} is no folder")
+        raise InvalidInput.at("--out", f"{out} is not a folder")
     if store_options is not None:
         with opened_db(store_options.db):
             pass  # what is wrong with it is reported before the simulation

@@ -246,12 +246,14 @@ def parse_seeds(text: str) -> list[int]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (high.isdecimal() or not dash)):
-            raise InvalidInput.at("--seeds", f"{part!r} is no seed", "numbers and ranges: 1-20,30")
+            raise InvalidInput.at(
+                "--seeds", f"{part!r} is not a seed", "numbers and ranges, such as 1-20,30"
+            )
         first, last = int(low), int(high or low)
         if first > last or last > MAX_SEED:
             raise InvalidInput.at(
                 "--seeds",
-                f"{part!r} is no range",
+                f"{part!r} is not a range",
                 f"from the lower to the higher, up to {MAX_SEED}",
             )
         if last - first >= MAX_CELLS:
@@ -274,7 +276,7 @@ def parse_loads(text: str) -> list[float]:
             value = math.nan
         if not 0 < value <= 1000:
             raise InvalidInput.at(
-                "--load", f"{part.strip()!r} is no load", "numbers above 0 to 1000"
+                "--load", f"{part.strip()!r} is not a load", "numbers above 0, up to 1000"
             )
         found[value] = None
     return list(found)

@@ -35,7 +35,7 @@ def upload_with_progress(session: Session, path: Path) -> UploadedFile:
     except OSError as error:
         raise InvalidInput.at("FILE", f"cannot read {path}: {error.strerror}") from error
     if not path.is_file():
-        raise InvalidInput.at("FILE", f"{path} is no regular file", "a file")
+        raise InvalidInput.at("FILE", f"{path} is not a regular file", "a file")
     if size_bytes < BAR_FROM_BYTES or not sys.stderr.isatty():
         began = False
 

@@ -90,7 +90,7 @@ def _plain(value: object) -> object:
         return float(value)
     if isinstance(value, int):
         return int(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

@@ -58,7 +58,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def _digits(text: object) -> object:
     """Refuse what is no whole number as the protocol writes it, e.g. +5, 5.0 or 5_0."""
     if isinstance(text, str) and not (text.isascii() and text.isdigit()):
-        raise refusal("is no whole number", "digits only")
+        raise refusal("is not a whole number", "digits only")
     return text
 
 
@@ -384,5 +384,7 @@ def _metadata(text: str) -> tuple[str, str]:
     if problem := file_name_problem(name):
         raise InvalidInput.at("/Upload-Metadata", f"filename {problem}", "a plain file name")
     if sha256 and not _SHA256.fullmatch(sha256):
-        raise InvalidInput.at("/Upload-Metadata", "sha256 is no SHA-256", "64 digits from 0 to f")
+        raise InvalidInput.at(
+            "/Upload-Metadata", "sha256 is not a SHA-256", "64 digits from 0 to f"
+        )
     return name, sha256

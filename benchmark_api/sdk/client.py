@@ -179,7 +179,7 @@ class Client:
         """
         path = Path(path)
         if path.exists() and not path.is_file():
-            raise InvalidInput.at("/file", f"{path} is no regular file", "a file")
+            raise InvalidInput.at("/file", f"{path} is not a regular file", "a file")
         sha256 = self._hash_of(path)
         if sha256 and (known := self._known_content(path, sha256)) is not None:
             return known

@@ -182,13 +182,15 @@ def named_inputs(inputs: object) -> dict[str, Any]:
     for key, value in inputs.items():
         arrays = value if isinstance(value, Mapping) else {None: value}
         if isinstance(value, Mapping) and (not key or "/" in str(key)):
-            raise InvalidInput.at("/inputs", f"{key!r} is no name of a set", "a name without /")
+            raise InvalidInput.at(
+                "/inputs", f"{key!r} is not a valid name of a set", "a name without /"
+            )
         for name, array in arrays.items():
             full = str(key) if name is None else f"{key}/{name}"
             try:
                 found[full] = np.asarray(array)
             except ValueError as error:
-                raise InvalidInput.at(f"/inputs/{full}", f"is no array: {error}") from error
+                raise InvalidInput.at(f"/inputs/{full}", f"is not an array: {error}") from error
     _check(found)
     return found
 
@@ -202,7 +204,7 @@ def read_inputs(path: Path) -> dict[str, Any]:
     from edgeyard.devices.runner.arrays import names_in, read_arrays
 
     if not path.is_file():
-        reason = f"{path} is no regular file" if path.exists() else f"there is no file {path}"
+        reason = f"{path} is not a regular file" if path.exists() else f"there is no file {path}"
         raise InvalidInput.at("/inputs", reason, "an .npz with an array for each input")
     try:
         arrays = read_arrays(path, names_in(path))
@@ -365,7 +367,7 @@ def local_model(model: object) -> Path:
     path = Path(str(model)).expanduser()
     if not path.is_file() and not path.is_dir():
         raise InvalidInput.at(
-            "/compare_local", f"{model} is no file on this machine", "a local model"
+            "/compare_local", f"{model} is not a file on this machine", "a local model"
         )
     return path
 

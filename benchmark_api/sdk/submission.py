@@ -360,7 +360,7 @@ def _local(name: str, value: object, base: Path) -> Path | None:
     if path.is_file():
         return path
     if path.exists():
-        raise InvalidInput.at(f"/{name}", f"{path} is no regular file", "a file")
+        raise InvalidInput.at(f"/{name}", f"{path} is not a regular file", "a file")
     if isinstance(value, Path) or "/" in value:
         raise InvalidInput.at(
             f"/{name}", f"there is no file {path}", "a file here, a URL, or the name of an upload"

@@ -35,7 +35,7 @@ def service_client(url: str, token: str, flag: str) -> httpx.Client:
     except httpx.InvalidURL as error:
         raise InvalidInput.at(flag, f"{url!r}: {error}", "http://HOST:PORT") from error
     if parts.scheme not in ("http", "https") or not parts.host:
-        raise InvalidInput.at(flag, f"{url!r} is no URL of a service", "http://HOST:PORT")
+        raise InvalidInput.at(flag, f"{url!r} is not a URL of a service", "http://HOST:PORT")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S)
 

@@ -201,7 +201,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise invalid_data(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput.at("", f"is no JSON: {error}", "a JSON object") from None
+        raise InvalidInput.at("", f"is not valid JSON: {error}", "a JSON object") from None
 
 
 def accepts(schema: str | None) -> dict[str, Any]:

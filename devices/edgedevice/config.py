@@ -67,9 +67,9 @@ def read_config(packed: bytes) -> PluginConfig:
     try:
         given = msgpack.unpackb(packed)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise ConfigError([f"the settings are no MessagePack: {error}"]) from error
+        raise ConfigError([f"the settings are not MessagePack: {error}"]) from error
     if not isinstance(given, dict):
-        raise ConfigError(["the settings are no block of settings"])
+        raise ConfigError(["the settings are not a block of settings"])
     problems: List[str] = []
     config = PluginConfig(
         boards_file=_path(given, "boards_file", problems),
@@ -79,7 +79,7 @@ def read_config(packed: bytes) -> PluginConfig:
         docker_socket=_path(given, "docker_socket", problems),
     )
     known = {"boards_file", *_DEFAULTS}
-    problems.extend(f"{key}: is no setting of this plugin" for key in given if key not in known)
+    problems.extend(f"{key}: is not a setting of this plugin" for key in given if key not in known)
     if problems:
         raise ConfigError(problems)
     return config

@@ -144,7 +144,7 @@ class Watch:
         with self._changed:
             shown = self._current.get(target_uid)
         if shown is None:
-            raise LookupError(f"{target_uid} is no board of this host")
+            raise LookupError(f"{target_uid} is not a board of this host")
         if not shown.board.healthy:
             raise LookupError(f"{target_uid} is unhealthy: {shown.board.health_reason}")
         containers = self._containers.get(target_uid, {})

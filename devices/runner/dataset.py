@@ -199,7 +199,8 @@ def _raw(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Datase
     if size == 0 or size % row_bytes:
         raise _wrong(
             path,
-            f"is no zip, and its {size} bytes are no whole rows: input {spec.name!r} takes rows of "
+            f"is not a zip file, and its {size} bytes are not whole rows: input {spec.name!r} "
+            "takes rows of "
             f"{_show(spec)} {dtype}, {row_bytes} bytes each",
         )
     rows = np.memmap(path, dtype=dtype.newbyteorder("<"), mode="r").reshape(-1, *shape)

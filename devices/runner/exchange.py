@@ -103,5 +103,5 @@ def _ask(url: str, token: Optional[str], body: Mapping[str, object]) -> Mapping[
     document = json.loads(data) if len(data) <= MAX_SPEC_BYTES else None
     spec = document.get("spec") if isinstance(document, dict) else None
     if not isinstance(spec, dict) or "exchange_url" in spec:
-        raise ValueError("the answer is no task")
+        raise ValueError("the answer is not a task")
     return spec

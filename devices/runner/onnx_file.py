@@ -417,7 +417,7 @@ class _ModelScan:
         self.data_files.add(location)
         numbers = [where.get("offset", "0"), where.get("length", "0")]
         if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers):
-            raise not_onnx(f"the place of the weights {name!r} is no number")
+            raise not_onnx(f"the place of the weights {name!r} is not a number")
         if sum(map(int, numbers)) > size:
             raise RunFailed(
                 "user_model",

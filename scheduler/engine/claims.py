@@ -363,7 +363,7 @@ class _Fetch:
                 raise ValueError(f"its report is longer than {MAX_REPORT_BYTES} bytes")
         report = self.read_json(bytes(data))
         if not isinstance(report, dict):
-            raise ValueError("its report is no object")
+            raise ValueError("its report is not an object")
         said = tuple(report.get(name) for name in ("schema", "benchmark_id", "job_id", "attempt"))
         if said != (SCHEMA, attempt.benchmark_id, attempt.job_id, attempt.number):
             raise ValueError(f"its report is that of another run: {said}")

@@ -26,7 +26,7 @@ def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
         found.append(FieldError("/benchmark_id", "is another benchmark's", benchmark_id))
     if own:
         if report.get("status") not in ("ok", "failed"):
-            found.append(FieldError("/status", "is no status of a result", "ok or failed"))
+            found.append(FieldError("/status", "is not a status of a result", "ok or failed"))
         found += _latency_problems(report.get("inference_latency"))
     if found:
         raise InvalidInput(found)

@@ -355,7 +355,7 @@ class _Table:
             return {}
         for name in value:
             if not isinstance(value[name], (str, int, float, bool)):
-                self.wrong(f"{key}.{name}", "is no text, number, true or false")
+                self.wrong(f"{key}.{name}", "is neither text nor a number, true or false")
         return value
 
     def tables(self, key: str) -> list[_Table]:
@@ -514,7 +514,7 @@ def _preemption(
     for name, victims in victims_of.items():
         for victim in victims:
             if not BENCHMARK_TYPE_PATTERN.fullmatch(victim):
-                table.wrong(f"types.{name}", f"{victim!r} is no type: TYPE1 to TYPE99")
+                table.wrong(f"types.{name}", f"{victim!r} is not a type: TYPE1 to TYPE99")
             elif _points(name, points, 100) - _points(BenchmarkType(victim), points, 0) < margin:
                 table.wrong(
                     f"types.{name}",

@@ -153,7 +153,7 @@ class PluginRunner:
         def check(ranks: NDArray[np.intp]) -> None:
             _shaped(ranks, (len(queue.ids),), "iu")
             if not np.array_equal(np.sort(ranks), np.arange(len(queue.ids))):
-                raise _NonsenseError("ranks that are no permutation")
+                raise _NonsenseError("ranks that are not a permutation")
 
         return self._run(CallKind.ORDER, policy.name, lambda: policy.order(queue), check)
 

@@ -356,9 +356,9 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
     description = request.description
     errors = []
     if FAMILY_PATTERN.fullmatch(description.family) is None:
-        errors.append(FieldError("/target", "is no name of a family"))
+        errors.append(FieldError("/target", "is not a valid name of a family"))
     if ENGINE_PATTERN.fullmatch(description.runtime) is None:
-        errors.append(FieldError("/runtime", "is no name of an engine"))
+        errors.append(FieldError("/runtime", "is not a valid name of an engine"))
     texts = {"/version_tag": description.version_tag, "/target_uid": description.target_uid or ""}
     conditions: list[tuple[str, Constraint | Affinity]] = [
         *((f"/constraints/{n}", each) for n, each in enumerate(description.constraints)),
@@ -372,7 +372,7 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
     for pointer, attribute in attributes.items():
         names = NODE_ATTRIBUTE_PATTERN if is_of_node(attribute) else ATTRIBUTE_PATTERN
         if names.fullmatch(attribute) is None:
-            errors.append(FieldError(f"{pointer}/attribute", "is no attribute's name"))
+            errors.append(FieldError(f"{pointer}/attribute", "is not a valid name of an attribute"))
     for pointer, own in conditions:
         texts[f"{pointer}/value"] = own.value
         if own.operator not in OPERATORS:
@@ -397,7 +397,7 @@ def filename_problem(name: str) -> str | None:
     if problem is not None:
         return problem
     if not name or name.startswith(".") or "/" in name or "\\" in name:
-        return "is no plain file name"
+        return "is not a plain file name"
     if len(name.encode()) > _FILENAME_BYTES:
         return f"is longer than {_FILENAME_BYTES} bytes"
     return None

@@ -129,9 +129,9 @@ def _unescaped_one(match: re.Match[str]) -> str:
     if digits is None:
         plain = _UNESCAPES.get(match.group(3))
         if plain is None:
-            raise HclError(f"{match.group()!r} is no escape of HCL")
+            raise HclError(f"{match.group()!r} is not an escape sequence of HCL")
         return plain
     code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise HclError(f"{match.group()!r} is no character")
+        raise HclError(f"{match.group()!r} is not a character")
     return chr(code)

@@ -217,7 +217,9 @@ class _Reader:
                 continue
             mean, scale = _number(each.get("mean", 0.0)), _number(each.get("scale", 1.0))
             if mean is None or scale is None or scale <= 0:
-                self.problems.append(f"{place}: mean is no number, or scale none above 0")
+                self.problems.append(
+                    f"{place}: mean is not a number, or scale is not a number above 0"
+                )
                 continue
             default = _number(each.get("default"))
             wanted = Input(column=column, mean=mean, scale=scale, default=default)
@@ -237,7 +239,7 @@ def _default_problem(table: Mapping[str, object], wanted: Input) -> str:
     if not wanted.is_extra:
         return f"{wanted.column!r} takes no {' or '.join(sorted(stated))}" if stated else ""
     if "default" in stated and wanted.default is None:
-        return "default is no number"
+        return "default is not a number"
     if len(stated) != 1 or table.get("required", True) is not True:
         return f"{wanted.column!r} needs default = NUMBER or required = true, one of both"
     return ""

@@ -86,7 +86,7 @@ def network_from_onnx(data: bytes) -> Network:
     try:
         graph = onnx.load_model_from_string(data).graph
     except DecodeError as error:
-        raise ConfigError([f"it is no ONNX file: {error}"]) from error
+        raise ConfigError([f"it is not an ONNX file: {error}"]) from error
     weights = {
         each.name: numpy_helper.to_array(each).astype(np.float64) for each in graph.initializer
     }
@@ -94,7 +94,7 @@ def network_from_onnx(data: bytes) -> Network:
     if weights.keys() != {"W1", "b1", "W2", "S", "b2"} or onnx_bytes(network) != data:
         raise ConfigError(
             [
-                "it can't be trained: it is no network of one hidden layer and one output as "
+                "it can't be trained: it is not a network of one hidden layer and one output as "
                 "`edgeyard ste run --train NAME --new` makes"
             ]
         )

@@ -51,7 +51,7 @@ def check_json(value: object, pointer: str = "", depth: int = 0) -> None:
         for index, item in enumerate(value):
             check_json(item, f"{pointer}/{index}", depth + 1)
     else:
-        raise InvalidInput.at(pointer, f"a {type(value).__name__} is no JSON value")
+        raise InvalidInput.at(pointer, f"a {type(value).__name__} is not a JSON value")
 
 
 def dumps(value: object, pointer: str = "") -> str:
@@ -88,7 +88,7 @@ def _escaped(key: str) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def time_to_json(time: datetime | None) -> str | None:

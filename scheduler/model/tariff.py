@@ -46,7 +46,7 @@ def parse_tariff(text: str) -> Tariff:
     try:
         factors = tuple(float(each) for each in text.split(","))
     except ValueError as error:
-        raise ValueError(f"is no list of numbers: {error}") from error
+        raise ValueError(f"is not a list of numbers: {error}") from error
     return checked_tariff(factors)
 
 

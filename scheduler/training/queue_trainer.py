@@ -342,7 +342,7 @@ def load_progress(path: Path, settings: QueueTraining, data: str) -> Progress:
         best, weights = arrays.pop("best"), arrays.pop("weights")
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise InvalidInput.at(
-            "--out", f"{path} is no checkpoint of a training: {error}", "another folder"
+            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
         ) from error
     wanted = {"format": _FORMAT, "settings": asdict(settings), "data": data}
     if _without_length(found) != _without_length(wanted) or generation > settings.generations:

@@ -123,14 +123,14 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
     assert benchmark.description.odt_config == {"batch_size": 2, "epochs": 1}
 
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"input": config["input"] | {"shape": [3]}}, "no whole rows|and a row of shape"),
+        ({"input": config["input"] | {"shape": [3]}}, "not whole rows|and a row of shape"),
         ({"input": config["input"] | {"shape": []}}, "has 96 rows|rows"),
         ({"input": config["input"] | {"shape": [0]}}, "/config/input/shape"),
         ({"input": config["input"] | {"shape": [2**50]}}, "/config/input/shape"),
         ({"input": config["input"] | {"dtype": "object"}}, "/config/input/dtype"),
         ({"input": config["input"] | {"dtype": "V8"}}, "/config/input/dtype"),
         ({"input": config["input"] | {"dtype": ">f4"}}, ">f4 is big-endian"),
-        ({"input": config["input"] | {"train_file": "nothing"}}, "no dataset that you uploaded"),
+        ({"input": config["input"] | {"train_file": "nothing"}}, "not a dataset that you uploaded"),
         ({"output": config["output"] | {"test_file": config["output"]["train_file"]}}, "rows"),
         ({"learning_parameters": {"epochs": 0}}, "/config/learning_parameters/epochs"),
         ({"learning_parameters": {"epochs": 1, "optimizer": "adam"}}, "optimizer"),
@@ -391,7 +391,7 @@ def test_each_of_the_target_uids_must_be_a_board_of_the_family(api: Api, uid: ob
     answer = start(api, target_uids=json.dumps(["rpi4b-0001-0001", uid]))
     pointer, reason = _problem(answer)
     assert pointer == "/target_uids"
-    assert reason.startswith("holds what is no board of rpi4b: ")
+    assert reason.startswith("holds what is not a board of rpi4b: ")
     assert str(uid) in reason or uid is None
     (error,) = answer.json()["errors"]
     assert "rpi4b-0001-0001" in error["accepted"]
@@ -436,7 +436,7 @@ def test_a_board_of_an_unknown_family_is_refused_with_those_that_there_are(api: 
 @pytest.mark.parametrize("count", ["9" * 25, "1.5", "1_0", "\u0661", "x", ""])
 def test_what_is_no_count_of_inferences_is_refused(api: Api, count: str) -> None:
     pointer, reason = _problem(start(api, nb_inference=count))
-    assert (pointer, reason) == ("/nb_inference", "is no whole number in this range")
+    assert (pointer, reason) == ("/nb_inference", "is not a whole number in this range")
 
 
 def test_a_model_s_url_is_refused_by_the_client_s_name(api: Api) -> None:

@@ -412,11 +412,11 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
     whole = path.read_bytes()
     for content in (b"", b"nothing", whole[: len(whole) // 2], whole[:-40]):
         path.write_bytes(content)
-        with pytest.raises(InvalidInput, match="is no checkpoint of a training"):
+        with pytest.raises(InvalidInput, match="is not a checkpoint of a training"):
             load_progress(path, trainer)
     header = json.dumps({"format": 1, "settings": {}, "curve": 3})
     np.savez(path, header=np.array(header))
-    with pytest.raises(InvalidInput, match="is no checkpoint of a training"):
+    with pytest.raises(InvalidInput, match="is not a checkpoint of a training"):
         load_progress(path, trainer)
 
 

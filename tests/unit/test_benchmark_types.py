@@ -103,20 +103,20 @@ def test_a_declaration_comes_back_from_the_boards_file() -> None:
     ("name", "changes", "message"),
     [
         ("TYPE3", {}, "Edgeyard's own"),
-        ("SPEED", {}, "no benchmark type"),
+        ("SPEED", {}, "not a benchmark type"),
         ("TYPE4", {"results": {}}, "results is empty"),
-        ("TYPE4", {"results": []}, "results is no JSON object"),
+        ("TYPE4", {"results": []}, "results is not a JSON object"),
         ("TYPE4", {"results": {"x": {"type": "float"}}}, "results/x/type"),
         ("TYPE4", {"results": {"X": {}}}, "'X' is not a lower-case letter"),
         ("TYPE4", {"results": {f"x{n}": {} for n in range(65)}}, "at most 64"),
         ("TYPE4", {"dataset": "some"}, "dataset is none of none, optional, required"),
         ("TYPE4", {"unknown": 1}, "unknown field 'unknown'"),
-        ("TYPE4", {"description": "a\nb"}, "description is no text"),
-        ("TYPE4", {"description": 1}, "description is no text"),
+        ("TYPE4", {"description": "a\nb"}, "description is not text"),
+        ("TYPE4", {"description": 1}, "description is not text"),
         ("TYPE4", {"parameters": {"n": {}}}, "parameters/n/type"),
         ("TYPE4", {"parameters": {"n": {"type": "integer", "choices": ["a"]}}}, "choices"),
         ("TYPE4", {"parameters": {"n": {"type": "string", "minimum": 1}}}, "for numbers only"),
-        ("TYPE4", {"parameters": {"n": {"type": "number", "minimum": "1"}}}, "is no number"),
+        ("TYPE4", {"parameters": {"n": {"type": "number", "minimum": "1"}}}, "is not a number"),
         (
             "TYPE4",
             {"parameters": {"n": {"type": "number", "minimum": 2, "maximum": 1}}},
@@ -250,7 +250,7 @@ def test_a_type_without_points_in_the_policy_has_the_fewest_of_those_with() -> N
     assert parse_policy(stated).priority.type_points(BenchmarkType("TYPE4")) == 90
     preempting = stated.replace('TYPE2 = ["TYPE3"]', 'TYPE2 = ["TYPE3"]\nTYPE4 = ["TYPE1"]')
     assert parse_policy(preempting).preempting_types[BenchmarkType("TYPE4")] == {"TYPE1"}
-    with pytest.raises(ConfigError, match="'TYPE100' is no type"):
+    with pytest.raises(ConfigError, match="'TYPE100' is not a type"):
         parse_policy(preempting.replace('["TYPE1"]', '["TYPE100"]'))
 
 

@@ -134,7 +134,7 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
         (FEATURES, "features = 1", "features: is not 12 hexadecimal digits"),
         (FEATURES, "", "features: is missing"),
         (f'column = "{COLUMN}"', 'column = "no_such"', "inputs.0..column: 'no_such' is unknown"),
-        ("scale = 2.0", "scale = -1", "scale none above 0"),
+        ("scale = 2.0", "scale = -1", "scale is not a number above 0"),
         ('onnx = "mine.onnx"', 'onnx = "../mine.onnx"', "onnx: is not the plain name"),
         ('output = "score"', 'output = "guess"', "output: is not one of log_seconds"),
         ('name = "mine"', 'name = "Mine!"', "name: is not a name"),
@@ -154,8 +154,8 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
             'extra.rows", required = false, mean',
             "'extra.rows' needs default = NUMBER or required = true",
         ),
-        (f'{COLUMN}", mean', 'extra.rows", default = nan, mean', "default is no number"),
-        (f'{COLUMN}", mean', 'extra.rows", default = true, mean', "default is no number"),
+        (f'{COLUMN}", mean', 'extra.rows", default = nan, mean', "default is not a number"),
+        (f'{COLUMN}", mean', 'extra.rows", default = true, mean', "default is not a number"),
     ],
 )
 def test_a_wrong_manifest_is_reported_with_its_place(right: str, wrong: str, words: str) -> None:

@@ -165,9 +165,9 @@ def test_a_file_that_is_no_regular_one_is_named(tmp_path: Path, kind: str) -> No
     if kind == "pipe":
         path = tmp_path / "net.onnx"
         os.mkfifo(path)
-    with client() as one, pytest.raises(InvalidInput, match=r"/model: .* is no regular file"):
+    with client() as one, pytest.raises(InvalidInput, match=r"/model: .* is not a regular file"):
         one.submit(model=path, runtime="ort", benchmark_type="TYPE1", target="rpi4b")
-    with client() as one, pytest.raises(InvalidInput, match=r"/file: .* is no regular file"):
+    with client() as one, pytest.raises(InvalidInput, match=r"/file: .* is not a regular file"):
         one.upload(path)
 
 

@@ -231,7 +231,7 @@ def test_other_kinds_write_no_log(tmp_path: Path) -> None:
     out = tmp_path / "out.swf"
     refused = CliRunner().invoke(app, ["scenarios", "generate", "paper", "--out", str(out)])
     assert refused.exit_code == 1
-    assert "--out: out.swf is no name of a scenario's file" in refused.stderr
+    assert "--out: out.swf is not a file name for a scenario" in refused.stderr
     words = ["scenarios", "generate", "paper", "--jobs", "5", "--out", str(tmp_path / "out.toml")]
     refused = CliRunner().invoke(app, words)
     assert "--jobs: is not for paper" in refused.stderr

@@ -491,7 +491,7 @@ def test_a_server_that_does_not_answer_here(nomad: Nomad) -> None:
     nomad.changes["GET", "/livez"] = httpx.ConnectError("refused")
     assert "start the server" in only(look(), "public url", "warning").fix
     nomad.changes["GET", "/livez"] = httpx.Response(404)
-    assert "no Edgeyard" in only(look(), "public url", "warning").found
+    assert "not an Edgeyard server" in only(look(), "public url", "warning").found
 
 
 def found_of(findings: Sequence[Finding], check: str, state: str = "") -> Finding:

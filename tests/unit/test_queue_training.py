@@ -193,7 +193,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="other logs or settings"):
         load_progress(path, settings, "other data")
     path.write_bytes(b"nothing")
-    with pytest.raises(InvalidInput, match="is no checkpoint"):
+    with pytest.raises(InvalidInput, match="is not a checkpoint"):
         load_progress(path, settings, "data")
 
 
@@ -252,7 +252,7 @@ def test_the_command_trains_goes_on_after_a_kill_and_judges(swf: Path, tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--name", "No Name"], "--name: 'No Name' is no name of a model"),
+        (["--name", "No Name"], "--name: 'No Name' is not a valid model name"),
         (["--procs", "2"], "the machine has 2"),
     ],
 )

@@ -122,7 +122,7 @@ def test_what_descriptions_state_is_bounded_each_and_together() -> None:
         (npy(np.zeros(len(PAIRS))), 500, "raised", "it answered 500"),
         (b"not an array", 200, "raised", ""),
         (npy(np.array([{"a": 1}], dtype=object)), 200, "raised", "allow_pickle"),
-        (npy(np.zeros(len(PAIRS), dtype=np.int64)), 200, "raised", "no array of floats"),
+        (npy(np.zeros(len(PAIRS), dtype=np.int64)), 200, "raised", "not an array of floats"),
         (npy(np.zeros(3, dtype=np.float32)), 200, "nonsense", "shape (3,)"),
         (npy(np.full(len(PAIRS), 7.0, dtype=np.float32)), 200, "nonsense", "above 1"),
         (b"\0" * (20 * len(PAIRS)), 200, "raised", "an answer of more than"),

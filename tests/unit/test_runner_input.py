@@ -614,7 +614,7 @@ class TestRawRows:
     @pytest.mark.parametrize(
         ("content", "shape", "expected"),
         [
-            (b"", (None, 2, 3), "no whole rows"),
+            (b"", (None, 2, 3), "not whole rows"),
             (b"x" * 25, (None, 2, 3), "24 bytes each"),
             (b"x" * 24, (None, None, 3), "leaves a size open"),
         ],

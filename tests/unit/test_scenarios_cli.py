@@ -105,7 +105,7 @@ def test_a_scenario_is_written_under_no_name_of_another_format(paper: Path, tmp_
     ):
         refused = run(*words, "--out", jobs)
         assert refused.exit_code == 1
-        assert "--out: jobs.csv is no name of a scenario's file" in refused.stderr
+        assert "--out: jobs.csv is not a file name for a scenario" in refused.stderr
         assert "accepted: jobs.toml or .json" in refused.stderr
     assert jobs.read_text() == before
     converted = tmp_path / "converted.json"
@@ -114,7 +114,7 @@ def test_a_scenario_is_written_under_no_name_of_another_format(paper: Path, tmp_
     done("export", "jobs", "--form", "json", "--out", tmp_path / "jobs.scenario")
     as_csv = CliRunner().invoke(app, ["-o", "csv", "scenarios", "export", "jobs"])
     assert as_csv.exit_code == 1
-    assert "-o: csv is no form of a scenario (accepted: --form toml or json)" in as_csv.stderr
+    assert "-o: csv is not a format of scenarios (accepted: --form toml or json)" in as_csv.stderr
 
 
 @pytest.mark.usefixtures("db")

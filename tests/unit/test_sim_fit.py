@@ -472,7 +472,7 @@ def test_fit_refuses_what_it_can_not_write_or_read(tmp_path: Path) -> None:
     folder = write_export(tmp_path / "export", *short(3))
     words = ["sim", "fit", "--export", str(folder)]
     json_file = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "lab.json")])
-    assert (json_file.exit_code, "is no name of a TOML file" in json_file.output) == (1, True)
+    assert (json_file.exit_code, "is not the name of a TOML file" in json_file.output) == (1, True)
     few = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "lab.toml")])
     assert few.exit_code == 1
     assert f"--export {folder}: 3 runs with a result" in " ".join(few.output.split())

@@ -67,7 +67,7 @@ def test_run_shows_a_table(scenario: str) -> None:
         (["stedy"], "did you mean steady?"),
         (["SCENARIO", "--policy", "nothing"], "is neither a file nor the name of a policy"),
         (["SCENARIO", "--policy", "fifo", "--policy", "fifo"], "the same value is given twice"),
-        (["SCENARIO", "--out", "SCENARIO"], "is no folder"),
+        (["SCENARIO", "--out", "SCENARIO"], "is not a folder"),
     ],
 )
 def test_wrong_input_is_one_clear_error(

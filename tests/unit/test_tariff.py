@@ -36,7 +36,7 @@ def test_changes_within_the_next_day() -> None:
     ("text", "message"),
     [
         ("1,2,3", "has 3 numbers: it needs one for each of the 24 hours"),
-        ("a" + NIGHT[1:], "is no list of numbers"),
+        ("a" + NIGHT[1:], "is not a list of numbers"),
         ("-1" + NIGHT[1:], "has a number that is not from 0 to 1000"),
         ("nan" + NIGHT[1:], "has a number that is not from 0 to 1000"),
     ],

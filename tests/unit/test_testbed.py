@@ -48,7 +48,7 @@ def test_another_nomad_is_left_alone(tmp_path: Path, version: str) -> None:
     other = a_nomad(tmp_path / "bin/nomad", version)
     with pytest.raises(ConfigError, match="make nomad"):
         find_nomad()
-    with pytest.raises(ConfigError, match=r"--nomad: .* is no Nomad 1\.11\.2"):
+    with pytest.raises(ConfigError, match=r"--nomad: .* is not Nomad 1\.11\.2"):
         find_nomad(other)
     with pytest.raises(ConfigError, match="--nomad"):
         find_nomad(tmp_path / "missing")

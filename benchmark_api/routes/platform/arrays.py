@@ -113,13 +113,15 @@ def _array(
     shape, name, reference = section.get("shape"), section.get("dtype"), section.get(key)
     if not isinstance(reference, str) or reference not in found:
         raise InvalidInput.at(
-            f"{pointer}/{key}", "is no dataset that you uploaded", "its reference"
+            f"{pointer}/{key}", "is not a dataset that you uploaded", "its reference"
         )
     given = shape if isinstance(shape, list) else [None]
     sizes = [each for each in given if type(each) is int and each > 0]
     if len(sizes) != len(given) or len(sizes) > MAX_DIMENSIONS or math.prod(sizes) > 2**40:
         raise InvalidInput.at(
-            f"{pointer}/shape", "is no shape of one row", "whole numbers above 0, without the batch"
+            f"{pointer}/shape",
+            "is not the shape of one row",
+            "whole numbers above 0, without the batch",
         )
     dtype = _dtype(name, pointer)
     file = found[reference]
@@ -144,7 +146,7 @@ def _dtype(name: object, pointer: str) -> np.dtype[np.generic]:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None or dtype.kind not in "biuf" or dtype.shape or dtype.itemsize > 8:
-        raise InvalidInput.at(f"{pointer}/dtype", "is no type of numbers", "e.g. float32 or int64")
+        raise InvalidInput.at(f"{pointer}/dtype", "is not a numeric type", "e.g. float32 or int64")
     if isinstance(name, str) and name[0] in ">!":
         raise InvalidInput.at(
             f"{pointer}/dtype", f"{name} is big-endian", f"little-endian rows, as {dtype.name}"

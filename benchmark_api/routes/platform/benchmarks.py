@@ -82,7 +82,7 @@ class _Filters(BaseModel):
         found = frozenset(ours for ours, theirs in names.items() if theirs == self.status)
         if not found:
             raise InvalidInput.at(
-                "/status", "is no status", ", ".join(dict.fromkeys(names.values()))
+                "/status", "is not a status", ", ".join(dict.fromkeys(names.values()))
             )
         return found
 
@@ -94,7 +94,7 @@ class _Filters(BaseModel):
         """
         named = self.benchmark_type
         if named is not None and not BENCHMARK_TYPE_PATTERN.fullmatch(named):
-            raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ACCEPTED_TYPES)
+            raise InvalidInput.at("/benchmark_type", "is not a benchmark type", ACCEPTED_TYPES)
         return named
 
 

@@ -215,4 +215,4 @@ def _model_answer(file: UserFile) -> shapes.Model:
 
 def _check_platform(platform: str | None) -> None:
     if platform not in (None, PLATFORM):
-        raise InvalidInput.at("/platform", "is no source of models here", PLATFORM)
+        raise InvalidInput.at("/platform", "is not a source of models here", PLATFORM)

@@ -92,7 +92,7 @@ def description_of(
     more = ("dataset_name",) if benchmark_type != "TYPE3" else ("config",)
     unknown = [each for each in fields if each not in (*_FIELDS, *more)]
     missing = [each for each in ("device", "engine") if not fields.get(each)]
-    found = [FieldError(f"/{each[:100]}", "is no field of this form") for each in unknown]
+    found = [FieldError(f"/{each[:100]}", "is not a field of this form") for each in unknown]
     found += [FieldError(f"/{each}", "is required", "its name") for each in missing]
     if found:
         raise InvalidInput(found)
@@ -121,7 +121,9 @@ def description_of(
 
 def _whole(text: str) -> int:
     if _WHOLE.fullmatch(text) is None:
-        raise InvalidInput.at("/nb_inference", "is no whole number in this range", "1 to 1000000")
+        raise InvalidInput.at(
+            "/nb_inference", "is not a whole number in this range", "1 to 1000000"
+        )
     return int(text)
 
 
@@ -156,7 +158,7 @@ def _target_uids(text: str | None, device: str, known: Collection[str]) -> str:
             more = ", ..." if len(known) > _MAX_UIDS_LISTED else ""
             raise InvalidInput.at(
                 "/target_uids",
-                f"holds what is no board of {device[:100]}: {json.dumps(each)}",
+                f"holds what is not a board of {device[:100]}: {json.dumps(each)}",
                 ", ".join(sorted(known)[:_MAX_UIDS_LISTED]) + more,
             )
     return joined
@@ -183,7 +185,7 @@ def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
         if key not in known:
             raise InvalidInput.at(
                 f"/config/learning_parameters/{key[:100]}",
-                "is no parameter that Edgeyard's engines train by",
+                "is not a parameter that Edgeyard's engines train by",
                 ", ".join(known),
             )
     try:

@@ -143,13 +143,13 @@ def _command(job: NomadJob) -> tuple[str, tuple[str, ...]]:
 def _condition(job: NomadJob, constraint: DeviceConstraint | JobAffinity) -> Condition:
     match = _DEVICE_ATTRIBUTE.fullmatch(constraint.attribute)
     if match is None:
-        _refuse(job, f"{constraint.attribute!r} is no attribute of a device")
+        _refuse(job, f"{constraint.attribute!r} is not an attribute of a device")
     return Condition(attribute=match.group(1), operator=constraint.operator, value=constraint.value)
 
 
 def _node_condition(job: NomadJob, constraint: NodeConstraint | JobAffinity) -> Condition:
     if NODE_ATTRIBUTE_PATTERN.fullmatch(constraint.attribute) is None:
-        _refuse(job, f"{constraint.attribute!r} is no attribute of a node")
+        _refuse(job, f"{constraint.attribute!r} is not an attribute of a node")
     return Condition(
         attribute=constraint.attribute, operator=constraint.operator, value=constraint.value
     )

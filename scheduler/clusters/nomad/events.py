@@ -188,7 +188,7 @@ def _understood(
         return
     frame = json.loads(line)
     if not isinstance(frame, Mapping):
-        raise ValueError("a line that is no object")
+        raise ValueError("a line that is not an object")
     index = frame.get("Index")
     if isinstance(index, int) and not isinstance(index, bool) and index > 0:
         # Taken as it comes: after a restore it goes back.

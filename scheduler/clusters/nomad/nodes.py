@@ -205,10 +205,10 @@ def _boards(group: _Group, host: str, rejected: list[tuple[str, str]]) -> list[B
             )
         except ConfigError as error:
             logger.warning(
-                "a device is no board",
+                "a device is not a board",
                 extra={"event": "board.unreadable", "host": host, "board": uid, "why": str(error)},
             )
-            rejected.append((uid, f"what {host} reports of it is no board: {error}"))
+            rejected.append((uid, f"what {host} reports of it is not a board: {error}"))
             continue
         if board.target_uid != uid:
             logger.warning(

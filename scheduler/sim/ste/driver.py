@@ -137,11 +137,11 @@ def model_path(models: Path, name: str, *, new: bool) -> Path:
     """Return where the manifest of a model is, or of a new one will be.
 
     Raises:
-        InvalidInput: It is not a valid name of a model, or there is none of this name.
+        InvalidInput: It is not a valid model name, or there is none of this name.
     """
     if not _MODEL_NAME.fullmatch(name):
         accepted = "lower-case letters, digits and _, beginning with a letter"
-        raise InvalidInput.at("--train", f"{name!r} is not a valid name of a model", accepted)
+        raise InvalidInput.at("--train", f"{name!r} is not a valid model name", accepted)
     path = models / f"{name}.toml"
     if not new and not path.exists():
         known = ", ".join(sorted(each.stem for each in models.glob("*.toml")))

@@ -372,7 +372,7 @@ def load_progress(path: Path, trainer: Trainer) -> Progress:
             found = [file[f"array_{place}"] for place in range(len(leaves))] if same else []
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise InvalidInput.at(
-            "--out", f"{path} is no checkpoint of a training: {error}", "another folder"
+            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
         ) from error
     if not same:
         raise InvalidInput.at(

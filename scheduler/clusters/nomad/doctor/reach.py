@@ -309,7 +309,7 @@ def from_here(url: str) -> Finding:
         return Finding(
             check="public url",
             state="warning",
-            found=f"{url}/livez answers {status}: that is no Edgeyard",
+            found=f"{url}/livez answers {status}: that is not an Edgeyard server",
             fix="correct EDGEYARD_PUBLIC_URL",
         )
     return Finding(check="public url", state="ok", found=f"{url} answers here")
