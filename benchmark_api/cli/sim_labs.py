@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
-from edgeyard.benchmark_api.cli.replaying import Config, DataDir
+from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.scenario_files import check_scenario_file, write_scenario
 from edgeyard.benchmark_api.scenario_db import is_named, opened_db, scenario_named
@@ -26,6 +27,7 @@ from edgeyard.errors import ConfigError, InvalidInput
 if TYPE_CHECKING:
     from edgeyard.scheduler.framework.policy import Policy
     from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.model.knowledge import ActiveModel
     from edgeyard.scheduler.sim.runs import SimulatedRun
     from edgeyard.scheduler.sim.scenario import Scenario
     from edgeyard.scheduler.sim.sweep import SweptPolicy
@@ -75,6 +77,15 @@ DepthOption = Annotated[
         "virtual time, with its database, its repairs and the jobs as HCL.",
     ),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="M",
+        help="Model of the server of --data-dir that predicts as in the live service, such as "
+        "run_time/3; active: all active ones. May be repeated.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -97,9 +108,12 @@ def run(
             metavar="N", min=1, max=1024, help="Number of runs that are simulated at the same time."
         ),
     ] = 1,
+    model: Models = None,
     out: Out = None,
     store: StoreRuns = None,
     db: LocalDb = None,
+    data_dir: DataDir = None,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a lab (or nodes) under policies and compare them.
@@ -107,7 +121,11 @@ def run(
     Every decision in a lab is made by the service's own code; nodes use its queue policies. All
     policies meet the same arrivals, run times and faults, so that they are compared pairwise.
     """
+    if (data_dir or config) and not model:
+        what = "--data-dir" if data_dir else "--config"
+        raise InvalidInput.at(what, "names a server without --model", "--model active")
     found = scenario_named(scenario, db)
+    models = models_named(model or [], data_dir, config)
     store_options = StoreOptions(db, f"sim run {scenario}"[:200])
     simulate_and_show(
         found,
@@ -115,6 +133,7 @@ def run(
         seed or [],
         depth=depth,
         jobs=jobs,
+        models=models,
         out=out,
         store_options=store_options if (is_named(db) if store is None else store) else None,
         as_json=as_json,
@@ -126,6 +145,7 @@ def from_history(
     until: Until = None,
     policy: Policies = None,
     export: Export = None,
+    model: Models = None,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml|.json", help="Write the scenario, for edgeyard sim run."),
@@ -153,16 +173,35 @@ def from_history(
     with exported_history(export, since, until, data_dir, config) as (folder, source):
         imported = import_history(folder, Selection(name="history"), source=source)
     scenario = imported.scenario
+    models = models_named(model or [], data_dir, config)
     for note in imported.notes:
         echo(f"edgeyard: {note}", err=True)
     store_options = (
         StoreOptions(db, "sim from-history") if (is_named(db) if store is None else store) else None
     )
     simulate_and_show(
-        scenario, policy or ["default"], [], out=out, store_options=store_options, as_json=as_json
+        scenario,
+        policy or ["default"],
+        [],
+        models=models,
+        out=out,
+        store_options=store_options,
+        as_json=as_json,
     )
     if save is not None:
         write_scenario(save, "--save", scenario)
+
+
+def models_named(
+    names: Sequence[str], data_dir: Path | None, config: Path | None
+) -> tuple[ActiveModel, ...]:
+    """Return the models of a server's registry; see `named_models` for names and errors."""
+    if not names:
+        return ()
+    from edgeyard.scheduler.engine.active_models import named_models
+
+    with opened(data_dir, config) as (store, _):
+        return named_models(store, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +224,7 @@ def simulate_and_show(
     *,
     depth: Depth = Depth.DECISIONS,
     jobs: int = 1,
+    models: Sequence[ActiveModel] = (),
     out: Path | None,
     store_options: StoreOptions | None = None,
     as_json: bool,
@@ -200,6 +240,11 @@ def simulate_and_show(
     if jobs > 1 and depth is Depth.SERVICE:
         reason = "the whole service is simulated in one process"
         raise InvalidInput.at("--jobs", reason, "--depth decisions, or 1")
+    if models and scenario.lab is None:
+        raise InvalidInput.at("--model", "predicts for boards, and the scenario has nodes", "none")
+    if models and (jobs > 1 or depth is Depth.SERVICE):
+        accepted = "--depth decisions, and one run at a time (--jobs 1)"
+        raise InvalidInput.at("--model", "is given for another way to simulate", accepted)
     if out is not None and out.exists() and not out.is_dir():
         raise InvalidInput.at("--out", f"{out} is not a folder")
     if store_options is not None:
@@ -210,7 +255,7 @@ def simulate_and_show(
         if jobs > 1:
             runs = simulate_in_processes(scenario, policies, seeds, jobs, advanced)
         else:
-            runs = simulate_all(scenario, references, seeds, known, advanced, depth)
+            runs = simulate_all(scenario, references, seeds, known, advanced, depth, models)
         advanced("measuring", 0.0)
         report = make_report(
             runs,
@@ -220,7 +265,7 @@ def simulate_and_show(
     written = [] if out is None else _write(runs, out)
     stored: list[str] = []
     if store_options is not None:
-        stored = _store(store_options, scenario, policies, runs, written, depth)
+        stored = _store(store_options, scenario, policies, runs, written, depth, models)
     if as_json:
         files = [str(path) for path in written]
         emit_json({**report_json(report), "files": files, "stored": stored})
@@ -239,6 +284,7 @@ def simulate_all(
     known: Registry,
     advanced: Callable[[str, float], None] = lambda stage, share: None,
     depth: Depth = Depth.DECISIONS,
+    models: Sequence[ActiveModel] = (),
 ) -> list[SimulatedRun]:
     """Return the runs of a scenario: each policy with each seed.
 
@@ -250,7 +296,8 @@ def simulate_all(
     from edgeyard.scheduler.sim.policies import policy_named
     from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
 
-    simulate = simulate_lab if scenario.world == "boards" else simulate_nodes
+    in_lab = partial(simulate_lab, models=models)
+    simulate = in_lab if scenario.world == "boards" else simulate_nodes
 
     chosen: list[Policy] = [policy_named(each, known) for each in references]
     names = [each.name for each in chosen]
@@ -337,6 +384,7 @@ def _store(
     runs: Sequence[SimulatedRun],
     written: Sequence[Path],
     depth: Depth,
+    models: Sequence[ActiveModel],
 ) -> list[str]:
     """Store runs with their scenario; return their ids. The same run has the same id again."""
     from edgeyard.benchmark_api.cli.sim_stored import store_runs
@@ -344,6 +392,7 @@ def _store(
 
     digest, by_name = digest_of(scenario), {each.name: each for each in policies}
     further = [] if depth is Depth.DECISIONS else [depth.value]
+    further += [hashlib.sha256(each.content).hexdigest() for each in models]
     ids = [run_key(digest, by_name[run.meta.policy], run.meta.seed, *further) for run in runs]
     files: Sequence[Path | None] = list(written) or [None] * len(runs)
     found = [

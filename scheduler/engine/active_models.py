@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.learning.active import load_active
 from edgeyard.scheduler.model.knowledge import ActiveModel
-from edgeyard.scheduler.model.registered_models import ModelState, RegisteredModel
+from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
 from edgeyard.scheduler.ports import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,48 @@ class ActiveModels:
                     "model in use", extra={"event": "model.active", "model": each.reference}
                 )
         self.current = tuple(found)
+
+
+ALL_ACTIVE = "active"
+"""What `named_models` takes for all active models."""
+
+
+def named_models(store: Store, names: Sequence[str]) -> tuple[ActiveModel, ...]:
+    """Return registered models by their names, checked and loaded, for a simulation.
+
+    Args:
+        store: Of the server; it is only read.
+        names: Such as ``run_time/3``, whatever its state; or `ALL_ACTIVE`.
+
+    Raises:
+        InvalidInput: There is no such model, or two are of one kind; names ``--model``.
+        ConfigError: One can't be used, and why.
+    """
+    found: dict[ModelKind, ActiveModel] = {}
+    with store.read() as uow:
+        for name in names:
+            if name == ALL_ACTIVE:
+                chosen = [*uow.models.in_state(ModelState.ACTIVE)]
+                missing = "no model is active"
+            else:
+                chosen = [
+                    each for kind in ModelKind for each in uow.models.all(kind)
+                    if each.reference == name
+                ]  # fmt: skip
+                missing = f"there is no model {name!r}"
+            if not chosen:
+                known = [each.reference for kind in ModelKind for each in uow.models.all(kind)]
+                raise InvalidInput.at("--model", missing, ", ".join([*known, ALL_ACTIVE]))
+            for each in chosen:
+                if each.kind in found:
+                    reason = f"names two models of {each.kind.value}"
+                    raise InvalidInput.at("--model", reason, "one of each kind")
+                found[each.kind] = _read(uow, each)
+    loaded = tuple(_loaded(each) for each in found.values())
+    problems = [f"model {each.reference}: {each.problem}" for each in loaded if each.problem]
+    if problems:
+        raise ConfigError(problems)
+    return loaded
 
 
 def _read(uow: UnitOfWork, model: RegisteredModel) -> ActiveModel:

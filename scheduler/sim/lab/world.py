@@ -43,7 +43,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
 )
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
-from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
+from edgeyard.scheduler.model.knowledge import ActiveModel, Entitlement, Knowledge, Lease
 from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.sim import runs
@@ -193,6 +193,7 @@ def simulate_lab(
     plugins: Plugins,
     *,
     seed: int | None = None,
+    models: Sequence[ActiveModel] = (),
     progress: Callable[[float], None] | None = None,
     watch: Watch | None = None,
 ) -> SimulatedRun:
@@ -203,6 +204,7 @@ def simulate_lab(
         policy: Decides.
         plugins: What the policy names, from `Registry.resolve`.
         seed: Of arrivals and faults; None: the scenario's.
+        models: That predict as the active ones of a server, at most one a kind.
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
         watch: Called after each cycle with its time, its input and its result.
 
@@ -210,7 +212,8 @@ def simulate_lab(
         InvalidInput: The scenario has no end, or nothing arrives, or a plugin of the policy fails.
     """
     began = time.perf_counter()
-    lab = LabWorld(scenario, policy, plugins, seed=scenario.seed if seed is None else seed)
+    seed = scenario.seed if seed is None else seed
+    lab = LabWorld(scenario, policy, plugins, seed=seed, models=models)
     lab.watch = watch
     while lab.step():
         if progress is not None:
@@ -231,7 +234,13 @@ class LabWorld:
     """
 
     def __init__(
-        self, scenario: Scenario, policy: Policy, plugins: Plugins | None, *, seed: int
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        plugins: Plugins | None,
+        *,
+        seed: int,
+        models: Sequence[ActiveModel] = (),
     ) -> None:
         """Draw what arrives; nothing has happened yet.
 
@@ -240,6 +249,7 @@ class LabWorld:
             policy: Decides.
             plugins: What the policy names; None where somebody else decides.
             seed: Of arrivals and faults.
+            models: See `simulate_lab`.
 
         Raises:
             InvalidInput: The scenario is of another world, a benchmark can never run, or the
@@ -294,6 +304,7 @@ class LabWorld:
         self._tariff = Tariff(self._lab.tariff)
         self._charged, self._undisturbed = 0.0, 0
         self._leases = self._made_leases()
+        self._models = tuple(models)
         self._loads = HostLoads(self._lab, self.boards.hosts, self._scenario.name)
         self._limit_s = scenario.duration_s + scenario.drain_s
         self._begin()
@@ -607,6 +618,7 @@ class LabWorld:
             max_run_s=self._lab.max_run_s,
             leases=leases,
             host_loads=self._loads.at(self.now_s),
+            models=self._models,
         )
 
     def _made_leases(self) -> tuple[Lease, ...]:
