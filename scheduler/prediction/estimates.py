@@ -18,6 +18,8 @@ A group g of n runs with mean y_g below its parent p ::
     and its variance      v_g = 1 / (1 / e_g + 1 / (t2 + v_p))
     spread of runs        s2_g = (K s2_p + SS_g) / (K + df_g),  K = 4 runs' worth of the parent
 
+b is how y grows with the number of runs within models, 0 to 1. Where that differs within none, b is
+1, give or take a half: what asks for other numbers of runs than its group gets as much variance.
 A group without runs has its parent's mean, moved by what the model is elsewhere against its peers,
 and what the board is on other kinds against its peers; both shrunk to 0 by the same rule. The
 quantile q of the *next* run, not of the mean, is ``exp(m + t_q(K + df) sqrt(s2 + v))`` times
@@ -55,6 +57,9 @@ _LOOSE = 1.0
 
 _CLOSE = 0.01
 """As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
+
+_SLOPE_VARIANCE = 0.25
+"""Of b where all runs of each model asked for as many runs: it is 1 then, give or take a half."""
 
 _MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
@@ -413,7 +418,7 @@ class _RunTimes:
         stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
         x = known.log_runs_of_kind[kind]
         y = np.log(columns.run_s[used])
-        self._slope = _slope(_key(family, stem)[~cut], x[~cut], y[~cut])
+        self._slope, self._slope_variance = _slope(_key(family, stem)[~cut], x[~cut], y[~cut])
         y = y - self._slope * x
         unseen: Floats | float = 0.0
         if cut.any():
@@ -433,6 +438,7 @@ class _RunTimes:
             groups = [each.about(y - shift) for each in groups]
             self._fit_means(groups, stem, board)
         self._shift = shift[groups[_BOARD].first]
+        self._log_runs = [each.about(x).means for each in groups[:_BOARD]]
         model = groups[_MODEL]
         self._successes = np.bincount(model.of_run, weights=~cut, minlength=len(model.keys))
 
@@ -524,10 +530,12 @@ class _RunTimes:
         variance = np.full(len(pairs.base), self._levels[0].variance[0])
         noise = np.full(len(pairs.base), self._noises[0][0])
         freedom = np.full(len(pairs.base), self._freedoms[0][0])
+        log_runs = np.full(len(pairs.base), self._log_runs[0][0])
         for number, key in enumerate(keys, start=1):
             level = self._levels[number]
             found = level.groups.find(key)
             some = found >= 0
+            log_runs = np.where(some, self._log_runs[number][found], log_runs)
             expected, loose = mean, np.full(len(mean), level.spread)
             if number == _MODEL:
                 expected = mean + self._of_models.of(pairs.stem)
@@ -537,6 +545,7 @@ class _RunTimes:
             noise = np.where(some, self._noises[number][found], noise)
             freedom = np.where(some, self._freedoms[number][found], freedom)
         mean = mean + self._slope * pairs.log_runs
+        variance = variance + self._slope_variance * (pairs.log_runs - log_runs) ** 2
         return self._on_boards(pairs, mean, variance, noise, freedom)
 
     def counts(self, pairs: PastPairs) -> Floats:
@@ -618,14 +627,20 @@ def _error(above: _Groups, below: _Groups, spread: float, within: float) -> Floa
     return within / above.counts + spread * squares / above.counts**2
 
 
-def _slope(keys: Codes, x: Floats, y: Floats) -> float:
-    """Return how y grows with x within groups, 0 to 1: run time with the number of runs."""
+def _slope(keys: Codes, x: Floats, y: Floats) -> tuple[float, float]:
+    """Return how y grows with x within groups, 0 to 1: run time with the number of runs.
+
+    And its variance: where x differs within no group, the growth is unknown. Where it does differ,
+    the variance is small against the others, and 0 here.
+    """
     _, of_run = np.unique(keys, return_inverse=True)
     counts = np.bincount(of_run)
     x = x - (np.bincount(of_run, weights=x) / counts)[of_run]
     y = y - (np.bincount(of_run, weights=y) / counts)[of_run]
     spread = float((x * x).sum())
-    return float(np.clip((x * y).sum() / spread, 0.0, 1.0)) if spread > 1e-9 else 1.0
+    if spread <= 1e-9:
+        return 1.0, _SLOPE_VARIANCE
+    return float(np.clip((x * y).sum() / spread, 0.0, 1.0)), 0.0
 
 
 def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -183,6 +183,21 @@ def test_time_grows_with_the_number_of_runs_as_far_as_the_past_shows() -> None:
     assert times(flat, pending(nb_inference=1000))[0] == pytest.approx(10.0, rel=0.15)
 
 
+def test_what_was_run_with_one_number_of_runs_says_little_of_far_other_numbers() -> None:
+    """Such runs may be all set-up: then a thousand times as many take as long."""
+    past = [run(A, s, pending(nb_inference=50)) for s in noisy(3.0, 20)]
+
+    def bounds(nb_inference: int) -> tuple[float, float]:
+        job = pending(nb_inference=nb_inference)
+        return times(past, job, 0.1)[0], times(past, job, 0.9)[0]
+
+    low, high = bounds(50)
+    assert 2.0 < low < high < 4.5
+    low, high = bounds(50_000)
+    assert low < 60.0
+    assert high > 3_000.0
+
+
 def test_quantiles_are_of_the_next_run_and_hold() -> None:
     reported = noisy(10.0, 400, spread=0.3)
     past, later = reported[:200], reported[200:]
