@@ -444,12 +444,12 @@ class ClockFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """The elapsed time since a moment, at its first measurement.
+class _FirstReading:
+    """The first measurement of the time since a moment.
 
     Attributes:
-        passed_s: By the time of day.
-        at_s: When it was asked, by the monotonic clock.
+        passed_s: Seconds from ``since`` to the measurement, by the time of day.
+        at_s: Time of the measurement, by the monotonic clock.
     """
 
     since: datetime
@@ -468,7 +468,7 @@ class Stopwatches(Generic[_K]):
     def __init__(self, clock: Clock) -> None:
         """Begin without measurements."""
         self._clock = clock
-        self._begun: dict[_K, _Begun] = {}
+        self._readings: dict[_K, _FirstReading] = {}
 
     def elapsed_s(self, key: _K, since: datetime) -> float:
         """Return the seconds from ``since`` to now; negative before it.
@@ -478,13 +478,13 @@ class Stopwatches(Generic[_K]):
             since: When it began, by the server's clock.
         """
         at_s = self._clock.monotonic_s()
-        begun = self._begun.get(key)
-        if begun is None or begun.since != since or begun.passed_s < 0:
+        first = self._readings.get(key)
+        if first is None or first.since != since or first.passed_s < 0:
             passed_s = (self._clock.certain() - since).total_seconds()
-            begun = self._begun[key] = _Begun(since, passed_s, at_s)
-        return begun.passed_s + at_s - begun.at_s
+            first = self._readings[key] = _FirstReading(since, passed_s, at_s)
+        return first.passed_s + at_s - first.at_s
 
     def retain(self, wanted: Callable[[_K], bool]) -> None:
         """Stop all other measurements."""
-        for key in [each for each in self._begun if not wanted(each)]:
-            del self._begun[key]
+        for key in [each for each in self._readings if not wanted(each)]:
+            del self._readings[key]

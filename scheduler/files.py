@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 ORPHAN_AGE_S = 3600.0
 """A temporary file without a write for this time belongs to an aborted upload."""
 
-NAMING_S = 60.0
+MAX_NAMING_DELAY_S = 60.0
 """Maximum time between the end of an upload and the transaction that names its content."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -74,7 +74,7 @@ class ContentFiles(FileStore):
         self,
         sha256: str,
         *,
-        older_than_s: float = NAMING_S,
+        older_than_s: float = MAX_NAMING_DELAY_S,
         named_at: datetime | None = None,
     ) -> bool:
         """Drop content that nothing names any more (`Files.referenced`); True if it went.

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from edgeyard.errors import ConfigError, NotFound, Unavailable
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
+from edgeyard.scheduler.files import MAX_NAMING_DELAY_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -151,7 +151,7 @@ class S3Files(FileStore):
         self,
         sha256: str,
         *,
-        older_than_s: float = NAMING_S,
+        older_than_s: float = MAX_NAMING_DELAY_S,
         named_at: datetime | None = None,
     ) -> bool:
         """Drop content that nothing names any more; True if it went.

@@ -42,7 +42,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/v1", tags=["accounts"])
 
-_OUTLIVES = (
+_PASSWORD_OUTLIVES_TOKEN = (
     "the token that you use expires, and a password would outlive it: use an operator's token that "
     "does not expire, or state current_password to replace the password of an account"
 )
@@ -87,7 +87,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     if request.user_id == PROBER:
         raise InvalidInput.at("/user_id", "is the account of Edgeyard itself", "another id")
     if request.password is not None and caller.expires_at is not None:
-        raise Forbidden(_OUTLIVES)
+        raise Forbidden(_PASSWORD_OUTLIVES_TOKEN)
     if request.role == "operator" and caller.expires_at is not None:
         raise Forbidden(_PROMOTES)
     now = context.services.clock.now()
@@ -360,7 +360,7 @@ def _check_current(
         TooManyLogins: It was tried too often.
     """
     if caller.is_operator and (password is None or known is None or email != known.email):
-        raise Forbidden(_OUTLIVES)
+        raise Forbidden(_PASSWORD_OUTLIVES_TOKEN)
     if known is None or email != known.email:
         raise Forbidden("an operator sets e-mail addresses, and an account's first password")
     context.passwords.limits.check(known.email, "")

@@ -88,10 +88,10 @@ def download(name: str, request: Request, context: Ctx) -> Response:
 async def progress(job: str, request: Request, context: Ctx) -> Response:
     """How far a task is; a task says it at most twice a second."""
     token = bearer_token(request)
-    door, attempt = await run_in_threadpool(_open_door, context, job, token)
-    _count(request, door, attempt)
+    authorizer, attempt = await run_in_threadpool(_admit, context, job, token)
+    _count(request, authorizer, attempt)
     body = await read_small(request, MAX_PROGRESS_BYTES)
-    await run_in_threadpool(_note_progress, context, door, attempt.job_id, body)
+    await run_in_threadpool(_note_progress, context, authorizer, attempt.job_id, body)
     return Response(status_code=204)
 
 
@@ -224,10 +224,10 @@ def _is_open(attempt: Attempt) -> bool:
     return attempt.state in LIVE_ATTEMPTS or attempt.takes_late_result
 
 
-def _door(
+def _authorizer_of(
     context: Context, job: str, token: str | None, attempt: Attempt | None
 ) -> UploadAuthorizer:
-    """Make the door of a request for an attempt, outside of any unit of work.
+    """Make the authorizer of a request for an attempt, outside of any unit of work.
 
     Raises:
         NotAuthenticated: The token is neither the attempt's nor that of an account.
@@ -267,9 +267,9 @@ def _admitted(
         stated = request.headers.get("x-content-sha256", "").lower()
         if stated and _has(context, attempt, filename, stated):
             return None
-    door = _door(context, job, token, attempt)
-    admitted = door.admit(attempt)
-    _count(request, door, admitted)
+    authorizer = _authorizer_of(context, job, token, attempt)
+    admitted = authorizer.admit(attempt)
+    _count(request, authorizer, admitted)
     return admitted
 
 
@@ -281,38 +281,40 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
         )
 
 
-def _count(request: Request, door: UploadAuthorizer, attempt: Attempt) -> None:
+def _count(request: Request, authorizer: UploadAuthorizer, attempt: Attempt) -> None:
     """Count a request of a task, or of the account that serves its board.
 
     Raises:
         RateLimited: There were too many.
     """
     rate_limits: RateLimits = request.app.state.rate_limits
-    if door.caller is not None and door.token is not None:
-        count_caller(rate_limits, door.caller, door.token)
+    if authorizer.caller is not None and authorizer.token is not None:
+        count_caller(rate_limits, authorizer.caller, authorizer.token)
     else:
         rate_limits.count_task(attempt.job_id)
 
 
-def _open_door(context: Context, job: str, token: str | None) -> tuple[UploadAuthorizer, Attempt]:
-    """The door of a request, and the attempt that it is admitted to."""
+def _admit(context: Context, job: str, token: str | None) -> tuple[UploadAuthorizer, Attempt]:
+    """Return the authorizer of a request, and the attempt that the request may report on."""
     found = _find(context, job, token)
-    door = _door(context, job, token, found)
-    return door, door.admit(found)
+    authorizer = _authorizer_of(context, job, token, found)
+    return authorizer, authorizer.admit(found)
 
 
-def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: RawBody) -> None:
+def _note_progress(
+    context: Context, authorizer: UploadAuthorizer, job_id: str, body: RawBody
+) -> None:
     reported = parse(ProgressIn, body.tree())
     services = context.services
     phase = reported.phase[:64]
     with services.store.read() as uow:
-        attempt = door.admit_now(uow, job_id)
+        attempt = authorizer.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
         services.store.record_progress(attempt, reported.progress)
         return
 
     def note(uow: UnitOfWork) -> None:
-        attempt = door.admit_now(uow, job_id)
+        attempt = authorizer.admit_now(uow, job_id)
         lifecycle.progress_received(uow, attempt, reported.progress, phase, services.clock.now())
 
     services.store.transact(note)
@@ -326,14 +328,14 @@ def _record(
     now = services.clock.now()
     report = _report(context, received)
     found = _find(context, job, token)
-    door = _door(context, job, token, found)
-    job_id = door.admit(found).job_id
+    authorizer = _authorizer_of(context, job, token, found)
+    job_id = authorizer.admit(found).job_id
 
     seen = see_received(services, received)
 
     def record(uow: UnitOfWork) -> tuple[Attempt, bool]:
         new = False
-        attempt = door.admit_now(uow, job_id)
+        attempt = authorizer.admit_now(uow, job_id)
         if attempt.result_at is not None:
             _refuse_other_report(uow.files.results(attempt.benchmark_id), attempt, received)
         for each in sorted(received, key=lambda one: one.name == REPORT):
@@ -353,7 +355,7 @@ def _record(
             quotas.check_run(uow, attempt.benchmark_id, attempt.number, owner, allowed)
         if report is not None and attempt.result_at is None:
             check_report(report, attempt.benchmark_id)
-            sender = door.sender(attempt)
+            sender = authorizer.sender(attempt)
             lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new
 

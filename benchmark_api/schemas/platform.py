@@ -1,4 +1,4 @@
-"""Bodies and answers at the doors of the platform's client."""
+"""Request and response bodies of the routes for the platform's client."""
 
 from __future__ import annotations
 

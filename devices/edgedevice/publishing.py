@@ -68,7 +68,7 @@ class Publisher:
             report[uid] = shown if before is None else _step(before, shown, progress_due, facts_due)
         if report == self._reported:
             return None
-        if any(_went_on(self._reported.get(uid), shown) for uid, shown in report.items()):
+        if any(_has_progressed(self._reported.get(uid), shown) for uid, shown in report.items()):
             self._progress_at = now
         if facts_due:
             self._facts_at = now
@@ -88,8 +88,8 @@ def _step(
     return now
 
 
-def _went_on(before: Optional[PublishedBoard], now: PublishedBoard) -> bool:
-    """A step of progress, or a beginning; ends are reported at once and do not delay others."""
+def _has_progressed(before: Optional[PublishedBoard], now: PublishedBoard) -> bool:
+    """Return whether a task began or made progress; ends are reported at once and delay nothing."""
     if before is None or not now.board.busy:
         return False
     return (before.board.busy, before.percent) != (True, now.percent)

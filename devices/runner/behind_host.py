@@ -66,8 +66,8 @@ os.execv(sys.executable, [sys.executable, path, "{option}", folder])
 """What the board's Python is handed on its command line: it takes this program in and runs it."""
 
 
-class _Gone(Exception):
-    """The host is gone."""
+class _HostGone(Exception):
+    """The host closed the connection, or sent less than it had announced."""
 
 
 def serve(folder: Path) -> int:
@@ -84,7 +84,7 @@ def serve(folder: Path) -> int:
                 _hand_out(path)
         _send({"kind": "done"})
         return 0
-    except (_Gone, BrokenPipeError):
+    except (_HostGone, BrokenPipeError):
         return 1
     except OSError as error:
         sys.stderr.write(f"the board can't keep what the run needs: {error}\n")
@@ -137,7 +137,7 @@ def _watch(child: "subprocess.Popen[bytes]") -> None:
     """Until the child has ended.
 
     Raises:
-        _Gone: The host went first.
+        _HostGone: The host closed the connection first.
     """
     heard = time.monotonic()
     watched: List[int] = [0]
@@ -149,11 +149,11 @@ def _watch(child: "subprocess.Popen[bytes]") -> None:
         while child.poll() is None:
             left_s = heard + SILENT_S - time.monotonic()
             if left_s <= 0:
-                raise _Gone
+                raise _HostGone
             ready, _, _ = select.select(watched, [], [], left_s if pidfd is not None else 0.5)
             if 0 in ready:
                 if not os.read(0, 4096):
-                    raise _Gone
+                    raise _HostGone
                 heard = time.monotonic()
     finally:
         if pidfd is not None:
@@ -167,7 +167,7 @@ def _hand_out(path: Path) -> None:
         while size:
             data = file.read(min(_BLOCK, size))
             if not data:
-                raise _Gone  # it shrank: what was announced can't be kept
+                raise _HostGone  # it shrank: what was announced can't be kept
             _write(data)
             size -= len(data)
 
@@ -185,7 +185,7 @@ def _take(count: int) -> bytes:
     ready, _, _ = select.select([0], [], [], SILENT_S)
     data = os.read(0, count) if ready else b""
     if not data:
-        raise _Gone
+        raise _HostGone
     return data
 
 
@@ -194,7 +194,7 @@ def _line() -> bytes:
     while not line.endswith(b"\n"):
         line += _take(1)
         if len(line) > _MAX_HEADER:
-            raise _Gone
+            raise _HostGone
     return line
 
 

@@ -22,7 +22,7 @@ from edgeyard.errors import RunFailed
 
 logger = logging.getLogger("edgeyard.runner")
 
-_SAID_BYTES = 300
+_OUTPUT_TAIL_BYTES = 300
 
 _ON_BOARD = """
 import os, select, signal, subprocess, sys
@@ -100,6 +100,6 @@ def run_hook(hook: Hook, address: Optional[SshAddress]) -> Optional[str]:
                 process.stdin.close()
         if status == 0:
             return None
-        output.seek(max(0, output.seek(0, os.SEEK_END) - _SAID_BYTES))
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _OUTPUT_TAIL_BYTES))
         said = " ".join(output.read().decode("utf-8", "replace").split())
     return f"{named} ended with status {status}" + (f": {said}" if said else "")

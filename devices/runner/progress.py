@@ -13,8 +13,8 @@ from edgeyard.atomic_files import open_atomically
 
 logger = logging.getLogger(__name__)
 
-_TELL_EVERY_S = 0.5
-"""At most two calls a second."""
+_CALL_INTERVAL_S = 0.5
+"""Minimum time between two reports of progress."""
 
 _CALL_TIMEOUT_S = 5.0
 _JOIN_S = 1.0
@@ -106,4 +106,4 @@ class ProgressCalls:
                     )
                 except (OSError, ValueError) as error:
                     logger.debug("Progress could not be sent: %s", error)
-                self._stop.wait(_TELL_EVERY_S)
+                self._stop.wait(_CALL_INTERVAL_S)

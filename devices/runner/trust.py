@@ -35,7 +35,7 @@ DRIFT = 0.05
 MAX_INTERVAL_WIDTH = 0.05
 """Half-width of the p50's interval, relative: differences below 10 % could not be distinguished."""
 
-ALIKE = 2.0
+MIN_CORRELATION_TIME = 2.0
 """Autocorrelation time from which on a wide interval is explained by it."""
 
 CLOCK_ERROR = 0.01
@@ -183,7 +183,7 @@ def _alike(runs: int, interval: MedianInterval) -> str:
     """Says so where runs that follow one another are alike, so that fewer count."""
     if interval.launches > 1:
         return f", because its {interval.launches} launches differed"
-    if interval.tau < ALIKE:
+    if interval.tau < MIN_CORRELATION_TIME:
         return ""
     return (
         f", because runs that follow one another were alike: {runs} of them are worth "

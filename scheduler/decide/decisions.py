@@ -28,7 +28,7 @@ from edgeyard.scheduler.model.decision import (
     PlanReason,
     Snapshot,
 )
-from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, HeldFor
+from edgeyard.scheduler.prediction.simulated_lab import BoardHold, ForecastInput
 from edgeyard.scheduler.prediction.timeline import Timeline
 
 
@@ -106,11 +106,11 @@ class Decisions:
         )
 
     @cached_property
-    def _held(self) -> Mapping[int, HeldFor]:
-        held = {job: HeldFor(hold.board) for job, hold in self.assignment.holds.items()}
+    def _held(self) -> Mapping[int, BoardHold]:
+        held = {job: BoardHold(hold.board) for job, hold in self.assignment.holds.items()}
         for job, planned in self.assignment.planned.items():
             waits_for_board = planned.reason is PlanReason.BETTER_BOARD
-            held[job] = HeldFor(planned.board, 0.0 if waits_for_board else planned.start_s)
+            held[job] = BoardHold(planned.board, 0.0 if waits_for_board else planned.start_s)
         return held
 
     def planned(self, job: int) -> PlannedStart | None:

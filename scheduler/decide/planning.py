@@ -174,14 +174,16 @@ class CostPlanner:
         """Note that no board is free for a benchmark."""
         self._notes.append((job, None))
 
-    def choose(self, job: int, best: int, free: NDArray[np.bool_], shunned: Sequence[int]) -> int:
+    def choose(
+        self, job: int, best: int, free: NDArray[np.bool_], failed_boards: Sequence[int]
+    ) -> int:
         """Return the board on which a benchmark starts now; `NO_ROW`: it is held back.
 
         Args:
             job: Its row.
             best: The free board that the scores like best.
             free: Shape (boards,): not given out in this cycle.
-            shunned: Boards that failed it, and that it does not wait for.
+            failed_boards: Boards that failed it, and that it does not wait for.
         """
         if not self.may_hold or self._left <= 0:
             return best
@@ -198,7 +200,7 @@ class CostPlanner:
         self._apply_notes()
         if self._left <= 0:
             return best
-        planned = self._plan(job, costs, best, free, shunned)
+        planned = self._plan(job, costs, best, free, failed_boards)
         if planned.is_hold:
             self._planned[job] = planned
             self._occupy(costs, planned)
@@ -260,7 +262,7 @@ class CostPlanner:
         costs: _ClassCosts,
         best: int,
         free: NDArray[np.bool_],
-        shunned: Sequence[int],
+        failed_boards: Sequence[int],
     ) -> BoardPlan:
         """Compare the starts now with all later ones."""
         self._left -= 1
@@ -271,13 +273,13 @@ class CostPlanner:
             at_once = np.zeros(len(boards), dtype=np.bool_)
             its = self._pairs.boards[self._pairs.of(int(self._batch.class_of_job[job]))]
             at_once[np.searchsorted(boards, its[np.isin(its, boards)])] = True
-            at_once &= free[boards] & ~self._cut[boards] & ~np.isin(boards, shunned)
+            at_once &= free[boards] & ~self._cut[boards] & ~np.isin(boards, failed_boards)
             if at_once.any():
                 quietest = int(np.where(at_once, now_s, np.inf).argmin())
                 needed = np.hypot(costs.error_s[quietest], costs.error_s[now_place])
                 if now_s[now_place] - now_s[quietest] > needed:
                     now_place = quietest
-        start_s, total_s, reasons = self._later(costs, shunned)
+        start_s, total_s, reasons = self._later(costs, failed_boards)
         later = int(total_s.argmin())
         free_board = int(boards[now_place])
         start_now = BoardPlan(board=free_board, start_s=0.0, reason=PlanReason.NOW)
@@ -320,8 +322,8 @@ class CostPlanner:
     def _soonest(self, job: int, costs: _ClassCosts) -> BoardPlan | None:
         """Plan a benchmark for which no board is free."""
         self._left -= 1
-        shunned = self._shunned(job)
-        start_s, total_s, reasons = self._later(costs, shunned, also_free=True)
+        failed_boards = self._boards_that_failed(job)
+        start_s, total_s, reasons = self._later(costs, failed_boards, also_free=True)
         later = int(total_s.argmin())
         if not np.isfinite(total_s[later]):
             return None
@@ -333,7 +335,7 @@ class CostPlanner:
         )
 
     def _later(
-        self, costs: _ClassCosts, shunned: Sequence[int], *, also_free: bool = False
+        self, costs: _ClassCosts, failed_boards: Sequence[int], *, also_free: bool = False
     ) -> tuple[Floats, Floats, Sequence[PlanReason]]:
         """Return start, expected cost and reason of all later starts; one block a candidate time.
 
@@ -342,8 +344,8 @@ class CostPlanner:
         """
         boards, count = costs.boards, len(costs.boards)
         wait_s = np.where(self._cut[boards], np.inf, self.ready_s[boards])
-        if shunned:
-            wait_s = np.where(np.isin(boards, shunned), np.inf, wait_s)
+        if failed_boards:
+            wait_s = np.where(np.isin(boards, failed_boards), np.inf, wait_s)
         times: list[tuple[PlanReason, Floats]] = [(PlanReason.BETTER_BOARD, wait_s)]
         if self._policy.quiet_s:
             quiet_s = np.maximum(wait_s, self._quiet_at_s[boards])
@@ -380,7 +382,7 @@ class CostPlanner:
         """Return the least gain for which a benchmark could be held back."""
         return max(HOLD_ERRORS * error_s, MIN_GAIN_SHARE * now_s)
 
-    def _shunned(self, job: int) -> list[int]:
+    def _boards_that_failed(self, job: int) -> list[int]:
         """Return the boards that failed a benchmark."""
         each = self._pending[job]
         if not each.tried_uids and not each.avoids_boards:

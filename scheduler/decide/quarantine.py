@@ -1,18 +1,19 @@
-"""Which boards have a record so bad that they should be set aside.
+"""Find the boards whose past runs call for a quarantine.
 
 A run fails because of the board or because of what it runs; the same model on other boards shows
 which. Of a failure on board b of a model that had s good and f failed runs on other boards, ::
 
     w = (s + 1) / (s + f + 2)                  Beta(1, 1): how sure it is that b is to blame
 
-counts against b, and each good run counts for it. Run k from the last counts ``FADE ^ k``: a board
-that broke today is not saved by a good year. The failure rate r of b has the posterior ::
+counts against b, and each good run counts for it. Run k from the last counts ``DECAY ^ k``: a board
+that broke today is quarantined also after a good year. The failure rate r of b has the posterior ::
 
-    r ~ Beta(A + sum FADE^k w_k,  B + sum FADE^k good_k),   A = 0.5, B = 1.5
+    r ~ Beta(A + sum DECAY^k w_k,  B + sum DECAY^k good_k),   A = 0.5, B = 1.5
 
-and b is set aside when ``P(r > LIMIT) >= CERTAIN``: after three or four failures in a row of models
-that are known to be good, after about eight of one that ran nowhere else, and never for what fails
-on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data Analysis*, 3rd ed., section 2.1).
+and b is quarantined when ``P(r > LIMIT) >= CERTAIN``: after three or four failures in a row of
+models that are known to be good, after about eight of one model that ran on no other board, and
+never for what fails on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data Analysis*,
+3rd ed., section 2.1).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import PastRun
 from edgeyard.scheduler.prediction.estimates import BOARD_FAILURES, INCONCLUSIVE_FAILURES
 
-FADE = 0.8
-"""The last five runs or so count."""
+DECAY = 0.8
+"""Weight of a run relative to the one after it: about the last five runs count."""
 
 LIMIT = 1 / 3
 CERTAIN = 0.9
@@ -39,8 +40,9 @@ _SUSPECT = frozenset(
 )
 """Failures that may be the board's; others are the user's, or no one's."""
 
-_MIN_STRETCH = 2.0
-"""A time-out counts from so many times the longest good run of the same model on."""
+_MIN_TIMEOUT_RATIO = 2.0
+"""A time-out counts if the run lasted at least this many times as long as the longest good run of
+the same model."""
 
 _INCONCLUSIVE = frozenset(each.value for each in INCONCLUSIVE_FAILURES)
 
@@ -83,9 +85,9 @@ def board_records(
 
     Args:
         runs: The past, oldest first; a few thousand are plenty.
-        cleared: By board, from when on its runs count: it was let back then.
+        cleared: By board, when its last quarantine was lifted: only later runs count.
     """
-    runs = _telling(runs)
+    runs = _conclusive(runs)
     good: Counter[tuple[Hashable, str]] = Counter()
     failed: Counter[tuple[Hashable, str]] = Counter()
     all_good: Counter[Hashable] = Counter()
@@ -97,8 +99,8 @@ def board_records(
         where[what, run.target_uid] += 1
         everywhere[what] += 1
         since = cleared.get(run.target_uid)
-        telling = run.failure is None or run.failure in _SUSPECT
-        if telling and (since is None or run.ended_at > since):
+        counts = run.failure is None or run.failure in _SUSPECT
+        if counts and (since is None or run.ended_at > since):
             of_board[run.target_uid].append(run)
     found = {}
     for uid, own in of_board.items():
@@ -113,11 +115,11 @@ def board_records(
     return found
 
 
-def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
-    """Leave out failures that no board caused.
+def _conclusive(runs: Iterable[PastRun]) -> list[PastRun]:
+    """Return the runs without failures that the board did not cause.
 
-    A time-out is the board's only if the same thing has run well in far less time: the limit is the
-    user's own, who could otherwise have a board quarantined by stating one that nothing can meet.
+    A time-out is the board's only if the same model has run well in far less time: the limit is the
+    user's own, who could otherwise have a board quarantined by a limit that no run can meet.
     """
     runs = [run for run in runs if run.failure is None or run.failure not in _INCONCLUSIVE]
     max_s: defaultdict[Hashable, float] = defaultdict(lambda: math.inf)
@@ -129,7 +131,7 @@ def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
         run
         for run in runs
         if run.failure != FailureCategory.TIMEOUT.value
-        or (run.run_s or 0.0) >= _MIN_STRETCH * max_s[_workload(run)]
+        or (run.run_s or 0.0) >= _MIN_TIMEOUT_RATIO * max_s[_workload(run)]
     ]
 
 
@@ -143,7 +145,7 @@ def _record(uid: str, blames: Sequence[float]) -> BoardRecord:
 
     against, well = PRIOR
     for place, blame in enumerate(blames):
-        weight = FADE**place
+        weight = DECAY**place
         against += weight * blame
         well += weight if blame == 0.0 else 0.0
     last = blames[:10]

@@ -58,10 +58,10 @@ logger = logging.getLogger(__name__)
 
 ODT_CONFIG_FILENAME = "odt_config.json"
 
-NOTED_S = 0.25
+MAX_COMMIT_DELAY_S = 0.25
 """The outcome of a call is committed no later, however long others take."""
 
-CALLED_TOGETHER = 64
+MAX_CALLS_IN_FLIGHT = 64
 """Maximum of calls that are begun and not committed: a crash repeats all of them."""
 
 _CRON_MARGIN = timedelta(seconds=2)
@@ -186,7 +186,7 @@ class Dispatcher:
         with self._news:
             self._news.wait_for(lambda: not self._in_flight, timeout_s)
 
-    def turn(self, calls: Executor, timeout_s: float = NOTED_S) -> None:
+    def turn(self, calls: Executor, timeout_s: float = MAX_COMMIT_DELAY_S) -> None:
         """Store the outcomes of calls and begin others; raise nothing for what a job does wrong.
 
         Args:
@@ -201,7 +201,7 @@ class Dispatcher:
             self._news.wait_for(self._due, timeout_s)
         self.note()
         with self._news:
-            room = CALLED_TOGETHER - self._calling if self._has_room() else 0
+            room = MAX_CALLS_IN_FLIGHT - self._calling if self._has_room() else 0
             wanted = [self._wanted.popleft() for _ in range(min(room, len(self._wanted)))]
         begun: Sequence[_Call] = ()
         try:
@@ -231,7 +231,7 @@ class Dispatcher:
 
     def _has_room(self) -> bool:
         # Only for many at once: what is begun together is committed together.
-        return self._calling <= CALLED_TOGETHER // 2
+        return self._calling <= MAX_CALLS_IN_FLIGHT // 2
 
     def _let_go(self, job_ids: Iterable[str]) -> None:
         with self._news:

@@ -44,7 +44,7 @@ from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
-from edgeyard.scheduler.engine.dispatch import NOTED_S, Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.dispatch import MAX_COMMIT_DELAY_S, Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.explanations import Explanations
@@ -522,7 +522,7 @@ class Engine:
 
     def _dispatch_loop(self) -> None:
         while not self._stop.is_set():
-            self.step(Step.DISPATCH, NOTED_S)
+            self.step(Step.DISPATCH, MAX_COMMIT_DELAY_S)
         self._calls.shutdown()
         self._guarded("dispatch", self._parts.dispatcher.note)  # calls that were under way
 

@@ -29,7 +29,7 @@ quantile q of the *next* run, not of the mean, is ``exp(m + t_q(K + df) sqrt(s2 
 parent's rate, ``p_g = (failures_g + K p_parent) / (n_g + K)``: what follows the model
 (all > family, engine, type > .., model), and what follows the board (all > family > board). A run
 fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as much every
-`FADE_S`, so that a board that got well is trusted again.
+`HALF_LIFE_S`, so that a board that got well is trusted again.
 
 Both are fitted to `History.settled`: all runs up to 200, and all but up to one per cent beyond.
 """
@@ -49,8 +49,8 @@ from edgeyard.scheduler.model.history import History
 PSEUDO_RUNS = 4.0
 """How many runs of its own outweigh what is known of a group's parent; in spread and failures."""
 
-FADE_S = 7 * 86400.0
-"""After this time a failure, or a success, counts half: boards are repaired within days."""
+HALF_LIFE_S = 7 * 86400.0
+"""Half-life of the weight of a failure or success: boards are repaired within days."""
 
 _LOOSE = 1.0
 """Variance of groups about their parent, and of runs, where it is unknown: a factor of e."""
@@ -89,7 +89,7 @@ INCONCLUSIVE_FAILURES = frozenset(
 _MODEL, _BOARD = 3, 5
 """Levels of the groups above, from 0, whose names have an effect wherever they occur."""
 
-HANG_STRETCH = 2.0
+MIN_HANG_RATIO = 2.0
 """A run that a limit ended hung if it lasted this many times as long as the longest result of its
 kind on boards of its family."""
 
@@ -673,7 +673,7 @@ def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     np.maximum.at(max_s, alike[results.of_run], run_s)
     max_s = np.append(max_s[alike], 0.0)
     place, limit_s = results.find(places[cut]), columns.run_s[cut]
-    cut[cut] = (min_s[place] < limit_s) & (limit_s < HANG_STRETCH * max_s[place])
+    cut[cut] = (min_s[place] < limit_s) & (limit_s < MIN_HANG_RATIO * max_s[place])
     return np.asarray(cut, dtype=np.bool_)
 
 
@@ -763,7 +763,7 @@ class _Failures:
         family = columns.families[used].astype(np.int64)
         board = columns.boards[used].astype(np.int64)
         newest = columns.ended_s[used].max(initial=0.0)
-        weight = np.exp2(-(newest - columns.ended_s[used]) / FADE_S)
+        weight = np.exp2(-(newest - columns.ended_s[used]) / HALF_LIFE_S)
         stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
         self._by_model = _Chain(
             (_key(family, base), _key(family, stem)), weight, (cause == 1) * weight

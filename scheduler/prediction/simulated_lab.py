@@ -41,12 +41,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFor:
-    """What a benchmark waits for although a board is free.
+class BoardHold:
+    """The board that a benchmark waits for although another one is free.
 
     Attributes:
         board: Row of the board on which it is to start.
-        start_s: It starts no sooner, seconds from now; 0 where it starts once the board is free.
+        start_s: Earliest start, seconds from now; 0: it starts as soon as the board is free.
     """
 
     board: int
@@ -82,7 +82,7 @@ class ForecastInput:
     pairs: Pairs
     scores: NDArray[np.float32]
     fits: Callable[[Batch], NDArray[np.bool_]]
-    held: Mapping[int, HeldFor] = field(default_factory=dict)
+    held: Mapping[int, BoardHold] = field(default_factory=dict)
 
     @cached_property
     def row_of_id(self) -> dict[str, int]:
@@ -109,7 +109,7 @@ class SimulatedLab:
         policy = given.timeline.policy
         self._cool_down_s = policy.cool_down_s
         occupancy = Occupancy(self.batch, given.holders, self._cool_down_s)
-        self.pairs = pairs_of(given.fits(_as_if_heard(occupancy.emptied())))
+        self.pairs = pairs_of(given.fits(_with_current_reports(occupancy.emptied())))
         self._slots = self._timeline.slots
         self._cut = bool(self._slots.cut.any())
         self.ends = _ends(self.batch, given.holders, samples, rng)
@@ -414,10 +414,10 @@ def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
     )
 
 
-def _as_if_heard(batch: Batch) -> Batch:
-    """Return the batch as if the cluster had answered just now, and idle boards were idle.
+def _with_current_reports(batch: Batch) -> Batch:
+    """Return the batch with a twin of age 0, and without progress on idle boards.
 
-    It will answer, and until then the last that is known of it holds.
+    A forecast assumes that the cluster answers again and that its last report holds until then.
     """
     snapshot = batch.snapshot
     progress = np.where(snapshot.busy, snapshot.progress, np.nan)

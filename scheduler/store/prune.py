@@ -120,7 +120,7 @@ class Rule:
     step: int = _STEP
 
 
-def doomed(
+def rows_to_prune(
     rule: Rule, before: datetime, read: Callable[[Select[Any], Row], Sequence[Row]]
 ) -> Iterator[list[Row]]:
     """Yield the rows to prune, a page at a time.

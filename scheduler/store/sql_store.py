@@ -50,7 +50,7 @@ from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.models import SqlModels
 from edgeyard.scheduler.store.policies import SqlPolicies
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
-from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
+from edgeyard.scheduler.store.prune import RULES, Rule, limit_of, rows_to_prune
 from edgeyard.scheduler.store.readers import SqliteReaders
 from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
@@ -275,7 +275,7 @@ class SqlStore(Store):
             if before is None:
                 continue
             found.setdefault(rule.limit, PruneReport())
-            for rows in doomed(rule, before, self._rows):
+            for rows in rows_to_prune(rule, before, self._rows):
                 size = sum(cast(int, row["size"]) for row in rows)
                 if dry_run:
                     found[rule.limit] += PruneReport(len(rows), size)

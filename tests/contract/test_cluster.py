@@ -255,7 +255,7 @@ def test_events_begin_with_look_at_everything_and_name_what_changed(lab: Submitt
 
 
 def test_hosts_tell_how_busy_they_are(lab: Submitter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "LOOK_EVERY", timedelta(milliseconds=50))
+    monkeypatch.setattr(load, "MIN_LOAD_INTERVAL", timedelta(milliseconds=50))
     names = {host.name for host in lab.cluster.hosts() if host.boards}
     eventually(lambda: lab.cluster.loads().keys() == names, "every host reports its load")
     for report in lab.cluster.loads().values():

@@ -275,7 +275,7 @@ class TestTheProcess:
         self, lab: Submitter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(task, "LOG_LIMIT_BYTES", 1 << 20)
-        monkeypatch.setattr(task, "LOG_LOOK_S", 0.02)
+        monkeypatch.setattr(task, "LOG_CHECK_INTERVAL_S", 0.02)
         state = lab.run(a_job("while True: print('x' * 1000)"))
         assert state.failure is not None
         assert "log" in state.failure.sentence

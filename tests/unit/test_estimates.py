@@ -106,16 +106,16 @@ def test_many_runs_that_a_limit_ended_early_make_nothing_certain(share: float) -
 
 def test_runs_that_hung_and_runs_of_boards_without_results_are_left_out() -> None:
     good = [run(uid, run_s) for uid in (A, B) for run_s in noisy(10.0, 5)]
-    longest_s = max(each.run_s or 0.0 for each in good)
+    max_run_s = max(each.run_s or 0.0 for each in good)
     for other in (
-        run(A, 2.0 * longest_s, failure="timeout"),
-        run(C, longest_s, failure="timeout"),
+        run(A, 2.0 * max_run_s, failure="timeout"),
+        run(C, max_run_s, failure="timeout"),
         run(A, 1.0, failure="timeout"),
-        run(A, longest_s, OTHER, failure="timeout"),
-        run(A, longest_s, failure="user_model"),
+        run(A, max_run_s, OTHER, failure="timeout"),
+        run(A, max_run_s, failure="user_model"),
     ):
         assert times([*good, other]) == times(good)
-    assert times([*good, run(A, longest_s, failure="timeout")])[0] > times(good)[0]
+    assert times([*good, run(A, max_run_s, failure="timeout")])[0] > times(good)[0]
 
 
 def test_a_run_that_hung_is_left_out_though_boards_of_a_slow_family_take_as_long() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import NotFound, TooLarge, Unavailable
-from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles
+from edgeyard.scheduler.files import MAX_NAMING_DELAY_S, ORPHAN_AGE_S, ContentFiles
 from edgeyard.scheduler.model.files import StoredFile
 
 CONTENT = b"weights" * 1000
@@ -167,7 +167,7 @@ def test_abandoned_uploads_are_swept_at_the_start_and_later(tmp_path: Path) -> N
 def test_content_is_removed_once_it_is_old_enough_not_to_be_awaited(files: ContentFiles) -> None:
     _store(files)
     assert not files.remove(SHA256)
-    _make_old(files.path(SHA256), NAMING_S + 1)
+    _make_old(files.path(SHA256), MAX_NAMING_DELAY_S + 1)
     assert files.remove(SHA256)
     assert not files.remove(SHA256)
     with pytest.raises(NotFound):
@@ -196,7 +196,7 @@ def test_a_folder_that_can_not_be_made_is_reported(tmp_path: Path) -> None:
 def test_content_that_comes_in_again_while_it_is_removed_stays(
     files: ContentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _make_old(files.path(_store(files).sha256), NAMING_S + 1)
+    _make_old(files.path(_store(files).sha256), MAX_NAMING_DELAY_S + 1)
     uploads: list[threading.Thread] = []
 
     def at(step: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.scheduler.clusters.local.load import LOOK_EVERY, MachineLoad
+from edgeyard.scheduler.clusters.local.load import MIN_LOAD_INTERVAL, MachineLoad
 from tests.builders.records import NOW
 from tests.fakes.clock import FixedClock
 
@@ -33,7 +33,7 @@ def test_it_is_the_share_that_our_cpus_and_the_memory_were_used(proc: Path) -> N
     assert load.look() is None  # nothing to compare with yet
     write(proc, user=1050, idle=5100, iowait=40, steal=10)
     assert load.look() is None
-    clock.forward(LOOK_EVERY.total_seconds())
+    clock.forward(MIN_LOAD_INTERVAL.total_seconds())
     report = load.look()
     assert report is not None
     assert (report.load.cpu, report.load.memory, report.at) == (0.3, 0.25, clock.now())

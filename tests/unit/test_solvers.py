@@ -106,7 +106,7 @@ def all_orders(document: Document, boards: tuple[int, ...]) -> list[list[tuple[i
     return [list(permutations(each)) for each in on]
 
 
-def least_total_s(document: Document, boards: tuple[int, ...]) -> float:
+def min_total_s(document: Document, boards: tuple[int, ...]) -> float:
     """Least sum of completion times over all orders that end before the boards close."""
     total = 0.0
     for at, orders in enumerate(all_orders(document, boards)):
@@ -148,7 +148,7 @@ def test_mean_completion_time_is_that_of_brute_force(document: Document) -> None
         assert plan.status == "none"
         return
     best = min(
-        least_total_s(document, each)
+        min_total_s(document, each)
         for each in places(document)
         if all((where >= 0) == bool(can) for where, can in zip(each, usable.tolist(), strict=True))
     )
@@ -167,7 +167,7 @@ def test_with_boards_that_close_the_stated_gap_bounds_the_true_one(document: Doc
         assert plan.status in ("feasible", "none")
         return
     best = min(
-        least_total_s(document, each)
+        min_total_s(document, each)
         for each in places(document)
         if all((where >= 0) == bool(can) for where, can in zip(each, usable.tolist(), strict=True))
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.ports import LoadReport
 
-LOOK_EVERY = timedelta(seconds=5)
-"""CPU time is compared over at least so long: over less, ticks of a hundredth second blur it."""
+MIN_LOAD_INTERVAL = timedelta(seconds=5)
+"""Minimum time between two readings of CPU time: over less, ticks of 10 ms are too coarse."""
 
 _TIMES = 8  # user nice system idle iowait irq softirq steal; guests are within user
 _IDLE = (3, 4)
@@ -24,7 +24,7 @@ _TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 class MachineLoad:
     """Of the CPUs that this process may use, which are those that boards are made of. Thread-safe.
 
-    The first look at the CPUs is had at once, so that the first load is known `LOOK_EVERY` later.
+    The CPUs are read at once, so that the first load is known after `MIN_LOAD_INTERVAL`.
     """
 
     def __init__(self, now: Callable[[], datetime], proc: Path = Path("/proc")) -> None:
@@ -39,7 +39,9 @@ class MachineLoad:
         """Return the newest load; None where the kernel does not report it, or not yet."""
         with self._lock:
             now = self._now()
-            if not timedelta(0) <= now - self._at < LOOK_EVERY:  # the clock may have been set
+            if (
+                not timedelta(0) <= now - self._at < MIN_LOAD_INTERVAL
+            ):  # the clock may have been set
                 self._at, before, self._ticks = now, self._ticks, self._cpu_ticks()
                 self._report = self._since(before)
             return self._report

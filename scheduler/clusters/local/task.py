@@ -30,7 +30,7 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 LOG_LIMIT_BYTES = 64 << 20
 """A task that writes more is ended, so that its log does not fill the server's disk."""
 
-LOG_LOOK_S = 5.0
+LOG_CHECK_INTERVAL_S = 5.0
 """Time between two checks of the logs' sizes; nothing else wakes up while a task measures."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
@@ -221,7 +221,9 @@ class Task:
         overflow: Failure | None = None
         kill_at: float | None = None
         while True:
-            wait_s = LOG_LOOK_S if kill_at is None else max(0.0, kill_at - time.monotonic())
+            wait_s = (
+                LOG_CHECK_INTERVAL_S if kill_at is None else max(0.0, kill_at - time.monotonic())
+            )
             ready = {descriptor for descriptor, _ in poll.poll(wait_s * 1000 + 1)}
             if pidfd in ready:
                 return overflow
@@ -237,7 +239,7 @@ class Task:
                     poll.unregister(self._wake)
             elif time.monotonic() >= kill_at:
                 _signal_group(pid, signal.SIGKILL)
-                kill_at = time.monotonic() + LOG_LOOK_S  # till the kernel has done it
+                kill_at = time.monotonic() + LOG_CHECK_INTERVAL_S  # till the kernel has done it
 
     def _log_overflows(self) -> bool:
         sizes = [log_file(self._folder, stream).stat().st_size for stream in ("stdout", "stderr")]

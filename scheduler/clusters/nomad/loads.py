@@ -22,7 +22,8 @@ ASK_EVERY_S = 15.0
 PATIENCE_S = 2.0
 """Timeout of a request to a node."""
 
-ASKED_TOGETHER = 8
+MAX_CONCURRENT_REQUESTS = 8
+"""Requests to nodes that are under way at the same time."""
 
 _MAX_VALUE = 2.0**63  # bytes of memory, percents: anything beyond is no measurement
 
@@ -66,7 +67,7 @@ class LoadWatch:
             thread.join()
 
     def _run(self) -> None:
-        with ThreadPoolExecutor(ASKED_TOGETHER, thread_name_prefix="nomad-load") as pool:
+        with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="nomad-load") as pool:
             while not self._stop.is_set():
                 try:
                     self._ask(pool)

@@ -100,8 +100,8 @@ PIN_GRACE_S = 300.0
 PREPARING_SHARE = 0.1
 """Share of a run before it measures."""
 
-_LEARNS_NOTHING = "expected_cost"
-"""The aggregator with fixed weights: nothing has to be kept for it."""
+_FIXED_WEIGHTS = "expected_cost"
+"""The aggregator with fixed weights, which needs no learning."""
 
 _ARRIVE, _START, _END, _REPORT, _FAULT, _REPAIR, _CHANGE, _STOP, _CLOSE, _REFUSED = range(10)
 """Codes of what is hashed."""
@@ -283,7 +283,7 @@ class LabWorld:
         self._dirty = True
         self._new_runs: list[PastRun] = []
         self._learning: SimulatedLearning | None = None
-        if plugins is not None and plugins.aggregator.name != _LEARNS_NOTHING:
+        if plugins is not None and plugins.aggregator.name != _FIXED_WEIGHTS:
             self._learning = SimulatedLearning()
         self._history = History()
         self._kinds: dict[int, RunKind] = {}
@@ -690,7 +690,7 @@ class LabWorld:
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
         run_s, failure = self._draw(state, board)
-        others = self._runs_beside(board)
+        others = self._concurrent_runs(board)
         run_s *= 1.0 + board.group.disturbance * len(others)
         for other in others:
             other.disturbed = True
@@ -794,7 +794,7 @@ class LabWorld:
         job = state.job
         return draw_attempt(job, board, state.attempts, self._time_limit_s(job), self._seed)
 
-    def _runs_beside(self, board: LabBoard) -> list[_Attempt]:
+    def _concurrent_runs(self, board: LabBoard) -> list[_Attempt]:
         """Return the runs under way on the same host, if they disturb one another there."""
         if not board.group.disturbance:
             return []
@@ -1095,11 +1095,11 @@ class LabWorld:
         seen = [(each, online and each.present, not each.down) for each in boards]
         stale_s = boards[0].faults.stale_twin_s
         if stale_s:
-            self._at(self.now_s + stale_s, _NORMAL, self._see, seen)
+            self._at(self.now_s + stale_s, _NORMAL, self._update_twin, seen)
         else:
-            self._see(seen)
+            self._update_twin(seen)
 
-    def _see(self, seen: list[tuple[LabBoard, bool, bool]]) -> None:
+    def _update_twin(self, seen: list[tuple[LabBoard, bool, bool]]) -> None:
         for board, online, healthy in seen:
             self.boards.see(board, online=online, healthy=healthy)
             if self.boards.is_available(board.row):

@@ -118,7 +118,7 @@ class SimMachine:
         server: None while it is down.
         stalled_until_s: The server's process is stopped until then, between two steps.
         is_hanging: The server's process is stopped in the middle of a step.
-        is_doomed: That process was killed meanwhile, and does nothing more.
+        is_killed: The process was killed in the meantime, and does nothing more.
         is_in_step: The server's engine takes a step.
         restart_s: From a crash of the server to the start of the next one.
         since_s: Virtual time since which the server runs, has not hung and reaches its store.
@@ -139,7 +139,7 @@ class SimMachine:
         self.since_s = 0.0
         self._time = time
         self.is_in_step = False
-        self.is_doomed = False
+        self.is_killed = False
         self.due_s: dict[Step | None, float] = {}
         self.turn_s = -math.inf
         self.cycle_s = -math.inf
@@ -153,7 +153,7 @@ class SimMachine:
     @property
     def epoch(self) -> int:
         """The epoch that its server leads, as far as that one knows; -1: none."""
-        if self.server is None or self.is_doomed or self.server.engine.leading is None:
+        if self.server is None or self.is_killed or self.server.engine.leading is None:
             return -1
         return self.server.engine.leader().epoch
 
@@ -400,7 +400,7 @@ class ServiceSimulation:
         """
         machine = machine or self.leader
         if machine.is_hanging:  # its code is on the stack below
-            machine.is_doomed = True
+            machine.is_killed = True
             return
         self.tally.crashes += 1
         server, machine.server = machine.server, None
@@ -436,8 +436,8 @@ class ServiceSimulation:
         finally:
             machine.is_hanging = False
             machine.since_s = self.time.now_s
-        if machine.is_doomed:
-            machine.is_doomed = False
+        if machine.is_killed:
+            machine.is_killed = False
             machine.faults.die()
 
     def back_up(self) -> Path:
