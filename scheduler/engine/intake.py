@@ -349,7 +349,7 @@ def _fire_one(
     if not schedule.active or schedule.next_fire > now:
         return False  # another request changed it meanwhile
     following = _following(schedule, now)
-    last = _last_benchmark(uow, schedule)
+    last = last_benchmark(uow, schedule)
     overlap = None if last is None else _overlap(schedule, last)
     if last is not None and overlap is not None:
         log_skipped(uow, schedule, overlap, now, benchmark_id=last.benchmark_id)
@@ -373,7 +373,7 @@ def _following(schedule: CronSchedule, now: datetime) -> CronSchedule:
         return replace(schedule, active=False)
 
 
-def _last_benchmark(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
+def last_benchmark(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
     """Return the last benchmark of a schedule; None before the first, or if it was removed."""
     if schedule.last_benchmark_id is None:
         return None

@@ -13,7 +13,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,7 +35,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.backoff import Backoff
 from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, unguessable
-from edgeyard.scheduler.engine.intake import firing_of, log_skipped, submit_firing
+from edgeyard.scheduler.engine.intake import firing_of, last_benchmark, log_skipped, submit_firing
 from edgeyard.scheduler.engine.quotas import check_queue
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,
@@ -49,6 +49,7 @@ from edgeyard.scheduler.hcl.job import NomadJob, Periodic
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
     BenchmarkFile,
     Binding,
     FileRole,
@@ -93,6 +94,10 @@ LAST_START_GRACE = timedelta(seconds=60)
 
 _T = TypeVar("_T")
 _NO_JOB = RecurringJob(live=False)
+
+
+class _EndNotKnown(Exception):
+    """The schedule's last run has ended in Nomad, and its attempt has not ended here yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +235,6 @@ class RecurringStarts:
         jobs = {job.job_id: seen.get(job.job_id, _NO_JOB) for job in kept.jobs}
         runs = [run for job in jobs.values() for run in job.runs]
         adopted = self._adopt_all(kept.schedule, runs)
-        if runs:
-            self._launched_until[kept.schedule.schedule_id] = max(map(_launched_at, runs))
         kept = replace(kept, schedule=self._with_next_time(kept.schedule))
         wanted = self._fingerprint(kept)
         last = kept.jobs[-1] if kept.jobs else None
@@ -387,22 +390,29 @@ class RecurringStarts:
         """Adopt the runs that are new, in the order of their starts.
 
         Of runs that have ended unseen, because no server was there, the newest is made up for,
-        and the others are skipped.
+        and the others are skipped. Where overlaps are prohibited, a run waits until the end of the
+        one before it is known here.
         """
         until = schedule.launched_until
+        live = {each.job_id for each in runs if each.live}
         new = sorted(
             (each for each in runs if until is None or _launched_at(each) > until),
             key=_launched_at,
         )
-        adopted = []
+        adopted: list[str] = []
         for run in new:
             missed = not run.live and run is not new[-1]
             reason = "it ended before a server saw it, and later ones followed" if missed else ""
             if not reason:
                 try:
-                    if self._store.transact(partial(self._adopt, schedule.schedule_id, run)):
+                    adopt = partial(self._adopt, schedule.schedule_id, run, live)
+                    if self._store.transact(adopt):
                         adopted.append(run.job_id)
+                    until = _launched_at(run)
                     continue
+                except _EndNotKnown:
+                    self._looked_s = None  # the next turn looks again
+                    break
                 except (Unavailable, Conflict):
                     raise
                 except EdgeyardError as error:
@@ -416,6 +426,9 @@ class RecurringStarts:
             skip = partial(self._skip, schedule.schedule_id, run, reason)
             if self._store.transact(skip) and run.live:
                 self._cluster.stop(run.job_id)
+            until = _launched_at(run)
+        if until is not None:
+            self._launched_until[schedule.schedule_id] = until
         self._stop_unknown([each for each in runs if each.live and each not in new])
         return adopted
 
@@ -428,13 +441,19 @@ class RecurringStarts:
         for job_id in unknown:
             self._cluster.stop(job_id)
 
-    def _adopt(self, schedule_id: str, run: StartedRun, uow: UnitOfWork) -> bool:
+    def _adopt(
+        self, schedule_id: str, run: StartedRun, live: Collection[str], uow: UnitOfWork
+    ) -> bool:
         """Make a run the first attempt of a benchmark; whether it was not one yet.
+
+        Args:
+            live: Runs of the schedule that have not ended in Nomad.
 
         Raises:
             QuotaExceeded: Its user would have too many.
             InvalidInput: Its user's account may make no benchmark, or can't pay for one; or it has
-                ended unseen, and so has the schedule.
+                ended unseen, and so has the schedule; or it would overlap with the last one.
+            _EndNotKnown: The run before it has ended, and its attempt has not yet.
         """
         now = self._clock.now()
         schedule = uow.schedules.get(schedule_id)
@@ -442,6 +461,7 @@ class RecurringStarts:
             return False
         if not (run.live or schedule.active):
             raise InvalidInput.at("", "it ended before a server saw it, and its schedule has ended")
+        _check_overlap(uow, schedule, live)
         made = submit_firing(uow, schedule, now)
         if made is None:
             raise InvalidInput.at("", "its account is disabled or gone")
@@ -482,6 +502,27 @@ class RecurringStarts:
         sentence = f"Nomad's run {run.job_id} makes no benchmark: {reason}"
         log_skipped(uow, schedule, sentence, self._clock.now())
         return True
+
+
+def _check_overlap(uow: UnitOfWork, schedule: CronSchedule, live: Collection[str]) -> None:
+    """Refuse another run while the last benchmark waits or runs, and overlaps are prohibited.
+
+    Nomad prohibits overlaps of the runs of one job. It knows neither of a benchmark that Edgeyard
+    runs again, or has taken back because its run got no board, nor of an earlier job's runs.
+
+    Raises:
+        InvalidInput: The last benchmark has not ended.
+        _EndNotKnown: Its run has ended, and what becomes of it is not decided yet.
+    """
+    last = last_benchmark(uow, schedule) if schedule.prohibit_overlap else None
+    if last is None or last.status in TERMINAL:
+        return
+    latest = max(uow.attempts.of(last.benchmark_id), key=lambda each: each.number)
+    of_nomad = latest.state is not AttemptState.ENDED and launched_at(latest.job_id) is not None
+    if of_nomad and latest.job_id not in live:
+        raise _EndNotKnown
+    reason = f"its last benchmark {last.benchmark_id} has not ended, and it prohibits overlaps"
+    raise InvalidInput.at("", reason)
 
 
 def _launched_at(run: StartedRun) -> datetime:

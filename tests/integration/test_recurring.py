@@ -31,7 +31,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import Quotas
-from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent
+from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of
 from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -49,7 +49,6 @@ DESCRIPTION = JobDescription(
     target="rpi4b",
     cron="*/2 * * * *",
     cron_by=CronBy.NOMAD,
-    prohibit_overlap=True,
 )
 MODEL = BenchmarkFile(
     role=FileRole.MODEL, position=0, name="net.onnx", sha256="a" * 64, size_bytes=5
@@ -139,7 +138,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_a_schedule_is_one_periodic_job(lab: Lab) -> None:
-    schedule = lab.scheduled()
+    schedule = lab.scheduled(prohibit_overlap=True)
     parent = lab.parent()
     assert parent == f"benchmark-{schedule.schedule_id}-1"
     assert is_parent(parent)
@@ -403,6 +402,89 @@ def test_a_quiet_nomad_is_asked_every_few_seconds_only(lab: Lab) -> None:
     lab.clock.forward(AGAIN_S)
     with pytest.raises(ClusterUnreachable):
         lab.starts.turn()
+
+
+def of_schedule(engine: EngineLab) -> tuple[RecurringStarts, CronSchedule]:
+    """A schedule without overlaps of an engine's own, and what keeps it in line with Nomad."""
+    starts = RecurringStarts(
+        engine.store, engine.cluster, engine.clock, SETTINGS, check_round_trip, max_run_s=60
+    )
+    with engine.store.write() as uow:
+        owner = User(user_id="ann", role=Role.SUBMITTER, created_at=engine.clock.now())
+        uow.accounts.add_user(owner)
+        described = replace(DESCRIPTION, prohibit_overlap=True)
+        schedule = add_schedule(uow, described, "ann", [MODEL], engine.clock.now())
+    starts.turn()
+    return starts, schedule
+
+
+def test_while_its_board_is_down_at_most_one_benchmark_of_a_schedule_waits(tmp_path: Path) -> None:
+    """Nomad starts another run as soon as the one before it is taken back."""
+    engine = EngineLab(tmp_path, start_grace_s=300.0)
+    starts, schedule = of_schedule(engine)
+    parent = f"benchmark-{schedule.schedule_id}-1"
+    first, _ = engine.cluster.launch(parent, engine.clock.now())
+    assert starts.turn(look=True) == (first,)
+    engine.clock.forward(301)
+    engine.reconciler.run()
+    assert engine.cluster.stopped == [first]
+    early, _ = engine.cluster.launch(parent, engine.clock.now())
+    assert starts.turn(look=True) == ()  # the end of the first one is not known here yet
+    assert starts.is_news(early)
+    assert engine.cluster.stopped == [first]
+    engine.reconciler.run()
+    runs = [early]
+    for _ in range(3):
+        assert starts.turn() == ()
+        assert engine.cluster.stopped[1:] == runs
+        engine.clock.forward(60)
+        runs.append(engine.cluster.launch(parent, engine.clock.now())[0])
+    with engine.store.read() as uow:
+        (waits,) = uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)[0]
+        assert waits.status is Status.PENDING
+        kept = uow.schedules.get(schedule.schedule_id)
+        assert (kept.skipped, kept.last_benchmark_id) == (3, waits.benchmark_id)
+    with engine.store.write() as uow:
+        lifecycle.cancel(uow, waits.benchmark_id, engine.clock.now(), "ann")
+    assert starts.turn(look=True) == (runs[-1],)
+    engine.store.close()
+
+
+def test_a_run_waits_until_the_result_of_the_one_before_it_is_taken_up(tmp_path: Path) -> None:
+    engine = EngineLab(tmp_path, BOARD)
+    starts, schedule = of_schedule(engine)
+    parent = f"benchmark-{schedule.schedule_id}-1"
+    first, _ = engine.cluster.launch(parent, engine.clock.now())
+    starts.turn(look=True)
+    engine.cluster.start(first, BOARD)
+    engine.reconciler.run()
+    engine.upload(first)
+    engine.cluster.end(first)
+    engine.clock.forward(60)
+    second, _ = engine.cluster.launch(parent, engine.clock.now())
+    assert starts.turn(look=True) == ()
+    engine.reconciler.run()
+    assert starts.turn() == (second,)
+    with engine.store.read() as uow:
+        assert uow.schedules.get(schedule.schedule_id).skipped == 0
+        found = uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)[0]
+    assert sorted(each.status.value for each in found) == ["completed", "scheduled"]
+    engine.store.close()
+
+
+def test_runs_of_two_versions_of_a_job_do_not_overlap_where_that_is_prohibited(lab: Lab) -> None:
+    schedule = lab.scheduled(prohibit_overlap=True)
+    first, _ = lab.launch()
+    with lab.store.write() as uow:
+        uow.accounts.save_user(replace(uow.accounts.user("ann"), max_priority=2))
+    assert lab.turn() == (first,)
+    second, _ = lab.launch()
+    assert lab.turn() == ()
+    assert second in lab.nomad.stopped
+    assert lab.nomad.recurring()[parent_of(first) or ""].runs[0].live
+    assert lab.kept(schedule).skipped == 1
+    (event,) = lab.skipped()
+    assert "prohibits overlaps" in str(event.data["sentence"])
 
 
 def test_the_queue_time_out_of_a_run_that_nomad_does_not_place_applies(tmp_path: Path) -> None:
