@@ -133,7 +133,7 @@ class Schedules(Protocol):
         ...
 
     def has_jobs(self) -> bool:
-        """Return whether this store has a parent job, or had one."""
+        """Return whether this store has a parent job; ended ones are pruned in time."""
         ...
 
     def grant(self, name: str) -> ScheduleGrant:

@@ -388,6 +388,8 @@ _EXPLAINS = exists().where(
 _FIRST_KNOWN = select(func.min(cycles.c.runs_first)).scalar_subquery()
 _LAST_OUTCOME = select(func.max(outcomes.c.seq)).scalar_subquery()
 
+_LATER_JOB = schedule_jobs.alias("later")
+
 _KINDS = RetentionClass
 RULES: Mapping[str, Rule] = {
     "grants": _rule(
@@ -410,6 +412,26 @@ RULES: Mapping[str, Rule] = {
             schedule_jobs.c.state != ScheduleJobState.ENDED.value,
         ),
         size=func.coalesce(func.length(schedule_grants.c.content), 0),
+    ),
+    "schedule_jobs": _rule(
+        _KINDS.EXPIRED,
+        [schedule_jobs.c.job_id],
+        _by(schedule_jobs, schedule_jobs.c.job_id),
+        kept=or_(
+            schedule_jobs.c.created_at >= _BEFORE,
+            schedule_jobs.c.state != ScheduleJobState.ENDED.value,
+            # an active schedule's next job gets the number after that of the last one
+            and_(
+                exists().where(
+                    schedules.c.schedule_id == schedule_jobs.c.schedule_id, schedules.c.active
+                ),
+                ~exists().where(
+                    _LATER_JOB.c.schedule_id == schedule_jobs.c.schedule_id,
+                    _LATER_JOB.c.version > schedule_jobs.c.version,
+                ),
+            ),
+        ),
+        size=func.length(schedule_jobs.c.hcl),
     ),
     "deleted_benchmarks": _rule(
         _KINDS.EXPIRED,
@@ -538,6 +560,20 @@ RULES: Mapping[str, Rule] = {
         where=benchmarks.c.ended_at < _BEFORE,
         kept=_NEEDED,
         step=_FEW,
+    ),
+    "schedules": _rule(
+        _KINDS.BENCHMARKS,
+        [schedules.c.schedule_id],
+        _by(schedules, schedules.c.schedule_id),
+        where=and_(~schedules.c.active, schedules.c.created_at < _BEFORE),
+        kept=or_(
+            exists().where(schedule_jobs.c.schedule_id == schedules.c.schedule_id),
+            exists().where(
+                benchmarks.c.schedule_id.is_not(None),
+                benchmarks.c.schedule_id == schedules.c.schedule_id,
+            ),
+        ),
+        size=func.length(schedules.c.description),
     ),
     "outcomes": _rule(
         _KINDS.BENCHMARKS,

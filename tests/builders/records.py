@@ -27,6 +27,7 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import PastRun, RunKind
+from edgeyard.scheduler.model.recurring import ScheduleJob, ScheduleJobState, parent_id_of
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 
@@ -215,6 +216,20 @@ def a_schedule(schedule_id: str = "s-1", **changes: Any) -> CronSchedule:
         "next_fire": at(3600),
     }
     return CronSchedule(**(given | changes))
+
+
+def a_schedule_job(version: int = 1, schedule_id: str = "s-1", **changes: Any) -> ScheduleJob:
+    given: dict[str, Any] = {
+        "job_id": parent_id_of(schedule_id, version),
+        "schedule_id": schedule_id,
+        "version": version,
+        "token_sha256": "a" * 64,
+        "fingerprint": "b" * 64,
+        "hcl": "job {}",
+        "created_at": NOW,
+        "state": ScheduleJobState.ENDED,
+    }
+    return ScheduleJob(**(given | changes))
 
 
 def an_override(target_uid: str = "rpi4b-0001-0001", **changes: Any) -> BoardOverride:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.recurring import ScheduleJobState
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter, Store
 from edgeyard.scheduler.store import SqlStore
@@ -104,6 +105,54 @@ def test_a_dry_run_counts_what_would_go_and_deletes_nothing(store: Store) -> Non
     assert would[RetentionClass.HCL] == went[RetentionClass.HCL]
     assert would[RetentionClass.HCL].size_bytes == 2 * 600
     assert would[RetentionClass.CYCLES] == went[RetentionClass.CYCLES]
+
+
+def test_ended_jobs_of_schedules_go_but_for_the_last_one_of_an_active_schedule(
+    store: Store,
+) -> None:
+    registered = ScheduleJobState.REGISTERED
+    jobs: dict[str, list[dict[str, Any]]] = {
+        "active": [{}, {}, {}],
+        "running": [{}, {"state": registered}, {}],
+        "over": [{}, {"state": registered}, {}],
+        "gone": [{}, {}],
+        "young": [{"created_at": datetime.now(UTC)}],
+    }
+    old = make.at(-2 * DAY_S)
+    with store.write() as uow:
+        for name, versions in jobs.items():
+            active = name in ("active", "running")
+            uow.schedules.add(make.a_schedule(name, active=active, created_at=old))
+            for version, changes in enumerate(versions, 1):
+                given: dict[str, Any] = {"created_at": old, **changes}
+                uow.schedules.add_job(make.a_schedule_job(version, name, **given), ())
+    would = store.prune({}, dry_run=True)
+    assert would[RetentionClass.EXPIRED].size_bytes == 7 * len("job {}")
+    assert store.prune({}) == would
+    assert not store.prune({})[RetentionClass.EXPIRED].rows
+    with store.read() as uow:
+        left = {name: [job.version for job in uow.schedules.jobs(name)] for name in jobs}
+        assert left == {"active": [3], "running": [2, 3], "over": [2], "gone": [], "young": [1]}
+        assert len(uow.schedules.all(None)) == 5
+
+    went = store.prune(dict.fromkeys(RetentionClass, make.at(-DAY_S)))
+    assert went[RetentionClass.BENCHMARKS].rows == 1
+    with store.read() as uow:
+        left_schedules = {each.schedule_id for each in uow.schedules.all(None)}
+    assert left_schedules == {"active", "running", "over", "young"}
+
+
+def test_an_ended_schedule_goes_after_the_last_of_its_benchmarks(store: Store) -> None:
+    with store.write() as uow:
+        uow.schedules.add(make.a_schedule("over", active=False, created_at=make.at(-99)))
+        uow.schedules.add(make.a_schedule("young", active=False, created_at=make.at(99)))
+    add(store, "member", age_s=-10, schedule_id="over")
+    store.prune(ALL)
+    with store.read() as uow:
+        assert uow.schedules.get("over")
+    store.prune(dict.fromkeys(RetentionClass, make.at(20)))
+    with store.read() as uow:
+        assert [each.schedule_id for each in uow.schedules.all(None)] == ["young"]
 
 
 def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
