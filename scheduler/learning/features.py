@@ -240,7 +240,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "history_spread": Column(
         ColumnAxis.PAIR,
-        "236a5685",
+        "a47a133c",
         "scale of the history's law of ln seconds",
         lambda view: view.law[1],
     ),

@@ -19,7 +19,7 @@ A group g of n runs with mean y_g below its parent p ::
     spread of runs        s2_g = (K s2_p + SS_g) / (K + df_g),  K = 4 runs' worth of the parent
 
 b is how y grows with the number of runs within models, 0 to 1. Where that differs within none, b is
-1, give or take a half: what asks for other numbers of runs than its group gets as much variance.
+1 with variance `_SLOPE_VARIANCE`, which counts for what asks for other numbers than its group.
 A group without runs has its parent's mean, moved by what the model is elsewhere against its peers,
 and what the board is on other kinds against its peers; both shrunk to 0 by the same rule. The
 quantile q of the *next* run, not of the mean, is ``exp(m + t_q(K + df) sqrt(s2 + v))`` times
@@ -58,8 +58,9 @@ _LOOSE = 1.0
 _CLOSE = 0.01
 """As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
 
-_SLOPE_VARIANCE = 0.25
-"""Of b where all runs of each model asked for as many runs: it is 1 then, give or take a half."""
+_SLOPE_VARIANCE = 0.6
+"""Of b = 1 where all runs of each model asked for as many runs: b = 0 (such runs are all set-up) is
+its 10th percentile, so that an unknown growth alone keeps nothing waiting for its bound."""
 
 _MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
