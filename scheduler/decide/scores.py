@@ -19,9 +19,9 @@ from edgeyard.scheduler.prediction.estimates import run_times
 NEUTRAL = 0.5
 """Score of a board that no scorer rates."""
 
-MAX_RATIO = 1000.0
-"""Seconds that a scorer predicts may differ from the past by this factor; days or microseconds
-differ by more."""
+MAX_RATIO = 300.0
+"""Seconds that a scorer predicts may differ from the past by this factor; milliseconds and hours
+differ by more, also where the prediction is wrong by a factor of three."""
 
 _CHECKED_PAIRS = 64
 
@@ -148,7 +148,7 @@ def _problem(batch: Batch, pairs: Pairs, scorer: Scorer, scores: NDArray[np.floa
     """Say so if seconds are of another order than what such runs took: a wrong unit."""
     if scorer.unit is not ScoreUnit.SECONDS or scorer.kind is ScorerKind.HEURISTIC:
         return ""
-    answered = np.flatnonzero(scores > 0.0)
+    answered = np.flatnonzero(~np.isnan(scores))
     some = answered[:: max(len(answered) // _CHECKED_PAIRS, 1)]
     if not batch.knowledge.runs or not len(some):
         return ""

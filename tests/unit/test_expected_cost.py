@@ -138,29 +138,56 @@ def test_the_default_policy_takes_the_faster_board() -> None:
     assert set(chosen(runs)) == {fast}
 
 
-class Days:
-    """States days where it should state seconds."""
+class Constant:
+    """States the same number for each pair, where it should state seconds."""
 
-    name = "days"
+    name = "constant"
     objective = "run time"
     kind = ScorerKind.AI
     unit = ScoreUnit.SECONDS
 
+    def __init__(self, answer: float) -> None:
+        self._answer = answer
+
     def score(self, batch: object, pairs: object) -> np.ndarray:
-        return np.full(len(PAIRS), 10.0 / 86400.0, np.float32)
+        return np.full(len(PAIRS), self._answer, np.float32)
 
 
-def test_a_scorer_whose_seconds_are_days_is_dropped_and_named() -> None:
+@pytest.mark.parametrize(
+    ("answer", "ratio"),
+    [
+        (10.0 / 86400.0, "1.16e-05"),  # days
+        (10.0 / 3600.0, "0.000278"),  # hours
+        (9_000.0, "900"),  # milliseconds, of runs that took a little longer than it predicts
+        (0.0, "0"),
+    ],
+)
+def test_a_scorer_of_another_unit_than_seconds_is_dropped_and_named(
+    answer: float, ratio: str
+) -> None:
     runs = History([past_run(uid, run_s=10.0) for uid in UIDS])
     result = cycle(
         snapshot_of([board(uid) for uid in UIDS]),
         [pending()],
         knowledge=Knowledge(runs=runs),
-        more_plugins={"scorers": (WeightedScorer(scorer=Days()),)},
+        more_plugins={"scorers": (WeightedScorer(scorer=Constant(answer)),)},
     )
     assert result.fallback
     assert len(result.placements) == 1
     (fault,) = result.faults
     assert str(fault) == (
-        "days answered: 1.16e-05 times the seconds that such runs took; are they in another unit?"
+        f"constant answered: {ratio} times the seconds that such runs took; "
+        "are they in another unit?"
     )
+
+
+@pytest.mark.parametrize("answer", [0.5, 200.0])
+def test_a_scorer_of_seconds_may_differ_from_the_past(answer: float) -> None:
+    runs = History([past_run(uid, run_s=10.0) for uid in UIDS])
+    result = cycle(
+        snapshot_of([board(uid) for uid in UIDS]),
+        [pending()],
+        knowledge=Knowledge(runs=runs),
+        more_plugins={"scorers": (WeightedScorer(scorer=Constant(answer)),)},
+    )
+    assert (result.fallback, result.faults) == (False, ())
