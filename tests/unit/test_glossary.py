@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,6 @@ def product() -> Iterator[tuple[str, str]]:
 
 
 TEXTS = dict(product())
-TREES = {name: ast.parse(text) for name, text in TEXTS.items() if name.endswith(".py")}
 
 
 def table() -> Iterator[tuple[str, str]]:
@@ -83,24 +83,38 @@ def test_other_words_than_the_glossary_s_are_rare(words: tuple[str, ...], limit:
     assert len(found) <= limit, "\n".join([f"{len(found)} uses, {limit} allowed:", *found])
 
 
-def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names that a module defines: constants, fields, attributes, parameters, variables."""
+def names(tree: ast.AST) -> Iterator[tuple[type[ast.AST], str, int]]:
+    """Names that a module defines: constants, fields, attributes, parameters, variables.
+
+    Each with the kind of node that defines it, and its line.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node.lineno
+            yield ast.Name, node.id, node.lineno
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr, node.lineno
+            yield ast.Attribute, node.attr, node.lineno
         elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
+            yield ast.arg, node.arg, node.lineno
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name, node.lineno
+            yield type(node), node.name, node.lineno
 
 
+@cache
+def defined_names() -> list[tuple[type[ast.AST], str, str]]:
+    """All names of the product's modules: the kind of node, the name, and where it is."""
+    return [
+        (kind, name, f"{module}:{line}: {name}")
+        for module, text in TEXTS.items()
+        if module.endswith(".py")
+        for kind, name, line in names(ast.parse(text))
+    ]
+
+
+@pytest.mark.xdist_group("glossary")
 def test_bounds_are_named_min_and_max() -> None:
     wrong = [
-        f"{module}:{line}: {name}"
-        for module, tree in TREES.items()
-        for name, line in names(tree)
+        place
+        for _, name, place in defined_names()
         if BOUNDS.match(name) and name not in ALLOWED_NAMES
     ]
     keys = [
@@ -113,22 +127,17 @@ def test_bounds_are_named_min_and_max() -> None:
     assert wrong + keys == []
 
 
+@pytest.mark.xdist_group("glossary")
 def test_a_job_description_is_not_named_asked() -> None:
-    wrong = [
-        f"{module}:{line}: {name}"
-        for module, tree in TREES.items()
-        for name, line in names(tree)
-        if name.strip("_") == "asked"
-    ]
-    assert wrong == []
+    assert [place for _, name, place in defined_names() if name.strip("_") == "asked"] == []
 
 
+@pytest.mark.xdist_group("glossary")
 def test_classes_are_nouns() -> None:
     wrong = [
-        f"{module}:{node.lineno}: {node.name}"
-        for module, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name.strip("_") in PARTICIPLES
+        place
+        for kind, name, place in defined_names()
+        if kind is ast.ClassDef and name.strip("_") in PARTICIPLES
     ]
     assert wrong == []
 

@@ -162,6 +162,7 @@ def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(
     assert gone_on.weights.tolist() == train(long, lesson, lesson).weights.tolist()
 
 
+@pytest.mark.slow
 def test_both_methods_learn() -> None:
     lesson = lesson_of([window_of(busy_log(60), 0, PROCESSORS)])
     for method, generations in ((Method.EVOLUTION, 4), (Method.GRADIENT, 10)):

@@ -154,6 +154,7 @@ def test_boards_have_their_own_run_times_and_rates_of_faults() -> None:
     assert {each.loading_s for each in lab.boards if each.family == "rpi4b"} == {0.0}
 
 
+@pytest.mark.slow
 def test_the_mix_is_recovered() -> None:
     lab = fitted().scenario.lab
     assert lab is not None
@@ -183,6 +184,7 @@ def test_the_hours_of_the_week_are_recovered() -> None:
     assert found[night & ~weekend].mean() == pytest.approx(truth[night].mean(), abs=0.15)
 
 
+@pytest.mark.slow
 def test_a_fitted_file_states_intervals_and_can_be_simulated() -> None:
     text = fitted().to_toml()
     assert "# Fitted values with 95 % intervals" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,14 @@ def gangs_of(run: SimulatedRun) -> dict[str, list[int]]:
     return {name: rows for name, rows in found.items() if len(rows) > 1}
 
 
-@pytest.mark.parametrize("depth", ["decisions", "service"])
+@cache
+def mixed(depth: str) -> SimulatedRun:
+    return simulate(scenario(MIXED), depth)
+
+
+@pytest.mark.parametrize("depth", ["decisions", pytest.param("service", marks=pytest.mark.slow)])
 def test_a_gang_starts_in_one_cycle_on_boards_of_its_own(depth: str) -> None:
-    run = simulate(scenario(MIXED), depth)
+    run = mixed(depth)
     gangs = gangs_of(run)
     assert {len(rows) for rows in gangs.values()} == {2, 3}
     assert (run.jobs.status == COMPLETED).all()
@@ -85,8 +91,7 @@ def test_a_gang_starts_in_one_cycle_on_boards_of_its_own(depth: str) -> None:
 
 @pytest.mark.slow
 def test_both_depths_agree_on_the_waits_of_gangs() -> None:
-    of = scenario(MIXED)
-    decisions, service = simulate(of, "decisions"), simulate(of, "service")
+    decisions, service = mixed("decisions"), mixed("service")
     assert service.jobs.job.tolist() == decisions.jobs.job.tolist()
     waits = [float(np.mean(run.jobs.start_s - run.jobs.submit_s)) for run in (decisions, service)]
     assert waits[0] > 5.0

@@ -36,7 +36,7 @@ DAY_S = 86400.0
 WEEK = [1.25 if 8 <= hour < 20 else 0.75 for day in range(7) for hour in range(24)]
 KNOWN = lab_scenario(
     boards=[{"family": "rpi5", "count": 3, "loading_s": 20.0, "loading_spread": 0.2}],
-    duration_s=5 * DAY_S,
+    duration_s=3 * DAY_S,
     faults={"task_rate": 0.02},
     arrivals={
         "process": "weekly",
@@ -51,9 +51,10 @@ KNOWN = lab_scenario(
 )
 """Its boards are busy for 7 of 10 hours; in the default scenario for 1 of 10."""
 LABS = range(3)
-RUNS = 3
+RUNS = 2
 
 
+@cache
 def lived(seed: int) -> RecordedHistory:
     folder = Path(mkdtemp()) / "export"
     return read_history(write_lived(folder, KNOWN, simulate(KNOWN, seed=100 + seed), MONDAY))
@@ -72,6 +73,7 @@ def of_lab(seed: int) -> Validation:
     return compared(lived(seed))
 
 
+@pytest.mark.slow
 def test_a_fitted_scenario_is_nearer_than_the_default_one() -> None:
     """In 3 labs of known parameters and with 3 figures: in 7 of 9 cases or more.
 
@@ -83,6 +85,7 @@ def test_a_fitted_scenario_is_nearer_than_the_default_one() -> None:
     assert nearer >= 7, figures
 
 
+@pytest.mark.slow
 def test_the_days_that_are_compared_are_the_last_ones() -> None:
     found = of_lab(0)
     assert (found.until - found.since).total_seconds() == DAY_S
@@ -95,6 +98,7 @@ def test_the_days_that_are_compared_are_the_last_ones() -> None:
     assert 0.0 <= busy.happened.quantiles[0] <= busy.happened.quantiles[-1] <= 1.0
 
 
+@pytest.mark.slow
 def test_the_compared_days_are_not_fitted() -> None:
     history, found = lived(0), of_lab(0)
     failing = {
@@ -118,6 +122,7 @@ def ar(random: np.random.Generator, count: int, mean: float = 0.0) -> NDArray[np
     return found + mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.2, 1.0])
 def test_intervals_contain_the_distance_as_often_as_they_state(shift: float) -> None:
     """30 times, neighbours depend on each other: intervals of 95 % contain it 27 times or more.
@@ -219,34 +224,33 @@ def test_too_short_histories_are_refused_by_flag(
 def test_days_in_which_little_happened_are_refused(tmp_path: Path) -> None:
     export = short(tmp_path, 60, 600.0, boards=[board("rpi5-0001-0001", at_s) for at_s in (0, 3e5)])
     with pytest.raises(InvalidInput, match="only 0 benchmarks in the last 1 day") as error:
-        compared(read_history(export), 1)
+        compared(read_history(export))
     assert error.value.errors[0].pointer == "--days"
 
 
 def test_a_lab_of_one_board_is_compared_with_a_remark(tmp_path: Path) -> None:
-    found = compared(read_history(short(tmp_path, 300, 600.0)), 1, 2)
+    found = compared(read_history(short(tmp_path, 60, 3000.0)))
     assert any("one board" in each for each in found.comments)
     assert found.figures[0].happened.count == found.benchmarks
 
 
 def test_boards_that_joined_later_are_named(tmp_path: Path) -> None:
     boards = [board("rpi5-0001-0001"), board("rpi5-0001-0002", 170_000.0)]
-    found = compared(read_history(short(tmp_path, 300, 600.0, boards=boards)), 1, 2)
+    found = compared(read_history(short(tmp_path, 60, 3000.0, boards=boards)))
     assert any("1 board joined the lab" in each for each in found.comments)
 
 
 def test_what_had_not_ended_at_the_end_counts_with_the_time_until_then(tmp_path: Path) -> None:
-    export = short(tmp_path, 300, 600.0)
-    history = read_history(export)
-    until = history.benchmarks[280]["submit_time"]
-    found = compared(history, 1, 2, until=until)
+    history = read_history(short(tmp_path, 60, 3000.0))
+    until = history.benchmarks[56]["submit_time"]
+    found = compared(history, until=until)
     assert found.until == until
-    assert found.benchmarks == 144
+    assert found.benchmarks == DAY_S // 3000.0
     assert found.figures[1].happened.quantiles[1] == pytest.approx(65.0)
 
 
 def test_validate_prints_a_table_and_json(tmp_path: Path) -> None:
-    words = ["sim", "validate", "--export", str(short(tmp_path, 300, 600.0)), "--days", "1"]
+    words = ["sim", "validate", "--export", str(short(tmp_path, 60, 3000.0)), "--days", "1"]
     found = CliRunner().invoke(app, [*words, "--runs", "2", "--json"])
     assert found.exit_code == 0, found.output
     document = json.loads(found.stdout)

@@ -37,11 +37,12 @@ MAKERS = {
 
 
 def makes_reasons(path: Path) -> bool:
-    return any(
+    text = path.read_text()
+    return WaitReason.__name__ in text and any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == WaitReason.__name__
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(ast.parse(text))
     )
 
 
