@@ -241,11 +241,11 @@ def user_gate(target: OutcomeTarget, rows: OutcomeRows) -> Gate:
         passed=worst <= target.max_user_change,
         figure=worst,
         limit=target.max_user_change,
-        sentence="no single user moves the predictions: "
+        sentence="no single user changes the predictions much: "
         + (
-            f"without the runs of {name} those for the others change by {worst:.3f} in the median"
+            f"without the runs of {name}, the median change for the others is {worst:.3f}"
             if name
-            else "there is one user"
+            else "all runs are of one user"
         ),
     )
 
@@ -313,8 +313,8 @@ def _better(name: str, what: str, target: OutcomeTarget, found: PredictionFigure
             passed=False,
             figure=None,
             limit=0.0,
-            sentence=f"better than {what}: fewer than {MIN_JUDGED_ROWS} held-out runs, or than "
-            f"{MIN_JUDGED_BOARDS} boards",
+            sentence=f"better than {what}: not measured, because there are fewer than "
+            f"{MIN_JUDGED_ROWS} held-out runs or {MIN_JUDGED_BOARDS} boards",
         )
     return Gate(
         name=name,
@@ -335,8 +335,8 @@ def _calibrated(found: PredictionFigures | None) -> Gate:
         passed=error is not None and abs(error) <= MAX_COVERAGE_ERROR,
         figure=error,
         limit=MAX_COVERAGE_ERROR,
-        sentence="the share that was predicted: "
-        + ("nothing could be measured" if error is None else f"off by {100 * error:+.1f} points"),
+        sentence="the predicted share: "
+        + ("not measured" if error is None else f"off by {100 * error:+.1f} percentage points"),
     )
 
 

@@ -41,7 +41,7 @@ CUT_SHORT = frozenset({FailureCategory.TIMEOUT, FailureCategory.OUT_OF_MEMORY})
 INVALID = "invalid"
 """The verdict on a measurement that says nothing of the board."""
 
-_NOT_READ = "decided by no recorded cycle that was read"
+_NOT_READ = "without the recorded cycle that decided them"
 _PAGE = 500
 
 
@@ -196,7 +196,7 @@ def _ended(
         with store.read() as uow:
             for outcome in outcomes[start : start + _PAGE]:
                 if outcome.target_uid is None:
-                    left_out["on no known board"] += 1
+                    left_out["on an unknown board"] += 1
                     continue
                 if oldest is None or outcome.ended_at < oldest:
                     left_out[_NOT_READ] += 1
@@ -206,9 +206,9 @@ def _ended(
                     (each.created_at for each in attempts if each.number == outcome.attempt), None
                 )
                 if created is None:
-                    left_out["attempt no longer stored"] += 1
+                    left_out["whose attempt is no longer stored"] += 1
                 elif outcome.ended_at < created:
-                    left_out["ended before it began: a clock jumped"] += 1
+                    left_out["that ended before they began: a clock was set"] += 1
                 else:
                     found.setdefault(outcome.benchmark_id, []).append(
                         _EndedAttempt(outcome, created)

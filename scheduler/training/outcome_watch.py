@@ -95,7 +95,7 @@ def _measure_shadow(
     except ConfigError as error:
         found, problem = None, "; ".join(error.problems)
     else:
-        problem = "too few runs that the history knows have ended" if found is None else ""
+        problem = "too few runs with past runs of their kind have ended" if found is None else ""
     cycles = _judged_cycles(model, mine)
     passed = found is not None and cycles >= min_cycles and found.difference.mean <= 0.0
     gate = Gate(
@@ -133,7 +133,7 @@ def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetim
         why = "" if found is None else _worse(found)
     if not why:
         sentence = (
-            "too few runs have ended since it is active"
+            "too few runs have ended since it became active"
             if found is None
             else f"{TARGETS[model.kind].unit} {found.difference} against the history"
         )
@@ -160,7 +160,7 @@ def _worse(found: PredictionFigures) -> str:
     if found.rows >= MIN_COVERAGE_RUNS and abs(found.calibration_error) > MAX_COVERAGE_LOSS:
         return (
             f"the share that it predicted for {found.rows} runs is off by "
-            f"{100 * found.calibration_error:+.1f} points"
+            f"{100 * found.calibration_error:+.1f} percentage points"
         )
     return ""
 

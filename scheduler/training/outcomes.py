@@ -228,7 +228,10 @@ def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:
     difference = float(np.abs(predict_loaded(loaded, rows) - fitted).max())
     if not difference <= _MAX_DIFFERENCE:
         raise ConfigError(
-            [f"the file of {kind.value} differs by {difference:.2g} from the model that was fitted"]
+            [
+                f"the ONNX file of {kind.value} differs from the fitted model by up to "
+                f"{difference:.2g}"
+            ]
         )
     return content, manifest, loaded
 
@@ -236,8 +239,9 @@ def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:
 def _card(kind: ModelKind, data: dict[str, object], gates: Sequence[Gate], problem: str) -> str:
     """Return the model card as Markdown."""
     form = {
-        ModelKind.RUN_TIME: "quantiles 0.1, 0.5 and 0.9 of ln seconds: the history's law, shifted "
-        "by a linear function of the columns, with widths of its own; quantiles never cross",
+        ModelKind.RUN_TIME: "quantiles 0.1, 0.5 and 0.9 of ln seconds: those that the history "
+        "predicts, shifted by a linear function of the columns, with their own widths; quantiles "
+        "never cross",
         ModelKind.FAILURE: "chance that the next run fails: log-odds of the history times at least "
         "0.25, shifted by a linear function of the columns; more faults never mean a lower risk",
     }[kind]

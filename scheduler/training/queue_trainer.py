@@ -143,7 +143,7 @@ def split(windows: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> tuple
     if not training.windows or not validation.windows:
         raise InvalidInput.at(
             "--log",
-            "outside of the judged sequences there are too few jobs that wait",
+            "too few jobs wait outside of the judged sequences",
             "a longer or busier log, or several logs",
         )
     return training, validation

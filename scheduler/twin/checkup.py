@@ -36,7 +36,7 @@ def board_findings(
                 (each.target_uid, each.reason) for each in found.missing
             ).items()
         ],
-        "start its host, or take it from the inventory",
+        "start its host, or remove it from the inventory",
     )
     used = "they are never used" if unknown_devices == "deny" else "they are used nevertheless"
     lines = [f"{each.target_uid}: {each.reason}" for each in found.differing]
@@ -54,7 +54,11 @@ def board_findings(
         for board in host.boards
         if not board.healthy
     ]
-    yield from _warnings("board unhealthy", lines, "look after it: nothing is placed there")
+    yield from _warnings(
+        "board unhealthy",
+        lines,
+        "repair it: nothing is placed on it until its host reports it as healthy",
+    )
 
 
 def _warnings(check: str, lines: Sequence[str], fix: str) -> Iterator[Finding]:

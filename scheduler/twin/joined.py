@@ -28,7 +28,7 @@ class BoardState(StrEnum):
     OFFLINE = "offline"  # expected, but no ready host reports it
     DRAINED = "drained"  # taken out by an operator
     QUARANTINED = "quarantined"  # kept from the queue after failures
-    UNHEALTHY = "unhealthy"  # its host finds it unusable
+    UNHEALTHY = "unhealthy"  # its host reports it as unusable
     UNKNOWN = "unknown"  # reported, but not in the inventory: never used
 
 
@@ -330,12 +330,15 @@ def view_of(
     elif not host.ready:
         state, reason = BoardState.OFFLINE, f"its host {host.name} is {host.ready_reason}"
     elif not board.healthy:
-        state, reason = BoardState.UNHEALTHY, board.health_reason or "its host finds it unusable"
+        state, reason = (
+            BoardState.UNHEALTHY,
+            board.health_reason or "its host reports it as unusable",
+        )
     elif holder is not None:
         # Not which one: the sentence reaches other users, who may not know that it exists.
         state, reason = BoardState.BUSY, "runs a benchmark"
     elif board.busy:
-        state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
+        state, reason = BoardState.BUSY, board.busy_reason or "used by another task"
     elif used_outside:
         state, reason = BoardState.BUSY, USED_OUTSIDE
     else:

@@ -102,7 +102,7 @@ class Twin:
             self._unusable = {
                 board.target_uid: (
                     self._unusable.get(board.target_uid, (at, ""))[0],
-                    board.health_reason or "its host finds it unusable",
+                    board.health_reason or "its host reports it as unusable",
                 )
                 for host in hosts
                 if host.ready
@@ -124,7 +124,7 @@ class Twin:
         if self._unknown is not UnknownDevices.ALLOW:
             for uid in sorted(new):
                 logger.warning(
-                    "a board that is not in the inventory",
+                    "a host reports a board that is not in the inventory",
                     extra={
                         "event": "board.unknown",
                         "target_uid": uid,

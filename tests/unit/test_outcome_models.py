@@ -140,9 +140,9 @@ def test_outcomes_that_cannot_be_rows_are_counted(store: SqlStore) -> None:
         uow.attempts.add_outcome(make.an_outcome("gone", target_uid=None))
     rows = read_outcome_rows(store)
     assert rows.left_out == {
-        "decided by no recorded cycle that was read": 1,
-        "ended before it began: a clock jumped": 1,
-        "on no known board": 1,
+        "without the recorded cycle that decided them": 1,
+        "that ended before they began: a clock was set": 1,
+        "on an unknown board": 1,
     }
 
 
@@ -280,7 +280,7 @@ def test_a_cycle_that_is_deleted_meanwhile_is_skipped(
     monkeypatch.setattr(SqlCycles, "get", missing)
     rows = read_outcome_rows(store)
     assert sorted(set(rows.cycles.tolist())) == [first, last]
-    assert rows.left_out["decided by no recorded cycle that was read"] == 8
+    assert rows.left_out["without the recorded cycle that decided them"] == 8
 
 
 def test_numbers_that_are_none_do_not_get_into_the_store(store: SqlStore) -> None:

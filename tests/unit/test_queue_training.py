@@ -273,4 +273,4 @@ def test_a_log_without_a_queue_teaches_nothing(tmp_path: Path) -> None:
     command = ["learn", "queue", "--log", str(path), "--out", str(tmp_path / "out")]
     found = CliRunner().invoke(app, command)
     assert found.exit_code != 0
-    assert "too few jobs that wait" in found.output + str(found.exception)
+    assert "too few jobs wait" in found.output + str(found.exception)

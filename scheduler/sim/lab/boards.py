@@ -157,7 +157,7 @@ class Boards:
         """Let the service see a state, perhaps an old one, of a board."""
         self._seen_online[board.row] = online
         self._seen_healthy[board.row] = healthy
-        self._words[board.row] = "" if healthy else "its host finds it unusable"
+        self._words[board.row] = "" if healthy else "its host reports it as unusable"
 
     def is_available(self, row: int) -> bool:
         """Return whether the service sees a board in working order, busy or not."""

@@ -480,7 +480,7 @@ class _Faults:
         if self._count[what, name] > 1:
             return
         if what == "board":
-            self._cluster.fail_board(name, "its host finds it unusable", kills=True)
+            self._cluster.fail_board(name, "its host reports it as unusable", kills=True)
         elif what == "host":
             self._cluster.fail_host(name, "off")
         else:
