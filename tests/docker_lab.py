@@ -87,6 +87,14 @@ class Engine:
             raise RuntimeError(f"docker {' '.join(arguments)}: {done.stderr}")
         return done
 
+    def build(self, folder: Path, name: str) -> None:
+        """Build the Dockerfile of a folder, by the builder that is part of the engine."""
+        command = [*self.command, "build", "--quiet", "--tag", name, str(folder)]
+        environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+
     def running(self) -> list[str]:
         """Names of the containers that run."""
         return self.call("ps", "--format", "{{.Names}}").stdout.split()
@@ -133,8 +141,7 @@ class DockerLab:
 
     def settings(self, inventory: Path) -> dict[str, str]:
         """Environment of a server on it, whose inventory is written here."""
-        boards = {"x86": [docker_entry(BOARD), docker_entry(OTHER)]}
-        inventory.write_text(json.dumps(boards))
+        self.write_inventory(inventory, docker_entry(BOARD), docker_entry(OTHER))
         settings = on_nomad(self.nomad, inventory)
         del settings["EDGEYARD_RAW_EXEC_COMMAND"]
         return {
@@ -145,6 +152,10 @@ class DockerLab:
             "EDGEYARD_NOMAD_MEMORY_MIB": "1024",
         }
 
+    def write_inventory(self, inventory: Path, *boards: Mapping[str, object]) -> None:
+        """Write the boards that a server is to expect."""
+        inventory.write_text(json.dumps({"x86": boards}))
+
     def load(self, images: Sequence[Image]) -> None:
         """Have the engine know images."""
         archive = self.engine.folder / "images.tar"
@@ -153,10 +164,15 @@ class DockerLab:
         archive.unlink()
 
     @contextlib.contextmanager
-    def board(self, target_uid: str, **engine: object) -> Iterator[None]:
-        """Change what the host of a board states of its engine ``ort``, for a block."""
+    def board(
+        self,
+        target_uid: str,
+        engines: Mapping[str, Mapping[str, object]] | None = None,
+        **ort: object,
+    ) -> Iterator[None]:
+        """Change what the host of a board states of its engines, for a block."""
         client = [BOARD, OTHER].index(target_uid)
-        self._write(client, docker_entry(target_uid, **engine))
+        self._write(client, docker_entry(target_uid, engines, **ort))
         yield
         self._write(client, docker_entry(target_uid))
 
@@ -179,12 +195,22 @@ class DockerLab:
         """Push a small image that is no runner; the engine forgets it."""
         image = small_image(self.engine.folder, f"{registry}/{name}")
         self.load([image])
+        self._push(registry, image.name)
+
+    def push_runner(self, registry: str, name: str) -> str:
+        """Push the bootstrap image; return its name there, which the engine forgets."""
+        whole = f"{registry}/{name}"
+        self.engine.call("tag", self.images[builder.RUNNER].name, whole)
+        self._push(registry, whole)
+        return whole
+
+    def _push(self, registry: str, name: str) -> None:
         config = self.engine.folder / "client"
         client = [self.engine.command[0], "--config", str(config), *self.engine.command[1:]]
         login = [*client, "login", "-u", REGISTRY_USER, "--password-stdin", registry]
         subprocess.run(login, input=REGISTRY_PASSWORD.encode(), check=True, capture_output=True)
-        subprocess.run([*client, "push", "--quiet", image.name], check=True, capture_output=True)
-        self.engine.call("rmi", image.name)
+        subprocess.run([*client, "push", "--quiet", name], check=True, capture_output=True)
+        self.engine.call("rmi", name)
 
 
 def small_image(folder: Path, name: str, *, foreign: bool = False) -> Image:
@@ -211,10 +237,13 @@ def small_image(folder: Path, name: str, *, foreign: bool = False) -> Image:
     )
 
 
-def docker_entry(target_uid: str, **engine: object) -> dict[str, object]:
-    """A board whose engine ``ort`` has further fields."""
+def docker_entry(
+    target_uid: str, engines: Mapping[str, Mapping[str, object]] | None = None, **ort: object
+) -> dict[str, object]:
+    """A board whose engines, or whose engine ``ort``, have further fields."""
     found: dict[str, Any] = entry(target_uid, ENGINES)
-    found["engines"]["ort"].update(engine)
+    for name, fields in {**(engines or {}), **({"ort": ort} if ort else {})}.items():
+        found["engines"].setdefault(name, {}).update(fields)
     return found
 
 

@@ -49,6 +49,7 @@ def main() -> NoReturn:
         if container.get("image"):
             sys.exit(_Container(host, container, environ).run())
         _become(str(container.get("user") or DEFAULT_USER), container, environ)
+        _refuse_access_to_engine(host, environ)
     except RunFailed as failure:
         from edgeyard.devices.runner.__main__ import run
 
@@ -93,6 +94,21 @@ def _become(user: str, container: Mapping[str, Any], environ: Mapping[str, str])
     except OSError as error:
         reason = f"the container's user {user} can't be set: {error.strerror}"
         raise RunFailed("board_fault", reason) from error
+
+
+def _refuse_access_to_engine(host: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Refuse a run in the bootstrap container that could use the host's container engine.
+
+    The engine's socket is there where another engine of the board has an image of its own.
+    """
+    socket = str(host.get("socket") or "")
+    if socket and os.access(socket, os.W_OK):
+        engine = environ.get("RUNTIME", "")
+        raise RunFailed(
+            "board_fault",
+            f"engine {engine!r} would run with access to the host's container engine; the lab's "
+            "operator states an image for it in the host's boards file, or another user",
+        )
 
 
 def _numbers(user: str) -> Tuple[int, int]:
@@ -181,7 +197,8 @@ class _Container:
             raise RunFailed(
                 "board_fault",
                 f"the host's image for engine {engine!r} is built for {built}, "
-                f"and the host is {wanted}",
+                f"and the host is {wanted}; the lab's operator states another image in the "
+                "host's boards file",
             )
 
     def _prepare_files(self) -> None:

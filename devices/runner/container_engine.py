@@ -180,7 +180,8 @@ class ContainerEngine:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise RunFailed(
                 "board_fault",
-                f"the host's container engine does not answer: {type(error).__name__}",
+                f"the host's container engine does not answer ({type(error).__name__}); the lab's "
+                "operator checks that Docker runs there, and docker_socket of the device plugin",
             ) from error
         finally:
             connection.close()
@@ -224,14 +225,24 @@ def _refuse(status: int, body: bytes) -> NoReturn:
     text = body.decode("utf-8", "replace").lower()
     if any(word in text for word in _NO_PLATFORM):
         reason = "the registry has no image for the host's architecture"
+        advice = "states another image"
     elif any(word in text for word in _NOT_RUNNABLE) and "exec" in text:
         reason = "the program of the host's image can't run here: wrong architecture, or missing"
+        advice = "states another image"
     elif any(word in text for word in _REFUSED) or status in (401, 403):
         reason = "the registry refuses the host's login, or does not have the host's image"
+        advice = "corrects auth and image"
     elif any(word in text for word in _UNREACHABLE):
         reason = "the registry of the host's image can't be reached"
+        advice = "checks the host's network, and image"
     elif any(word in text for word in _MISSING) or status == 404:
         reason = "the host's image is missing: neither the host nor the registry has it"
+        advice = "corrects image"
     else:
         reason = f"the host's container engine refuses the container (status {status})"
-    raise RunFailed("board_fault", f"{reason}; the log of the host's container engine has more")
+        advice = "checks devices, volumes and user"
+    raise RunFailed(
+        "board_fault",
+        f"{reason}; the lab's operator {advice} in the host's boards file; the log of the host's "
+        "container engine has more",
+    )

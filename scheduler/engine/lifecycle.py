@@ -795,9 +795,18 @@ def refused(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) 
 
 
 def settle(
-    uow: UnitOfWork, attempt: Attempt, now: datetime, *, upload_grace_over: bool = False
+    uow: UnitOfWork,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    upload_grace_over: bool = False,
+    reason: str = "",
 ) -> Attempt:
     """End an attempt whose task has ended, as soon as what it led to is certain.
+
+    Args:
+        upload_grace_over: Whether a result is no longer waited for.
+        reason: Why the cluster does not know how the task ended; "" where it does.
 
     ======== ============ ==================== =======================================
     task     report       attempt ends as      note
@@ -823,6 +832,8 @@ def settle(
         return _end(uow, attempt, attempt.stopping or attempt.task_failure, now)
     if upload_grace_over:
         sentence = "the task ended, but its result did not arrive in the grace time"
+        if reason:
+            sentence += f"; {reason}"
         failure = Failure(category=FailureCategory.UPLOAD, sentence=sentence)
         return _end(uow, attempt, failure, now)
     return attempt

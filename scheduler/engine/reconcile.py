@@ -351,7 +351,9 @@ class Reconciler:
             elif benchmark.status in TERMINAL or self._grace_over(attempt):
                 self._apply(
                     attempt,
-                    lambda uow, it: lifecycle.settle(uow, it, now, upload_grace_over=True),
+                    lambda uow, it: lifecycle.settle(
+                        uow, it, now, upload_grace_over=True, reason=job.reason
+                    ),
                 )
             return
         if job.target_uid is not None and job.target_uid != attempt.target_uid:

@@ -28,7 +28,8 @@ class JobState:
 
     Attributes:
         target_uid: Board on which it was placed; None before that.
-        reason: Why it is queued, for people; "" otherwise.
+        reason: Why it is queued, or why the cluster does not know how it ended, for people; ""
+            otherwise.
         started_at: By the server's clock: the cluster corrects the host's time by the offset of
             the host's clock, or gives the time at which it learned of the start.
         ended_at: End, by the server's clock in the same way.

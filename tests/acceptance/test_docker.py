@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,8 @@ from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.benchmark import RETRYABLE
 from edgeyard.scheduler.ports import JobRun
 from tests.builders.cluster import TOKEN, eventually, on
-from tests.docker_lab import BOARD, OTHER, DockerLab
+from tests.builders.declaring import engine_entry, install
+from tests.docker_lab import BOARD, OTHER, DockerLab, docker_entry
 from tests.docker_lab import REGISTRY_PASSWORD as PASSWORD
 from tests.docker_lab import REGISTRY_USER as USER
 from tests.nomad_cluster import access_of
@@ -33,12 +35,22 @@ pytestmark = [
 ]
 
 DEMO = Path(__file__).parents[2] / "deploy/demo"
+PAGE = (Path(__file__).parents[2] / "docs/how-to/containers.md").read_text("utf-8")
 WAIT_S = 240.0
 FOR_EVER = 1_000_000
 CANARY = "CANARY-password-of-the-host"
 
 LOOK_AROUND = """
 import glob, os, runpy, sys
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
+readable = os.access("/proc/1/root/tmp", os.R_OK)
+try:
+    open("/proc/1/environ").read()
+    readable = True
+except PermissionError:
+    pass
+print(f"capabilities {int(status['CapPrm'], 16)} {int(status['CapBnd'], 16)}, "
+      f"new privileges {status['NoNewPrivs']}, bootstrap {readable}", file=sys.stderr)
 socket = bool(glob.glob("/tmp/edgeyard-docker-*/docker.sock"))
 host_list = any("containers.json" in files for _, _, files in os.walk("/tmp", followlinks=False))
 lab = os.environ.get("LAB_NAME")
@@ -153,6 +165,8 @@ def test_cancelled_and_too_long_runs_leave_no_container(
     name = container_of(docker_lab, server, cancelled)
     processes = docker_lab.engine.call("top", name, "-eo", "uid,pid,args").stdout.splitlines()[1:]
     assert {line.split()[0] for line in processes} == {"10001"}
+    for line in processes:
+        assert capabilities_of(line.split()[1]) == {0}, line
     server.call("POST", f"/v1/benchmarks/{cancelled}/cancel")
     assert server.wait(cancelled, ("cancelled",), timeout_s=WAIT_S)
     category, sentence = failure_of(server, limited)
@@ -163,6 +177,15 @@ def test_cancelled_and_too_long_runs_leave_no_container(
 
 def measuring(server: Server, benchmark_id: str) -> bool:
     return server.show(benchmark_id)["phase"] == "measuring"
+
+
+def capabilities_of(process: str) -> set[int]:
+    """What a process may do beyond its user's rights; empty where it has ended."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return {0}
+    return {int(each, 16) for each in re.findall(r"^Cap(?:Prm|Eff|Inh|Amb):\t(\w+)$", status, re.M)}
 
 
 def container_of(lab: DockerLab, server: Server, benchmark_id: str) -> str:
@@ -190,6 +213,7 @@ def test_an_engine_runs_in_the_image_that_its_host_states(
         assert report_of(server, benchmark_id)["inference_latency"]["p50"] > 0
         logs = logs_of(server, benchmark_id)
         assert "user 10001, lab mine, socket False, list False" in logs
+        assert "capabilities 0 0, new privileges 1, bootstrap False" in logs
         everything = logs + json.dumps(server.show(benchmark_id))
         everything += server.text(f"/v1/benchmarks/{benchmark_id}/hcl")
         job_id = attempts_of(server, benchmark_id)[0]["job_id"]
@@ -216,6 +240,155 @@ def test_an_engine_runs_in_the_image_that_its_host_states(
         nothing_runs(docker_lab)
 
 
+def test_root_in_the_container_of_an_engine_has_no_way_to_the_host(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    (runner,) = docker_lab.images.values()
+    own = replace(
+        runner, name="lab.example/root:1", entrypoint=("/usr/bin/python3", "-c", LOOK_AROUND)
+    )
+    docker_lab.load([own])
+    with docker_lab.board(BOARD, image=own.name, user="0:0"):
+        benchmark_id = submit(server, target_uid=BOARD)
+        report_of(server, benchmark_id)
+        logs = logs_of(server, benchmark_id)
+        assert "user 0, lab None, socket False, list False" in logs
+        assert "capabilities 0 0, new privileges 1, bootstrap False" in logs
+    # The bootstrap container has the engine's socket where one of the board's engines needs it.
+    other = {"tflite": {"image": runner.name}}
+    with docker_lab.board(BOARD, other, user="0:0"):
+        refused = submit(server, target_uid=BOARD, max_retries=0)
+        category, sentence = failure_of(server, refused)
+        assert category == "board_fault"
+        assert "would run with access to the host's container engine" in sentence
+        assert "would run with access to the host's container engine" in PAGE
+    with docker_lab.board(BOARD, other):
+        report_of(server, submit(server, target_uid=BOARD))
+
+
+def test_an_engine_of_a_lab_s_own_runs_its_type_in_the_image_that_the_page_builds(
+    docker_lab: DockerLab, tmp_path: Path
+) -> None:
+    (runner,) = docker_lab.images.values()
+    image = tmp_path / "image"
+    install(image / "site")
+    found = re.search(r"```dockerfile\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    text = found[1].replace("daiedge-vlab-bootstrap:1", runner.name)
+    (image / "Dockerfile").write_text(text)
+    docker_lab.engine.build(image, "lab.example/memory:1")
+    inventory = tmp_path / "inventory.json"
+    settings = docker_lab.settings(inventory)
+    declaring = {"memory": engine_entry()}
+    docker_lab.write_inventory(inventory, docker_entry(BOARD, declaring), docker_entry(OTHER))
+    in_image = {"memory": {**engine_entry(), "image": "lab.example/memory:1"}}
+    with docker_lab.board(BOARD, in_image), edgeyard(tmp_path / "data", settings) as own:
+        (tmp_path / "any.bin").write_bytes(b"the engine reads no model")
+        description = {
+            "model": str(own.upload(tmp_path / "any.bin")["name"]),
+            "runtime": "memory",
+            "benchmark_type": "TYPE4",
+            "target": "x86",
+            "parameters": {"mebibytes": 4, "access": "fill"},
+        }
+        made: Any = own.call("POST", "/v1/benchmarks", description)
+        benchmark_id = made["benchmark_id"]
+        report = report_of(own, benchmark_id)
+        assert report["benchmark_type"] == "TYPE4"
+        assert report["results"]["bandwidth"]["unit"] == "MiB/s"
+        assert report["results"]["bandwidth"]["value"] > 0
+        assert report["results"]["access"] == {"value": "fill"}
+        assert own.show(benchmark_id)["target_uid"] == BOARD
+        hcl = own.text(f"/v1/benchmarks/{benchmark_id}/hcl")
+        assert runner.name in hcl
+        assert "lab.example/memory" not in hcl
+    nothing_runs(docker_lab)
+
+
+def test_passwords_of_registries_are_only_where_the_page_says(
+    docker_lab: DockerLab, docker_registry: str, tmp_path: Path
+) -> None:
+    (runner,) = docker_lab.images.values()
+    settings = {
+        **docker_lab.settings(tmp_path / "inventory.json"),
+        "EDGEYARD_DOCKER_IMAGE": docker_lab.push_runner(docker_registry, "lab/bootstrap:1"),
+        "EDGEYARD_DOCKER_AUTH_USERNAME": USER,
+        "EDGEYARD_DOCKER_AUTH_PASSWORD": PASSWORD,
+    }
+    login = {"username": "lab", "password": CANARY}
+    with (
+        docker_lab.board(BOARD, image=runner.name, auth=login),
+        edgeyard(tmp_path / "data", settings) as own,
+    ):
+        benchmark_id = submit(own, target_uid=BOARD, nb_inference=FOR_EVER, max_retries=0)
+        eventually(lambda: measuring(own, benchmark_id), "it measures", WAIT_S)
+        assert processes_with(CANARY) == []
+        # The server has it from its settings, here from its environment, as what it starts has.
+        known = own.process.pid
+        assert all(known in each for each in processes_with(PASSWORD))
+        names = docker_lab.engine.running()
+        assert len(names) == 2
+        inspected = docker_lab.engine.call("inspect", *names).stdout
+        own.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
+        own.wait(benchmark_id, ("cancelled",), timeout_s=WAIT_S)
+        nothing_runs(docker_lab)  # the stop of its job is its server's
+        path = f"/v1/benchmarks/{benchmark_id}"
+        pages = [path, f"{path}/events", f"{path}/hcl", f"{path}/explanation", "/v1/boards"]
+        everything = "".join(own.text(each) for each in (*pages, "/metrics"))
+        everything += inspected + logs_of(own, benchmark_id)
+        assert PASSWORD not in everything
+        assert CANARY not in everything
+        assert 'password = "******"' in everything
+    assert files_with(tmp_path, PASSWORD) == files_with(tmp_path, CANARY) == set()
+    lab = docker_lab.nomad.clients[0].folder.parent
+    of_host = {"boards.json", "containers.json"}
+    of_nomad = {"raft.db", "state.db", "state.bin"}  # they hold the job
+    assert files_with(lab, PASSWORD) <= of_nomad | of_host
+    assert files_with(lab, CANARY) <= of_host
+    nothing_runs(docker_lab)
+
+
+def processes_with(text: str) -> list[tuple[int, int]]:
+    """Return processes whose environment or command line has a text, each with its parent."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                content = (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+                parent = re.search(r"^PPid:\t(\d+)$", (folder / "status").read_text(), re.M)
+            except OSError:  # it has ended
+                continue
+            if text.encode() in content and parent is not None:
+                found.append((int(folder.name), int(parent[1])))
+    return found
+
+
+def files_with(folder: Path, text: str) -> set[str]:
+    """Return names of files below a folder that contain a text."""
+    found = set()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            try:
+                if path.is_file() and text.encode() in path.read_bytes():
+                    found.add(name)
+            except OSError:  # it is gone
+                continue
+    return found
+
+
+def test_what_a_user_submits_can_t_change_the_container(server: Server) -> None:
+    for field, value in (
+        ("privileged", True),
+        ("docker_privileged", True),
+        ("image", "lab.example/mine:1"),
+        ("volumes", ["/:/host"]),
+        ("env", {"A": "B"}),
+    ):
+        with pytest.raises(RuntimeError, match=f"422.*/{field}"):
+            submit(server, **{field: value})
+
+
 def test_images_that_a_host_can_t_get_are_clear_failures_that_are_tried_elsewhere(
     server: Server, docker_lab: DockerLab, docker_registry: str
 ) -> None:
@@ -229,11 +402,13 @@ def test_images_that_a_host_can_t_get_are_clear_failures_that_are_tried_elsewher
         ({"image": docker_lab.foreign()}, "is built for arm64, and the host is amd64"),
     ]
     for fields, reason in cases:
-        with docker_lab.board(BOARD, **fields):
+        with docker_lab.board(BOARD, {"ort": fields}):
             benchmark_id = submit(server, target_uid=BOARD, max_retries=0)
             category, sentence = failure_of(server, benchmark_id)
             assert category == "board_fault"
             assert reason in sentence
+            assert reason in PAGE
+            assert "the lab's operator" in sentence
             everything = json.dumps(server.show(benchmark_id)) + logs_of(server, benchmark_id)
             assert docker_registry not in everything
             assert CANARY not in everything
@@ -255,9 +430,10 @@ def test_images_that_a_host_can_t_get_are_clear_failures_that_are_tried_elsewher
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
-        ("missing", "not found|manifest unknown"),
-        ("refused", "unauthorized|no basic auth credentials"),
+        ("missing", "(not found|manifest unknown).*; the lab's operator corrects docker_image"),
+        ("refused", "(unauthorized|no basic auth).*; the lab's operator corrects docker_auth_user"),
         ("foreign", "could not run the runner"),
+        ("privileged", "privileged mode is disabled.*sets docker_privileged = false"),
     ],
 )
 def test_a_bootstrap_image_that_is_no_good_is_the_cluster_s_matter(
@@ -269,6 +445,7 @@ def test_a_bootstrap_image_that_is_no_good_is_the_cluster_s_matter(
         "missing": (f"{docker_registry}/lab/none:1", login),
         "refused": (f"{docker_registry}/lab/ort:2", None),
         "foreign": (docker_lab.foreign(), None),
+        "privileged": (next(iter(docker_lab.images.values())).name, None),
     }[image]
     cluster = NomadCluster(access_of(docker_lab.nomad))
     try:
@@ -277,6 +454,7 @@ def test_a_bootstrap_image_that_is_no_good_is_the_cluster_s_matter(
             "image": name,
             "network_mode": "host",
             **({"auth": auth} if auth else {}),
+            "privileged": image == "privileged",
         }
         job = NomadJob(
             job_id=job_id,
@@ -308,6 +486,7 @@ def test_a_run_survives_the_death_of_its_container_engine(
     benchmark_id = submit(server, nb_inference=FOR_EVER, max_retries=3)
     eventually(lambda: measuring(server, benchmark_id), "it measures", WAIT_S)
     docker_lab.engine.kill()
+    meanwhile = submit(server, max_retries=9)
     docker_lab.engine.start()
     eventually(
         lambda: len(attempts_of(server, benchmark_id)) == 2 and measuring(server, benchmark_id),
@@ -320,5 +499,7 @@ def test_a_run_survives_the_death_of_its_container_engine(
     assert first["failure"]["category"] in {each.value for each in RETRYABLE}, first
     assert second["started_at"] > first["task_ended_at"]
     nothing_runs(docker_lab)
-    again = submit(server)
-    report_of(server, again)
+    report_of(server, meanwhile)
+    for each in attempts_of(server, meanwhile):
+        if each["failure"] and "Docker daemon" in each["failure"]["sentence"]:
+            assert "; the lab's operator starts Docker there" in each["failure"]["sentence"]

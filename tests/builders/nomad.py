@@ -16,12 +16,13 @@ def event(kind: str, message: str = "", **details: str) -> Json:
     return {"Type": kind, "DisplayMessage": message, "Details": details, "FailsTask": False}
 
 
-def terminated(exit_code: int, signal: int = 0, *, oom: bool = False) -> Json:
+def terminated(exit_code: int, signal: int = 0, *, oom: bool = False, message: str = "") -> Json:
     return event(
         "Terminated",
         exit_code=str(exit_code),
         signal=str(signal),
         oom_killed=str(oom).lower(),
+        **({"exit_message": message} if message else {}),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun, JobState
 from tests.builders.engine import A, B, Lab
 
@@ -130,3 +130,22 @@ def test_a_cluster_that_does_not_answer_is_no_fault_of_the_attempts(lab: Lab) ->
     with pytest.raises(ClusterUnreachable):
         lab.reconciler.run()
     assert not lab.reconciler.failing()
+
+
+def test_an_end_that_the_cluster_did_not_see_is_named_where_no_result_arrives(lab: Lab) -> None:
+    (benchmark_id, job_id), (other, other_job) = two_running(lab)
+    for each in (job_id, other_job):
+        lab.cluster.end(each)
+        lab.cluster.jobs[each] = replace(
+            lab.cluster.jobs[each], reason="Nomad lost sight of the task: unexpected EOF"
+        )
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.RUNNING  # its runner may go on
+    lab.upload(other_job)
+    lab.clock.forward(31)
+    lab.reconciler.run()
+    assert lab.show(other).status is Status.COMPLETED
+    failure = lab.attempts(benchmark_id)[0].failure
+    assert failure is not None
+    assert failure.category is FailureCategory.UPLOAD
+    assert failure.sentence.endswith("grace time; Nomad lost sight of the task: unexpected EOF")

@@ -156,6 +156,49 @@ class TestAnEndedJob:
         assert words in ended.failure.sentence
         assert "/download/" not in ended.failure.sentence  # the URL is a key to the file
 
+    def test_that_nomad_lost_sight_of_may_have_a_result_yet_and_says_so(self) -> None:
+        """So it reports a task whose container engine was killed."""
+        ended = state(allocation("failed", terminated(0, message="unexpected EOF")))
+        assert (ended.run, ended.failure) == (JobRun.ENDED, None)
+        assert ended.reason == "Nomad lost sight of the task: unexpected EOF"
+        known = state(allocation("failed", terminated(7, message="exited with 7")))
+        assert (known.failure is None, known.reason) == (False, "")
+
+    @pytest.mark.parametrize(
+        ("said", "advice"),
+        [
+            ("Cannot connect to the Docker daemon at unix:///x.sock.", "starts Docker there"),
+            (
+                "Docker privileged mode is disabled on this Nomad agent",
+                "sets docker_privileged = false",
+            ),
+            (
+                "Failed to pull `a/b:1`: unauthorized: authentication required",
+                "corrects docker_auth_username, docker_auth_password and docker_image",
+            ),
+            (
+                "Failed to pull `b`: pull access denied for b, repository does not exist",
+                "corrects docker_auth_username, docker_auth_password and docker_image",
+            ),
+            (
+                "Failed to pull `a/b:1`: manifest unknown",
+                "corrects docker_image, or loads the image there",
+            ),
+            ("Failed to pull `a/b:1`: connection refused", "checks docker_image"),
+        ],
+    )
+    def test_that_docker_did_not_start_says_what_the_operator_does(
+        self, said: str, advice: str
+    ) -> None:
+        whole = (
+            f"{said} {'x' * 400}"  # what is shown of an error is bounded, the advice is not lost
+        )
+        ended = state(allocation("failed", event("Driver Failure", driver_error=whole)))
+        assert ended.failure is not None
+        assert ended.failure.category is FailureCategory.CLUSTER
+        assert said in ended.failure.sentence
+        assert f"; the lab's operator {advice}" in ended.failure.sentence
+
     def test_was_stopped(self) -> None:
         ended = state(allocation("complete", *KILLED, desired="stop"))
         assert (ended.stopped, ended.failure) == (True, None)

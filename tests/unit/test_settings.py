@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.bootstrap import render_settings
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError
+from edgeyard.scheduler.hcl.build import build_job
+from edgeyard.scheduler.hcl.render import render
+from tests.builders.hcl import a_request
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +113,15 @@ def test_a_broken_file_is_reported_with_its_name(tmp_path: Path, text: str) -> N
 def test_half_a_registry_login_is_refused() -> None:
     with pytest.raises(ConfigError, match="belong together"):
         Settings.load(docker_auth_username="me")
+
+
+def test_a_container_is_privileged_only_where_the_setting_says_so() -> None:
+    for settings, expected in (
+        (Settings.load(driver="docker"), "false"),
+        (Settings.load(driver="docker", docker_privileged=True), "true"),
+    ):
+        job = build_job(a_request(), render_settings(settings, "http://127.0.0.1:1"))
+        assert f"privileged = {expected}" in render(job)
 
 
 def test_every_setting_says_what_it_is_for() -> None:

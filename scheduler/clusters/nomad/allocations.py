@@ -26,6 +26,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIVE = frozenset({"pending", "running", "unknown"})  # client statuses
 _SHOWN_CHARACTERS = 300
 
+# Errors of Nomad's driver for Docker, the first that fits. A registry that hides what it has from
+# strangers denies access to images that are missing.
+_DRIVER_ADVICE: Sequence[tuple[Sequence[str], str]] = (
+    (("cannot connect to the docker daemon",), "starts Docker there"),
+    (
+        ("docker privileged mode is disabled",),
+        "sets docker_privileged = false, or allow_privileged of Nomad's Docker plugin there",
+    ),
+    (
+        ("unauthorized", "no basic auth credentials", "authentication required", "access denied"),
+        "corrects docker_auth_username, docker_auth_password and docker_image",
+    ),
+    (("manifest unknown", "no such image"), "corrects docker_image, or loads the image there"),
+    (("failed to pull",), "checks docker_image, and that the host reaches its registry"),
+)
+
 # Where the task is before it runs, by its last event.
 _STEPS: Mapping[str, str] = {
     "Received": "on its way to its host",
@@ -67,6 +83,7 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         target_uid=uid,
         started_at=started_at,
         ended_at=moment(task.get("FinishedAt")) or _at_ns(allocation.get("ModifyTime")),
+        reason="" if failure else _lost_sight(events),
         failure=failure,
         stopped=stopped,
         host_lost=allocation.get("ClientStatus") == "lost",
@@ -235,6 +252,20 @@ def _terminated(event: Json) -> Failure | None:
     return failure_of(status, signal_number=number)
 
 
+def _lost_sight(events: Sequence[Json]) -> str:
+    """Return why Nomad does not know how the task ended; "" where it does.
+
+    The task may go on: when Docker is killed, its containers live.
+    """
+    for event in reversed(events):
+        if event.get("Type") == "Terminated":
+            details = _details(event)
+            said = _text(details.get("exit_message"))
+            known = any(_number(details.get(name)) for name in ("exit_code", "signal"))
+            return f"Nomad lost sight of the task: {said}" if said and not known else ""
+    return ""
+
+
 def _not_downloaded(event: Json) -> Failure:
     said = str(_details(event).get("download_error") or event.get("DisplayMessage") or "")
     # Not the message itself: the URL in it is a key to the file.
@@ -253,10 +284,14 @@ def _not_downloaded(event: Json) -> Failure:
 
 
 def _driver_failed(event: Json) -> Failure:
-    said = _text(_details(event).get("driver_error")) or _text(event.get("DisplayMessage"))
-    return Failure(
-        category=FailureCategory.CLUSTER, sentence=f"the host could not start the task: {said}"
-    )
+    whole = str(_details(event).get("driver_error") or event.get("DisplayMessage") or "")
+    sentence = f"the host could not start the task: {_text(whole)}"
+    lower = whole.lower()
+    for words, advice in _DRIVER_ADVICE:
+        if any(word in lower for word in words):
+            sentence += f"; the lab's operator {advice}"
+            break
+    return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
 
 
 def _not_set_up(event: Json) -> Failure:
