@@ -22,6 +22,8 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.replay import replay
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.hcl.job import NomadJob
+from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Binding,
@@ -525,6 +527,25 @@ def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
     assert shown.failure.category is FailureCategory.REJECTED
     assert "constraints/0/value" in shown.failure.sentence
     assert lab.cluster.dispatched == []
+
+
+def test_a_job_whose_text_does_not_say_what_was_decided_is_rejected(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(job: NomadJob, *, masked: bool = False) -> str:
+        return render(replace(job, priority=job.priority + 1), masked=masked)
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr("edgeyard.scheduler.engine.dispatch.render", other)
+        benchmark_id = lab.submit()
+        lab.turn()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert shown.failure.category is FailureCategory.REJECTED
+    assert "rendered job differs from its decision: priority: " in shown.failure.sentence
+    assert lab.cluster.dispatched == []
+    lab.running(lab.submit())  # its board is free again
 
 
 def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> None:
