@@ -195,6 +195,63 @@ def container_of(lab: DockerLab, server: Server, benchmark_id: str) -> str:
     return f"bootstrap-job-{found[0]['ID']}"
 
 
+def test_nomad_starts_the_runs_of_a_schedule_in_containers(
+    server: Server, docker_lab: DockerLab
+) -> None:
+    """Every few seconds, until two of them have results; then it is deleted."""
+    description = {
+        "model": uploaded(server, "digits.onnx"),
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target_uid": BOARD,
+        "nb_inference": 20,
+        "cron": "*/3 * * * * * *",
+        "cron_by": "nomad",
+        "prohibit_overlap": True,
+    }
+    made = server.call("POST", "/v1/benchmarks", description)
+    assert isinstance(made, dict)
+    schedule_id = made["schedule_id"]
+
+    def of_schedule() -> list[dict[str, Any]]:
+        found = server.call("GET", f"/v1/benchmarks?schedule_id={schedule_id}&limit=500")
+        assert isinstance(found, dict)
+        return list(found["items"])
+
+    def completed() -> list[str]:
+        """Those that Edgeyard did not have to run again."""
+        names = [str(e["benchmark_id"]) for e in of_schedule() if e["status"] == "completed"]
+        return [each for each in names if len(attempts_of(server, each)) == 1]
+
+    def is_over() -> bool:
+        """Whether Nomad starts no more, and what it started has ended and is known."""
+        path = f"/v1/jobs?namespace=edgeyard&prefix=benchmark-{schedule_id}-"
+        jobs = docker_lab.nomad.call("GET", path)
+        assert isinstance(jobs, list)
+        ended = {"completed", "failed", "cancelled", "expired"}
+        return all(each["Stop"] or each["Status"] == "dead" for each in jobs) and all(
+            each["status"] in ended for each in of_schedule()
+        )
+
+    try:
+        eventually(lambda: len(completed()) >= 2, "two runs have results", WAIT_S)
+    finally:
+        server.call("DELETE", f"/v1/schedules/{schedule_id}")
+        eventually(is_over, "all of it has ended", WAIT_S)
+    for benchmark_id in completed():
+        report = report_of(server, benchmark_id)
+        assert report["target_id"] == BOARD
+        assert report["inference_latency"]["p50"] > 0
+        (attempt,) = attempts_of(server, benchmark_id)
+        assert "/periodic-" in attempt["job_id"]
+        assert "The run is done" in logs_of(server, benchmark_id)
+    parent_id = attempts_of(server, completed()[0])[0]["job_id"].partition("/")[0]
+    parent = json.dumps(docker_lab.nomad.call("GET", f"/v1/job/{parent_id}?namespace=edgeyard"))
+    assert '"Driver": "docker"' in parent
+    assert "eys_" not in parent
+    nothing_runs(docker_lab)
+
+
 def test_an_engine_runs_in_the_image_that_its_host_states(
     server: Server, docker_lab: DockerLab
 ) -> None:
