@@ -749,6 +749,7 @@ _SCHEDULE_COLUMNS = (
         title="SKIPPED", of=lambda row: plain(row.get("skipped") or ""), right=True, always=False
     ),
     Column(title="ACTIVE", of=field("active")),
+    Column(title="PROBLEM", of=field("problem"), always=False),
 )
 
 
@@ -756,6 +757,40 @@ def schedules_list(session: Session) -> None:
     """List schedules: job descriptions that are submitted repeatedly."""
     rows = list(session.client.api.pages("/v1/schedules"))
     emit(session.output, rows, _SCHEDULE_COLUMNS, "no schedules")
+
+
+def schedules_show(session: Session, schedule_id: ScheduleId) -> None:
+    """Show a schedule: its next time, its last benchmark, and what prevents it, if something does.
+
+    Where a problem may pass, such as a quota of Nomad's, its job is registered again; one that
+    lasts has ended the schedule.
+    """
+    schedule = _record(session.client.api.get(_path("schedules", schedule_id)))
+    if session.output is not Output.TABLE:
+        emit_one(session.output, schedule)
+        return
+    from edgeyard.benchmark_api.cli.pictures import facts_table
+
+    active = bool(schedule.get("active"))
+    facts = {
+        "schedule": plain(schedule.get("schedule_id")),
+        "user": plain(schedule.get("user_id")),
+        "cron": plain(schedule.get("cron")),
+        "started by": plain(schedule.get("cron_by")),
+        "overlaps": "prohibited" if schedule.get("prohibit_overlap") else "",
+        "model": field("description.model")(schedule),
+        "state": "active" if active else "ended",
+        "next start": local_time(schedule.get("next_fire")) if active else "",
+        "last benchmark": plain(schedule.get("last_benchmark_id")),
+        "skipped": plain(schedule.get("skipped") or ""),
+        "problem": plain(schedule.get("problem")),
+        "tried again": local_time(schedule.get("retry_at")),
+    }
+    emit_one(
+        session.output,
+        schedule,
+        facts_table({name: value for name, value in facts.items() if value}),
+    )
 
 
 def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
@@ -845,7 +880,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     ),
     "schedules": (
         "Schedules: job descriptions that are submitted repeatedly.",
-        {"list": schedules_list, "delete": schedules_delete},
+        {"list": schedules_list, "show": schedules_show, "delete": schedules_delete},
     ),
 }
 

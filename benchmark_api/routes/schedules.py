@@ -45,7 +45,8 @@ def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
         found = uow.schedules.get(schedule_id)
         if not caller.may_see(found.user_id):
             raise NotFound("schedule", schedule_id)
-        uow.schedules.save(replace(found, active=False))
+        if found.active:
+            uow.schedules.save(replace(found, active=False, problem=None, retry_at=None))
 
     context.services.store.transact(end, frees_space=True)
     return Response(status_code=204)

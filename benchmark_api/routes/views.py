@@ -287,6 +287,8 @@ def schedule(schedule: CronSchedule) -> shapes.Schedule:
         active=schedule.active,
         last_benchmark_id=schedule.last_benchmark_id,
         skipped=schedule.skipped,
+        problem=schedule.problem,
+        retry_at=schedule.retry_at,
     )
 
 

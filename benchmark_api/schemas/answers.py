@@ -1379,7 +1379,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     ``next_fire`` is the next such time. ``prohibit_overlap``: none is submitted while the last
     benchmark has not ended. ``skipped`` counts the times at which none was submitted. ``cron_by``:
     who acts at these times; at those of ``nomad`` runs are counted as skipped that made no
-    benchmark.
+    benchmark. ``problem`` states why Nomad does not have its job now, with the time ``retry_at`` at
+    which it is registered again, or why the schedule has ended by itself.
     """
 
     schedule_id: str
@@ -1393,6 +1394,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     active: bool
     last_benchmark_id: str | None
     skipped: int
+    problem: str | None
+    retry_at: datetime | None
 
 
 class RunTask(Struct, frozen=True, kw_only=True):

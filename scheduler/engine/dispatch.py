@@ -264,7 +264,7 @@ class Dispatcher:
     def _outcome(self, call: _Call) -> tuple[AttemptState | EdgeyardError, str | None]:
         """Return the outcome of an attempt's call, and the id of its evaluation.
 
-        An error: it was refused for good.
+        An error: it was refused.
         """
         job_id = call.attempt.job_id
         evaluation_id = None
@@ -377,11 +377,13 @@ class Dispatcher:
         self._store.transact(end)
 
     def _refuse(self, job_id: str, error: Exception) -> None:
-        """End an attempt whose job no cluster will ever take."""
+        """End an attempt whose job the cluster does not take; again later if that may pass."""
         logger.error(
             "job refused", extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)}
         )
-        failure = Failure(category=FailureCategory.REJECTED, sentence=str(error))
+        passing = isinstance(error, JobRefused) and not error.lasting
+        category = FailureCategory.CLUSTER if passing else FailureCategory.REJECTED
+        failure = Failure(category=category, sentence=str(error))
 
         def refuse(uow: UnitOfWork) -> None:
             attempt = uow.attempts.by_job_id(job_id)

@@ -23,7 +23,7 @@ from edgeyard.errors import (
 )
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.crontab import next_fire
+from edgeyard.scheduler.engine.crontab import next_fire, next_time
 from edgeyard.scheduler.engine.quotas import check_queue, check_stored, of_account
 from edgeyard.scheduler.engine.retry import is_retryable
 from edgeyard.scheduler.model.benchmark import (
@@ -366,11 +366,15 @@ def _fire_one(
 
 
 def _following(schedule: CronSchedule, now: datetime) -> CronSchedule:
-    """Return a schedule with its next time; ended where this was its last one."""
-    try:
-        return replace(schedule, next_fire=next_fire(schedule.cron, now))
-    except InvalidInput:
+    """Return a schedule with its next time; ended where this was its last one.
+
+    Raises:
+        InvalidInput: Its crontab is none.
+    """
+    following = next_time(schedule.cron, now)
+    if following is None:
         return replace(schedule, active=False)
+    return replace(schedule, next_fire=following)
 
 
 def last_benchmark(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
@@ -398,15 +402,22 @@ def _overlap(schedule: CronSchedule, last: Benchmark) -> str | None:
 def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) -> None:
     """Leave out a firing that failed; a schedule without a next time is ended."""
     schedule = uow.schedules.get(schedule_id)
-    skipped = replace(schedule, skipped=schedule.skipped + 1)
     sentence = f"it could not be fired: {reason}"
     try:
-        skipped = replace(skipped, next_fire=next_fire(schedule.cron, now))
-    except InvalidInput:
-        skipped = replace(skipped, active=False)
+        following = _following(schedule, now)
+    except InvalidInput as error:
+        end_schedule(uow, schedule, str(error), now)
+        return
+    if not following.active:
         sentence += "; it has no next time, and is ended"
-    uow.schedules.save(skipped)
+    uow.schedules.save(replace(following, skipped=schedule.skipped + 1))
     log_skipped(uow, schedule, sentence, now)
+
+
+def end_schedule(uow: UnitOfWork, schedule: CronSchedule, reason: str, now: datetime) -> None:
+    """End a schedule that can't go on, and record why."""
+    uow.schedules.save(replace(schedule, active=False, problem=reason, retry_at=None))
+    log_event(uow, schedule, "schedule.ended", reason, now)
 
 
 def log_skipped(
@@ -418,10 +429,23 @@ def log_skipped(
     benchmark_id: str | None = None,
 ) -> None:
     """Record that a schedule made no benchmark at one of its times, and why."""
+    log_event(uow, schedule, "schedule.skipped", sentence, now, benchmark_id=benchmark_id)
+
+
+def log_event(
+    uow: UnitOfWork,
+    schedule: CronSchedule,
+    kind: str,
+    sentence: str,
+    now: datetime,
+    *,
+    benchmark_id: str | None = None,
+) -> None:
+    """Record an event of a schedule, with a sentence for its owner."""
     uow.log.append(
         Event(
             at=now,
-            kind="schedule.skipped",
+            kind=kind,
             benchmark_id=benchmark_id,
             user_id=schedule.user_id,
             data={"schedule_id": schedule.schedule_id, "sentence": sentence},

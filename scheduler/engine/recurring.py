@@ -33,9 +33,16 @@ from edgeyard.errors import (
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.backoff import Backoff
-from edgeyard.scheduler.engine.crontab import next_fire
+from edgeyard.scheduler.engine.crontab import next_time
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, unguessable
-from edgeyard.scheduler.engine.intake import firing_of, last_benchmark, log_skipped, submit_firing
+from edgeyard.scheduler.engine.intake import (
+    end_schedule,
+    firing_of,
+    last_benchmark,
+    log_event,
+    log_skipped,
+    submit_firing,
+)
 from edgeyard.scheduler.engine.quotas import check_queue
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,
@@ -153,6 +160,7 @@ class RecurringStarts:
         self._lock = threading.Lock()
         self._looked_s: float | None = None
         self._failing = Backoff(AGAIN_S, MAX_AGAIN_S)
+        self._refused = Backoff(AGAIN_S, MAX_AGAIN_S)
         self._launched_until: dict[str, datetime] = {}
 
     def turn(self, *, look: bool = False) -> tuple[str, ...]:
@@ -174,7 +182,8 @@ class RecurringStarts:
             with self._store.read() as uow:
                 found = [_StoredSchedule.of(uow, each) for each in uow.schedules.left_to_nomad()]
             now_s = self._clock.monotonic_s()
-            self._failing.retain({each.schedule.schedule_id for each in found})
+            for backoff in (self._failing, self._refused):
+                backoff.retain({each.schedule.schedule_id for each in found})
             due = [e for e in found if not self._failing.waits(e.schedule.schedule_id, now_s)]
             fresh = self._looked_s is not None and now_s - self._looked_s < LOOK_S
             if fresh and not look:
@@ -224,7 +233,7 @@ class RecurringStarts:
         last = kept.jobs[-1] if kept.jobs else None
         if kept.schedule.active and kept.schedule.next_fire <= self._clock.now():
             return False
-        if wanted is None:
+        if wanted is None or self._waits_for_registration(kept.schedule):
             return all(job.state is ScheduleJobState.ENDED for job in kept.jobs)
         return last is not None and (wanted, ScheduleJobState.REGISTERED) == (
             last.fingerprint,
@@ -253,10 +262,15 @@ class RecurringStarts:
                 run.live for run in jobs[job.job_id].runs
             ):
                 self._save_job(replace(job, state=ScheduleJobState.ENDED))
-        if wanted is not None and not is_current and self._may_register(last, wanted):
+        waits = self._waits_for_registration(kept.schedule)
+        if wanted is not None and not is_current and not waits and self._may_register(last, wanted):
             self._register(kept, wanted)
         self._failing.succeeded(kept.schedule.schedule_id)
         return adopted
+
+    def _waits_for_registration(self, schedule: CronSchedule) -> bool:
+        """Return whether Nomad did not take the schedule's job a while ago."""
+        return self._refused.waits(schedule.schedule_id, self._clock.monotonic_s())
 
     def _may_register(self, last: ScheduleJob | None, wanted: str) -> bool:
         """Return whether the same job was not registered a moment ago."""
@@ -296,8 +310,11 @@ class RecurringStarts:
             job, grants = self._job(schedule, owner, job_id)
             text = render(job)
             self._verify(job, text)
+        except ClusterUnreachable as error:
+            self._postpone(schedule.schedule_id, str(error))
+            return
         except (HclError, InvalidInput, NotFound, ValueError) as error:
-            self._store.transact(partial(self._refuse, schedule.schedule_id, str(error)))
+            self._end(schedule.schedule_id, str(error))
             return
         stored = ScheduleJob(
             job_id=job_id,
@@ -312,13 +329,19 @@ class RecurringStarts:
         failpoint("recurring:before")
         try:
             self._cluster.dispatch(job_id, text, {UPLOAD_TOKEN: token})
+        except ClusterUnreachable as error:  # it may have taken effect: a later turn stops it
+            self._postpone(schedule.schedule_id, str(error))
+            return
         except JobRefused as error:
-            self._store.transact(partial(self._refuse, schedule.schedule_id, str(error)))
+            self._save_job(replace(stored, state=ScheduleJobState.ENDED))
+            (self._end if error.lasting else self._postpone)(schedule.schedule_id, error.reason)
             return
         except JobExists:  # of a database that an older backup has replaced: the next turn stops it
             return
         failpoint("recurring:after")
-        self._save_job(replace(stored, state=ScheduleJobState.REGISTERED))
+        registered = replace(stored, state=ScheduleJobState.REGISTERED)
+        self._store.transact(partial(_note_registered, registered))
+        self._refused.succeeded(schedule.schedule_id)
         logger.info(
             "schedule registered in Nomad",
             extra={"event": "schedule.registered", "job_id": job_id},
@@ -327,12 +350,40 @@ class RecurringStarts:
     def _save_job(self, job: ScheduleJob) -> None:
         self._store.transact(lambda uow: uow.schedules.save_job(job))
 
-    def _refuse(self, schedule_id: str, reason: str, uow: UnitOfWork) -> None:
-        """End a schedule whose job no Nomad will ever take."""
-        schedule = uow.schedules.get(schedule_id)
-        uow.schedules.save(replace(schedule, active=False, skipped=schedule.skipped + 1))
-        sentence = f"its job can't be registered in Nomad, so the schedule has ended: {reason}"
-        log_skipped(uow, schedule, sentence, self._clock.now())
+    def _end(self, schedule_id: str, reason: str) -> None:
+        """End a schedule whose job Nomad will never take."""
+
+        def end(uow: UnitOfWork) -> None:
+            sentence = f"its job can't be registered in Nomad, so the schedule has ended: {reason}"
+            end_schedule(uow, uow.schedules.get(schedule_id), sentence, self._clock.now())
+
+        self._store.transact(end)
+
+    def _postpone(self, schedule_id: str, reason: str) -> None:
+        """Try later, after longer and longer waits, to register a job that Nomad did not take."""
+        count, wait_s = self._refused.failed(schedule_id, reason, self._clock.monotonic_s())
+        logger.warning(
+            "a schedule's job was not registered in Nomad",
+            extra={
+                "event": "schedule.postponed",
+                "schedule_id": schedule_id,
+                "reason": reason,
+                "failures": count,
+                "wait_s": wait_s,
+            },
+        )
+
+        def note(uow: UnitOfWork) -> None:
+            schedule, now = uow.schedules.get(schedule_id), self._clock.now()
+            if not schedule.active:
+                return
+            sentence = f"Nomad does not have its job now: {reason}"
+            if sentence != schedule.problem:
+                log_event(uow, schedule, "schedule.postponed", sentence, now)
+            later = now + timedelta(seconds=wait_s)
+            uow.schedules.save(replace(schedule, problem=sentence, retry_at=later))
+
+        self._store.transact(note)
 
     def _job(
         self, schedule: CronSchedule, owner: User, job_id: str
@@ -375,9 +426,10 @@ class RecurringStarts:
             kept = uow.schedules.get(schedule.schedule_id)
             if not kept.active or kept.next_fire > now:
                 return kept
-            try:
-                moved = replace(kept, next_fire=next_fire(kept.cron, now))
-            except InvalidInput:
+            following = next_time(kept.cron, now)
+            if following is not None:
+                moved = replace(kept, next_fire=following)
+            else:
                 moved = replace(kept, active=now < kept.next_fire + LAST_START_GRACE)
             uow.schedules.save(moved)
             return moved
@@ -523,6 +575,14 @@ def _check_overlap(uow: UnitOfWork, schedule: CronSchedule, live: Collection[str
         raise _EndNotKnown
     reason = f"its last benchmark {last.benchmark_id} has not ended, and it prohibits overlaps"
     raise InvalidInput.at("", reason)
+
+
+def _note_registered(job: ScheduleJob, uow: UnitOfWork) -> None:
+    """Store that Nomad has a job; what prevented that before is over."""
+    uow.schedules.save_job(job)
+    schedule = uow.schedules.get(job.schedule_id)
+    if schedule.active and schedule.problem is not None:
+        uow.schedules.save(replace(schedule, problem=None, retry_at=None))
 
 
 def _launched_at(run: StartedRun) -> datetime:

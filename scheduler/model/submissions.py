@@ -31,6 +31,9 @@ class CronSchedule:
         cron_by: Who acts at its times; `edgeyard.scheduler.model.recurring` if it is Nomad.
         launched_until: Up to when Nomad's runs have become benchmarks or were skipped, by Nomad's
             clock; None before the first.
+        problem: Why the cluster does not have its job now, or why it has ended by itself; None:
+            neither.
+        retry_at: When its job is registered again; None: not because of a problem.
     """
 
     schedule_id: str
@@ -45,3 +48,5 @@ class CronSchedule:
     skipped: int = 0
     cron_by: CronBy = CronBy.EDGEYARD
     launched_until: datetime | None = None
+    problem: str | None = None
+    retry_at: datetime | None = None

@@ -108,7 +108,7 @@ class Cluster(Protocol):
 
         Raises:
             JobExists: The id is taken; nothing changed.
-            JobRefused: The cluster will never accept this job.
+            JobRefused: The cluster does not accept this job, now or ever.
             ClusterUnreachable: It is unknown whether the cluster accepted the job.
         """
         ...

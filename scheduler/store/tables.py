@@ -757,6 +757,8 @@ schedules = Table(
     Column("prohibit_overlap", Boolean, nullable=False),
     Column("cron_by", Text, nullable=False),
     Column("launched_until", UtcTime),
+    Column("problem", Text),
+    Column("retry_at", UtcTime),
 )
 
 schedule_jobs = Table(

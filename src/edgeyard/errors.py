@@ -311,11 +311,17 @@ class JobExists(ClusterError):
 
 
 class JobRefused(ClusterError):
-    """The cluster understood the job and will not take it."""
+    """The cluster understood the job and will not take it.
 
-    def __init__(self, job_id: str, reason: str) -> None:
+    Attributes:
+        lasting: Whether it will never take this job; otherwise the reason is a state of the cluster
+            that may pass, such as a quota.
+    """
+
+    def __init__(self, job_id: str, reason: str, *, lasting: bool = True) -> None:
         self.job_id = job_id
         self.reason = reason
+        self.lasting = lasting
         super().__init__(f"job {job_id} refused: {reason}")
 
 

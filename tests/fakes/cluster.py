@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.devices.model import Board, BoardEngine, Host
-from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
+from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.model.benchmark import Failure
 from edgeyard.scheduler.model.recurring import is_parent, parent_of
 from edgeyard.scheduler.ports import (
@@ -35,7 +35,10 @@ def board(uid: str, **changes: object) -> Board:
 
 
 class FakeCluster:
-    """Jobs by id; `start` and `end` play the tasks. Unplugged, it answers nothing."""
+    """Jobs by id; `start` and `end` play the tasks. Unplugged, it answers nothing.
+
+    With ``refuses`` it takes no job: for this reason, and whether it never will.
+    """
 
     def __init__(self, now: Callable[[], datetime], *boards: Board) -> None:
         self._now = now
@@ -53,6 +56,7 @@ class FakeCluster:
         self.kept: dict[tuple[str, str], bytes] = {}
         self.hosts_answer = True
         self.allocations: dict[str, str] = {}
+        self.refuses: tuple[str, bool] | None = None
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
@@ -68,6 +72,9 @@ class FakeCluster:
         self._reach()
         if job_id in self.jobs:
             raise JobExists(job_id)
+        if self.refuses is not None:
+            reason, lasting = self.refuses
+            raise JobRefused(job_id, reason, lasting=lasting)
         self.dispatched.append(job_id)
         self.jobs[job_id] = JobState(job_id=job_id, run=JobRun.QUEUED)
         self.texts[job_id] = hcl

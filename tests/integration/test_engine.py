@@ -548,6 +548,25 @@ def test_a_job_whose_text_does_not_say_what_was_decided_is_rejected(
     lab.running(lab.submit())  # its board is free again
 
 
+def test_a_job_that_the_cluster_refuses_for_now_is_tried_again(lab: Lab) -> None:
+    lab.cluster.refuses = ("quota exceeded", False)
+    benchmark_id = lab.submit(max_retries=2)
+    lab.turn()
+    assert lab.cluster.dispatched == []
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.failure is not None
+    assert attempt.failure.category is FailureCategory.CLUSTER
+    assert lab.show(benchmark_id).status is Status.PENDING
+
+    lab.cluster.refuses = ("1 error occurred: * Missing task driver", True)
+    lab.clock.forward(3600)
+    lab.turn()
+    ended = lab.show(benchmark_id)
+    assert ended.status is Status.FAILED
+    assert ended.failure is not None
+    assert ended.failure.category is FailureCategory.REJECTED
+
+
 def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> None:
     benchmark_id = lab.submit(queue_timeout_s=10, max_retries=1)
     job_id = lab.running(benchmark_id)

@@ -345,6 +345,22 @@ def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
     assert kept[broken.schedule_id].active
 
 
+def test_a_schedule_whose_crontab_is_none_any_more_is_ended_and_says_why(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    schedule = scheduled(store, clock)
+    with store.write() as uow:
+        uow.schedules.save(replace(schedule, cron="* * * * mon#2"))
+    clock.forward(60)
+    assert fire_due(store, clock) == 0
+    (event,) = events(store, "schedule.ended")
+    with store.read() as uow:
+        ended = uow.schedules.get(schedule.schedule_id)
+    assert not ended.active
+    assert "mon#2" in (ended.problem or "")
+    assert event.data["sentence"] == ended.problem
+
+
 def end_all(store: SqlStore, clock: FixedClock) -> None:
     """Whatever waits is cancelled."""
     with store.write() as uow:

@@ -13,7 +13,12 @@ import pytest
 from edgeyard.errors import ClusterUnreachable, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule, fire_due
-from edgeyard.scheduler.engine.recurring import AGAIN_S, LAST_START_GRACE, RecurringStarts
+from edgeyard.scheduler.engine.recurring import (
+    AGAIN_S,
+    LAST_START_GRACE,
+    MAX_AGAIN_S,
+    RecurringStarts,
+)
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN, RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.job import NomadJob, Periodic
@@ -31,7 +36,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import Quotas
-from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of
+from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
 from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -123,10 +128,13 @@ class Lab:
         with self.store.read() as uow:
             return [each.state for each in uow.schedules.jobs(schedule.schedule_id)]
 
-    def skipped(self) -> Sequence[Event]:
+    def events(self, kind: str) -> Sequence[Event]:
         with self.store.read() as uow:
             found = uow.log.events(after=0, limit=200)
-        return [each for each in found if each.kind == "schedule.skipped"]
+        return [each for each in found if each.kind == kind]
+
+    def skipped(self) -> Sequence[Event]:
+        return self.events("schedule.skipped")
 
 
 @pytest.fixture
@@ -297,8 +305,7 @@ def test_a_registration_of_unknown_outcome_is_replaced_and_what_came_of_it_is_st
     lab: Lab,
 ) -> None:
     lab.nomad.answers_after_the_effect = False
-    with pytest.raises(ClusterUnreachable):
-        lab.scheduled()
+    lab.scheduled()
     lab.nomad.answers_after_the_effect = True
     (first,) = lab.parents()
     run, _ = lab.nomad.launch(first, lab.clock.now())
@@ -376,10 +383,81 @@ def test_a_schedule_without_its_file_is_ended_and_says_why(lab: Lab) -> None:
         files = [replace(MODEL, sha256=None)]
         schedule = add_schedule(uow, DESCRIPTION, "ann", files, lab.clock.now())
     lab.turn()
-    assert not lab.kept(schedule).active
-    (event,) = lab.skipped()
+    ended = lab.kept(schedule)
+    assert not ended.active
+    (event,) = lab.events("schedule.ended")
     assert "net.onnx" in str(event.data["sentence"])
+    assert ended.problem == event.data["sentence"]
     assert lab.parents() == {}
+
+
+def test_a_refusal_that_may_pass_is_tried_again_after_longer_and_longer_waits(lab: Lab) -> None:
+    lab.nomad.refuses = ("the quota of the namespace is exceeded", False)
+    schedule = lab.scheduled()
+    waits = []
+    for _ in range(7):
+        kept = lab.kept(schedule)
+        assert kept.active
+        assert "quota" in (kept.problem or "")
+        assert kept.retry_at is not None
+        waits.append((kept.retry_at - lab.clock.now()).total_seconds())
+        lab.clock.forward(waits[-1] - 1)
+        lab.turn()
+        assert lab.kept(schedule) == replace(kept, next_fire=lab.kept(schedule).next_fire)
+        lab.clock.forward(1)
+        lab.turn()
+    assert waits == [10, 20, 40, 80, 160, MAX_AGAIN_S, MAX_AGAIN_S]
+    (event,) = lab.events("schedule.postponed")
+    assert (event.user_id, event.data["schedule_id"]) == ("ann", schedule.schedule_id)
+    assert set(lab.states(schedule)) == {ScheduleJobState.ENDED}
+    assert lab.kept(schedule).skipped == 0
+
+    lab.nomad.refuses = None
+    lab.clock.forward(MAX_AGAIN_S)
+    lab.turn()
+    assert lab.parent()
+    assert (lab.kept(schedule).problem, lab.kept(schedule).retry_at) == (None, None)
+
+
+def test_a_refusal_for_good_ends_the_schedule_with_its_reason(lab: Lab) -> None:
+    lab.nomad.refuses = ("1 error occurred: * Missing task driver", True)
+    schedule = lab.scheduled()
+    ended = lab.kept(schedule)
+    assert (ended.active, ended.retry_at) == (False, None)
+    assert "Missing task driver" in (ended.problem or "")
+    (event,) = lab.events("schedule.ended")
+    assert event.data["sentence"] == ended.problem
+    assert lab.states(schedule) == [ScheduleJobState.ENDED]
+    with lab.store.read() as uow:
+        assert uow.schedules.left_to_nomad() == []
+
+
+def test_one_schedule_that_nomad_does_not_take_now_holds_up_no_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither registrations of others, nor the runs that its earlier job has started."""
+    refused = lab.scheduled()
+    run, _ = lab.launch()
+    with lab.store.write() as uow:
+        uow.accounts.save_user(replace(uow.accounts.user("ann"), max_priority=2))
+        bob = User(user_id="bob", role=Role.SUBMITTER, created_at=lab.clock.now())
+        uow.accounts.add_user(bob)
+        add_schedule(uow, DESCRIPTION, "bob", [MODEL], lab.clock.now())
+    dispatch = lab.nomad.dispatch
+
+    def answer(job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        if schedule_of(job_id) == refused.schedule_id:
+            raise ClusterUnreachable("Nomad answered 500: it knows no such host")
+        dispatch(job_id, hcl, secrets)
+
+    monkeypatch.setattr(lab.nomad, "dispatch", answer)
+    assert lab.turn() == (run,)
+    assert schedule_of(lab.parent()) != refused.schedule_id
+    assert "no such host" in (lab.kept(refused).problem or "")
+    later, _ = lab.nomad.launch(
+        f"benchmark-{refused.schedule_id}-1", lab.clock.now() + timedelta(1)
+    )
+    assert lab.turn() == (later,)
 
 
 def test_a_cancelled_run_is_only_that(lab: Lab) -> None:

@@ -1412,6 +1412,18 @@ def test_campaigns_and_schedules(server: FakeServer) -> None:
     }
     server.on("GET", "/v1/schedules", {"items": [schedule]})
     assert fits(run("schedules", "list").stdout)
+    problem = {
+        "problem": "Nomad does not have its job now: quota",
+        "retry_at": "2026-11-21T09:00:00Z",
+    }
+    server.on("GET", "/v1/schedules/s-1", {**schedule, **problem})
+    result = run("schedules", "show", "s-1")
+    assert not result.exit_code, result.output
+    shown = result.stdout
+    assert "quota" in shown
+    assert "tried again" in shown
+    assert fits(shown)
+    assert "retry_at" in run("schedules", "show", "s-1", "--json").stdout
     server.on("DELETE", "/v1/schedules/s-1", Answer(b"", 204))
     assert run("schedules", "delete", "s-1").exit_code == 0
 

@@ -50,6 +50,7 @@ READS = [
     "rates list",
     "campaigns show x",
     "schedules list",
+    "schedules show s-1",
     "policies list",
     "policies show default",
     "scorers list",

@@ -286,9 +286,30 @@ class TestDispatch:
     ) -> None:
         text = "1 error occurred:\n\t* Missing task driver\n\n"
         route = nomad.post("/v1/jobs").respond(status, text=text)
-        with pytest.raises(JobRefused, match="Missing task driver"):
+        with pytest.raises(JobRefused, match="Missing task driver") as caught:
             cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert caught.value.lasting
         assert route.call_count == 1
+
+    @pytest.mark.parametrize(
+        "reason",
+        [
+            'job "b" is in nonexistent namespace "lab"',
+            'job "b" is in nonexistent node pool "arm"',
+            'used task driver(s) ["docker"] not allowed in namespace "lab"',
+            "total count was greater than configured job_max_count: 5 > 4",
+            "Quota limit of the namespace is exceeded",
+            "Sentinel: rejected by policy office-hours",
+        ],
+    )
+    def test_is_refused_for_now_where_the_cluster_may_change(
+        self, cluster: NomadCluster, nomad: respx.Router, reason: str
+    ) -> None:
+        text = f"1 error occurred:\n\t* {reason}\n\n"
+        nomad.post("/v1/jobs").respond(500, text=text)
+        with pytest.raises(JobRefused) as caught:
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert not caught.value.lasting
 
     def test_never_overwrites_the_secret_of_a_job_that_is_there(
         self, cluster: NomadCluster, nomad: respx.Router

@@ -45,6 +45,10 @@ _MAX_RETIRED = 4  # connections of earlier settings, on which calls may be under
 _SHOWN_CHARACTERS = 300
 _EXISTS = "job already exists"
 _INVALID = re.compile(r"^\d+ errors? occurred:")  # Nomad answers 500 to a job that is not valid
+_PASSING = re.compile(  # refusals for a state of the cluster, which an operator may change
+    r"\bquota|namespace|node pool|job_max_count|until all servers|sentinel|polic(y|ies)",
+    re.IGNORECASE,
+)
 _EVERY_NAMESPACE = "*"  # as far as the token reaches
 
 
@@ -185,7 +189,7 @@ class NomadClient:
 
         Raises:
             JobExists: The id was taken before this call.
-            JobRefused: Nomad will never take it.
+            JobRefused: Nomad does not take it: never if it is not valid, otherwise not now.
         """
         body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
         sent = 0
@@ -202,7 +206,7 @@ class NomadClient:
         def refused(text: str) -> Exception | None:
             if _EXISTS in text:
                 return JobExists(job_id)
-            return JobRefused(job_id, _one_line(text)) if _INVALID.match(text) else None
+            return _refusal(job_id, text) if _INVALID.match(text) else None
 
         answer: object = None
         try:
@@ -210,7 +214,7 @@ class NomadClient:
                 call,
                 refusals={
                     HTTPStatus.INTERNAL_SERVER_ERROR: refused,
-                    HTTPStatus.BAD_REQUEST: lambda text: JobRefused(job_id, _one_line(text)),
+                    HTTPStatus.BAD_REQUEST: lambda text: _refusal(job_id, text),
                 },
             )
         except JobExists:
@@ -535,6 +539,10 @@ _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS
 def secrets_path(job_id: str) -> str:
     """Return the path of the Nomad variable that a job's task may read without a further policy."""
     return f"nomad/jobs/{job_id}"
+
+
+def _refusal(job_id: str, text: str) -> JobRefused:
+    return JobRefused(job_id, _one_line(text), lasting=_PASSING.search(text) is None)
 
 
 def _said(error: BaseNomadException | CallFailed) -> tuple[int, str]:
