@@ -137,7 +137,8 @@ class Registry:
             ConfigError: Names that are taken; all of them.
         """
         if found is None:
-            found = [point for kind in Kind for point in metadata.entry_points(group=kind.value)]
+            installed = metadata.entry_points()  # reads the files of all distributions: once
+            found = [point for kind in Kind for point in installed.select(group=kind.value)]
         problems: list[str] = []
         groups = {kind.value: kind for kind in Kind}
         for point in found:
