@@ -61,13 +61,14 @@ def outcomes(
     """Train models of run times and failures from the server's ended runs.
 
     Each run is seen with the features of its decision, from the recorded cycles. A model is judged
-    on later decisions and on other boards, and registered as a candidate with its gates: see
-    edgeyard models. Before that, shadows are measured on the runs that have ended since, and active
-    models that are worse than the history are rolled back; afterwards models whose gates hold are
-    promoted as the setting learn_promote states. Uses the server's database; the server
-    may keep running. Needs edgeyard[server,learn]. Exits with 2 where nothing could be learned, and
-    with 1 after an error or at a limit.
+    on later decisions, on other boards, and by living the newest recorded days again, and is
+    registered as a candidate with its gates: see edgeyard models. Before that, shadows are measured
+    on the runs that have ended since, and active models that are worse than the history are rolled
+    back; afterwards models whose gates hold are promoted as the setting learn_promote states. Uses
+    the server's database; the server may keep running. Needs edgeyard[server,learn]. Exits with 2
+    where nothing could be learned, and with 1 after an error or at a limit.
     """
+    from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
     from edgeyard.scheduler.training.limits import ProcessorTimeUsed, limit_own_process
@@ -75,7 +76,10 @@ def outcomes(
     from edgeyard.scheduler.training.outcome_watch import watch_models
     from edgeyard.scheduler.training.outcomes import learn_outcomes
 
-    with opened(data_dir, config, error_status=1) as (store, settings):
+    with (
+        opened(data_dir, config, error_status=1) as (store, settings),
+        known_plugins(settings) as known,
+    ):
         limit_own_process(max_memory_mib << 20, max_cpu_s)
         try:
             with sim_reports.progress() as advanced:
@@ -91,6 +95,7 @@ def outcomes(
                 store,
                 rows,
                 now,
+                registry=known,
                 report=lambda text: echo(f"edgeyard: {text}", err=True),
             )
             promoted = promote_due(store, PromotionMode(settings.learn_promote), now)

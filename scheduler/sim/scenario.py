@@ -262,6 +262,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
         submit_s: Time of its submission.
         run_s: Run time on a board of speed 1.
         family_run_s: Run time on boards of a family, instead of ``run_s`` by its speed.
+        board_run_s: Run time on one board (``target_uid``), instead of both.
         target_uid: The board that it requests; "": any of its family.
         deadline_s: Time of its deadline, not after submission.
         start_s: Earliest start, not after submission.
@@ -278,6 +279,7 @@ class JobRow(_Value, frozen=True, omit_defaults=True):
     run_s: float
     family: str
     family_run_s: Mapping[str, float] = {}
+    board_run_s: Mapping[str, float] = {}
     target_uid: str = ""
     model: str = ""
     engine: str = "ort"
@@ -922,10 +924,16 @@ def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Probl
             if family not in families:
                 accepted = ", ".join(sorted(families))
                 yield f"{here}families", f"there is no family {family!r}", accepted
-        for uid in kind.board_run_s:
-            if not TARGET_UID_PATTERN.fullmatch(uid) or uid.split("-")[0] not in families:
-                accepted = f"names of boards of {', '.join(sorted(families))}"
-                yield f"{here}board_run_s", f"has {uid!r}", accepted
+        yield from _board_time_problems(kind.board_run_s, families, here)
+
+
+def _board_time_problems(
+    board_run_s: Mapping[str, float], families: set[str], here: str
+) -> Iterator[_Problem]:
+    for uid in board_run_s:
+        if not TARGET_UID_PATTERN.fullmatch(uid) or uid.split("-")[0] not in families:
+            accepted = f"names of boards of {', '.join(sorted(families))}"
+            yield f"{here}board_run_s", f"has {uid!r}", accepted
 
 
 def _week_problems(arrivals: Arrivals, path: str) -> Iterator[_Problem]:
@@ -949,6 +957,7 @@ def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Pro
         here = f"lab.jobs[{row}]."
         yield from _above_zero(job, here, ("run_s", "user_time_s", "queue_timeout_s"))
         yield from _request_problems(job, here)
+        yield from _board_time_problems(job.board_run_s, families, here)
         if job.family not in families:
             accepted = ", ".join(sorted(families))
             yield f"{here}family", f"there is no family {job.family!r}", accepted

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.record import boards_of, given_of, policy_of
+from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch
-from edgeyard.scheduler.learning.features import COLUMNS, raw
+from edgeyard.scheduler.learning.features import COLUMNS, Rows, raw
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
@@ -61,6 +62,7 @@ class OutcomeRows:
         countable: Shape (rows,): whether its end says something of model or board.
         boards: Shape (rows,).
         users: Shape (rows,).
+        benchmarks: Shape (rows,), their ids.
         cycles: Shape (rows,): numbers of the cycles that decided.
         decided_s: Shape (rows,), seconds since 1970.
         ended_s: Shape (rows,), seconds since 1970.
@@ -79,6 +81,7 @@ class OutcomeRows:
     countable: Mask
     boards: Names
     users: Names
+    benchmarks: Names
     cycles: NDArray[np.int64]
     decided_s: Floats
     ended_s: Floats
@@ -255,12 +258,34 @@ def _rows_of(
         countable=np.array([each not in INCONCLUSIVE_FAILURES for each in categories], np.bool_),
         boards=np.array([each.target_uid for each in known], np.str_),
         users=np.array([each.user_id for each in known], np.str_),
+        benchmarks=np.array([each.benchmark_id for each in known], np.str_),
         cycles=np.full(len(known), seq, np.int64),
         decided_s=np.full(len(known), (given.now - EPOCH).total_seconds()),
         ended_s=np.array([(each.ended_at - EPOCH).total_seconds() for each in known], np.float64),
         seqs=np.array([each.seq for each in known], np.int64),
         left_out={},
     )
+
+
+def encoded_pairs(batch: Batch, rows: Rows, boards: Rows) -> OutcomeRows:
+    """Return pairs of a cycle, of which none has an outcome, to predict for.
+
+    Args:
+        batch: Of the cycle.
+        rows: Classes, shape (pairs,).
+        boards: Boards, shape (pairs,).
+    """
+    pairs = PastPairs(batch, rows, boards)
+    location, scale, freedom = pairs.run_time_law()
+    missing, no = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
+    names, numbers = np.full(len(rows), "", np.str_), np.zeros(len(rows), np.int64)
+    return OutcomeRows(
+        values=raw(batch, rows, boards, list(COLUMNS)),
+        location=location, scale=scale, freedom=freedom, failure_rate=pairs.failure_rates(),
+        run_s=missing, censored=no, failed=no, countable=no, boards=names, users=names,
+        benchmarks=names, cycles=numbers, decided_s=missing, ended_s=missing, seqs=numbers,
+        left_out={},
+    )  # fmt: skip
 
 
 def _run_s(outcome: Outcome) -> float:
@@ -288,6 +313,6 @@ def _empty() -> OutcomeRows:
     return OutcomeRows(
         values=dict.fromkeys(COLUMNS, none),
         location=none, scale=none, freedom=none, failure_rate=none, run_s=none,
-        censored=no, failed=no, countable=no, boards=names, users=names,
+        censored=no, failed=no, countable=no, boards=names, users=names, benchmarks=names,
         cycles=numbers, decided_s=none, ended_s=none, seqs=numbers, left_out={},
     )  # fmt: skip

@@ -8,11 +8,15 @@ from datetime import datetime
 
 import numpy as np
 
-from edgeyard.errors import ConfigError, Conflict
+from edgeyard.errors import ConfigError, Conflict, InvalidInput
+from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.registered_models import load_registered, register
+from edgeyard.scheduler.framework.registry import Registry
+from edgeyard.scheduler.learning.active import load_active
 from edgeyard.scheduler.learning.features import features_version
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import (
     Gate,
     ModelKind,
@@ -26,6 +30,7 @@ from edgeyard.scheduler.training.outcome_gates import (
     measure_gates,
     monotone_gate,
     predict_loaded,
+    split_by_time,
 )
 from edgeyard.scheduler.training.outcome_models import (
     FAILURE_COLUMNS,
@@ -34,6 +39,7 @@ from edgeyard.scheduler.training.outcome_models import (
     fit_run_times,
     varying_inputs,
 )
+from edgeyard.scheduler.training.outcome_replay import recorded_days, replay_gate, unmeasured
 from edgeyard.scheduler.training.outcome_rows import OutcomeRows
 
 MIN_RUNS = 100
@@ -68,6 +74,7 @@ def learn_outcomes(
     *,
     kinds: Sequence[ModelKind] = tuple(ModelKind),
     by_user_id: str = "",
+    registry: Registry | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> list[TrainingReport]:
     """Train one model of each kind and register those that could be trained.
@@ -80,9 +87,11 @@ def learn_outcomes(
         now: By the server's clock.
         kinds: Of models.
         by_user_id: Who began it; "": the server's timer.
+        registry: Of the plugins that decide where recorded days are lived again; None: the gate
+            ``replay`` is not measured.
         report: Called with the progress in words.
     """
-    return [_learn(store, kind, rows, now, by_user_id, report) for kind in kinds]
+    return [_learn(store, kind, rows, now, by_user_id, registry, report) for kind in kinds]
 
 
 def refusal_of(kind: ModelKind, rows: OutcomeRows) -> str:
@@ -131,6 +140,7 @@ def _learn(
     rows: OutcomeRows,
     now: datetime,
     by_user_id: str,
+    registry: Registry | None,
     report: Callable[[str], None],
 ) -> TrainingReport:
     refusal = refusal_of(kind, rows)
@@ -146,6 +156,9 @@ def _learn(
         return TrainingReport(kind=kind, refusal=_nothing_new(same))
     report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
     gates, metrics = measure_gates(kind, usable, active, active_until_s)
+    if registry is not None:
+        report(f"{kind.value}: living recorded days again")
+        gates = (*gates, _replayed(store, kind, usable, rows, active_until_s, registry))
     report(f"{kind.value}: training on all {len(usable)} runs")
     content, manifest, loaded = _train(kind, usable)
     if kind is ModelKind.FAILURE:
@@ -189,6 +202,37 @@ def _learn(
         return TrainingReport(kind=kind, registered=store.transact(register_once))
     except Conflict as error:
         return TrainingReport(kind=kind, refusal=str(error))
+
+
+def _replayed(
+    store: Store,
+    kind: ModelKind,
+    usable: OutcomeRows,
+    rows: OutcomeRows,
+    active_until_s: float,
+    registry: Registry,
+) -> Gate:
+    """Measure the gate ``replay``: of a model fitted to what had ended before the days."""
+    past, later = split_by_time(usable)
+    if not len(past) or not len(later):
+        return unmeasured("nothing had ended before the newest decisions")
+    from_s = float(later.decided_s.min())
+    new = rows.only((rows.decided_s >= from_s) & (rows.decided_s > active_until_s))
+    if kind is ModelKind.RUN_TIME:
+        content, manifest = run_time_files(fit_run_times(past), f"{len(past)} runs")
+    else:
+        content, manifest = failure_files(fit_failures(past), f"{len(past)} runs")
+    fitted = ActiveModel(kind=kind, version=0, manifest=manifest, content=content)
+    load_active(fitted)  # one that can't be used would leave the decisions to past runs
+    models = ActiveModels(store)
+    models.refresh()
+    active = tuple(each for each in models.current if not each.problem)
+    candidate = (fitted, *(each for each in active if each.kind is not kind))
+    try:
+        days = recorded_days(store, new)
+    except InvalidInput as error:
+        return unmeasured(f"the days can't be lived again: {error}")
+    return replay_gate(days, registry, candidate, active)
 
 
 def _nothing_new(known: RegisteredModel) -> str:

@@ -77,7 +77,7 @@ class LabJob:
     def run_s(self, board: LabBoard) -> float:
         """Return for how long it runs on a board, seconds."""
         description = self.description
-        if isinstance(description, JobKind) and board.uid in description.board_run_s:
+        if board.uid in description.board_run_s:
             return description.board_run_s[board.uid] * self.noise
         own = description.family_run_s.get(board.group.family)
         median_s = description.run_s / board.group.speed if own is None else own
