@@ -31,6 +31,8 @@ def choice_words(decided: Decisions, job: int) -> str:
     own = decided.scores.pairs.at(row, board)
     if own is None:
         return ""
+    if not decided.plugins.scorers and decided.plugins.fallback is None:
+        return "the policy has no scorers: it prefers no board that fits"
     if costs is None or math.isnan(costs.total_s[own]):
         return (
             "nothing is known yet of such runs on these boards: chosen by the policy's preferences"

@@ -637,6 +637,14 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
         result.explanation("nobody")
 
 
+def test_a_policy_without_scorers_does_not_claim_to_have_preferences() -> None:
+    known = Knowledge(runs=History([past_run(ONE)]))
+    explanation = cycle(
+        snapshot_of([board(ONE)]), [pending()], of="native", knowledge=known
+    ).explanation("b-1")
+    assert explanation.choice == "the policy has no scorers: it prefers no board that fits"
+
+
 # --- plugins that fail ---------------------------------------------------------------------------
 
 
