@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import count, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +308,22 @@ def test_a_greedy_plan_carries_no_label_and_rates_nobody() -> None:
         again = result_of(Recorder().record(given, result), plugins)
         assert again.decided.scores.proposals[0].fallback == programme.fallback
     assert rated == {"ilp": {"random"}, "heuristic": set()}
+
+
+def test_an_optimal_plan_that_came_too_late_counts_and_is_named() -> None:
+    """No decision depends on the clock; who is late again and again is suspended."""
+    boards = snapshot_of([board(f"rpi4b-0001-000{each}") for each in (1, 2, 3)])
+    jobs = [pending(f"b-{each}", user_time_s=10.0 + each) for each in (1, 2, 3)]
+    chosen = (ScorerChoice(name="ilp_completion", weight=1.0, budget_s=60.0),)
+    policy = replace(load_policy("default"), scorers=chosen)
+    given = CycleInput(snapshot=boards, pending=jobs, now=NOW)
+    plugins = registry(entry_points=False).resolve(policy)
+    in_time = decide(given, policy, plugins)
+    clock = map(float, count(0, 100))
+    late = decide(given, policy, plugins, monotonic_s=lambda: next(clock))
+    assert [str(each) for each in late.overruns] == ["ilp_completion took too long: 100 s of 60 s"]
+    assert late.placements == in_time.placements
+    assert in_time.overruns == ()
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs"])
