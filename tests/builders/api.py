@@ -534,13 +534,24 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
 
 
 class _Server(uvicorn.Server):
-    """Looks every 10 ms whether it has to end; uvicorn's own does so every 100 ms."""
+    """Ends at once where no client is connected; uvicorn's own takes 100 to 200 ms for it."""
 
     async def main_loop(self) -> None:
         ticks = 0
         while not await self.on_tick(ticks):
             await asyncio.sleep(0.01)
             ticks += 1
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+            await server.wait_closed()
+        for each in sockets or ():
+            each.close()
+        await self.lifespan.shutdown()
 
 
 @contextmanager
