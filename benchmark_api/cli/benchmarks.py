@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -186,14 +187,9 @@ def _refuse_unknown(session: Session, filters: Filters) -> None:
     Raises:
         NotFoundError: One does not exist.
     """
-    from edgeyard.benchmark_api.sdk.http import part
-
-    for kind, named in (
-        ("campaigns", filters["campaign"]),
-        ("schedules", filters["schedule_id"]),
-    ):
+    for kind, named in (("campaigns", filters["campaign"]), ("schedules", filters["schedule_id"])):
         if named is not None:
-            session.client.api.get(f"/v1/{kind}/{part(named)}")
+            session.client.api.get(api_path(kind, named))
 
 
 def show(session: Session, benchmark_id: Id) -> None:
@@ -230,8 +226,7 @@ def explain(
     if session.output is Output.JSON:
         emit_json(as_json(explanation))
     elif session.output is Output.CSV:
-        verdicts = as_json(explanation).get("verdicts")
-        emit_csv(verdicts if isinstance(verdicts, list) else [])
+        emit_csv(items(as_json(explanation), "verdicts"))
     else:
         from edgeyard.benchmark_api.cli.pictures import explanation_picture
 
@@ -366,11 +361,8 @@ def prioritise(
 
 def queue(session: Session) -> None:
     """Show the queue: which benchmarks wait, in which order and why."""
-    answer = session.client.api.get("/v1/queue")
-    answer = answer if isinstance(answer, dict) else {}
-    items = answer.get("items")
-    rows = items if isinstance(items, list) else []
-    emit(session.output, rows, _QUEUE_COLUMNS, "no benchmark waits")
+    answer = record(session.client.api.get("/v1/queue"))
+    emit(session.output, items(answer), _QUEUE_COLUMNS, "no benchmark waits")
     warn_of_stale_state(session, answer)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import benchmarks, results
+from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
 from edgeyard.benchmark_api.cli.output import (
     Column,
@@ -27,9 +28,8 @@ CampaignId = Annotated[
 
 
 def _counts(row: Row) -> str:
-    counts = row.get("counts")
-    found = counts if isinstance(counts, dict) else {}
-    return ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
+    counts = record(row.get("counts"))
+    return ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
 
 
 _COLUMNS = (
@@ -56,11 +56,8 @@ def list_campaigns(
 
 def show(session: Session, campaign: CampaignId) -> None:
     """Show a campaign's members."""
-    from edgeyard.benchmark_api.sdk.http import part
-
-    answer = session.client.api.get(f"/v1/campaigns/{part(session.client.campaign_id(campaign))}")
-    members = answer.get("benchmarks") if isinstance(answer, dict) else None
-    rows = members if isinstance(members, list) else []
+    answer = session.client.api.get(api_path("campaigns", session.client.campaign_id(campaign)))
+    rows = items(answer, "benchmarks")
     if session.output is Output.JSON:
         emit_json(answer)
     elif session.output is Output.CSV:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import typer
 
 from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.api import items
 from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, plain, three_digits
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
 from edgeyard.errors import EdgeyardError, InvalidInput
@@ -200,8 +201,7 @@ def _print(session: Session, found: Check) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
         return
-    pairs = found.as_json()["pairs"]
-    emit(session.output, pairs if isinstance(pairs, list) else [], _COLUMNS, "no pair")
+    emit(session.output, items(found.as_json(), "pairs"), _COLUMNS, "no pair")
     if session.output is Output.TABLE:
         echo(sentence(found))
 
@@ -312,7 +312,6 @@ def markdown_of(found: Check) -> str:
         )
         return f"| {' | '.join(cells)} |"
 
-    pairs = found.as_json()["pairs"]
     lines = [
         f"### Benchmark check {found.decision.value}",
         "",
@@ -320,7 +319,7 @@ def markdown_of(found: Check) -> str:
         "",
         "| baseline | p50, ms | candidate | p50, ms | slowdown |",
         "| --- | ---: | --- | ---: | ---: |",
-        *(row(each) for each in (pairs if isinstance(pairs, list) else [])),
+        *map(row, items(found.as_json(), "pairs")),
     ]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.api import items, record
 from edgeyard.benchmark_api.cli.exits import Exit
 from edgeyard.benchmark_api.cli.output import (
     Column,
@@ -70,12 +71,11 @@ _COMPARED = (
 
 def models_list(session: Session) -> None:
     """List all versions with their states and the gates that do not hold (operators only)."""
-    answer = session.client.api.get("/v1/models")
-    found = answer if isinstance(answer, dict) else {}
+    found = record(session.client.api.get("/v1/models"))
     if session.output is Output.JSON:
         emit_json(found)
         return
-    emit(session.output, _rows(found.get("items")), _COLUMNS, "no model has been trained yet")
+    emit(session.output, items(found), _COLUMNS, "no model has been trained yet")
 
 
 def models_show(session: Session, model: Reference) -> None:
@@ -89,7 +89,7 @@ def models_show(session: Session, model: Reference) -> None:
         f"{model} is {found.get('state')} since {local_time(found.get('state_at'))}: "
         f"{found.get('reason')}; file {found.get('sha256')}, features {found.get('features')}",
     )
-    show(table(_rows(found.get("gates")), _GATES, console().width))
+    show(table(items(found, "gates"), _GATES, console().width))
     echo()
     echo(str(found.get("card")).rstrip())
 
@@ -158,12 +158,11 @@ def models_retrain(
     """
     if stop and wait:
         raise InvalidInput.at("--wait", "has no effect with --stop", "one of the two")
-    answer = session.client.api.post(f"/v1/models/training/{'stop' if stop else 'begin'}")
-    found = answer if isinstance(answer, dict) else {}
+    action = "stop" if stop else "begin"
+    found = record(session.client.api.post(f"/v1/models/training/{action}"))
     while wait and found.get("running"):
         time.sleep(_LOOK_S)
-        answer = session.client.api.get("/v1/models/training")
-        found = answer if isinstance(answer, dict) else {}
+        found = record(session.client.api.get("/v1/models/training"))
     if session.output is Output.JSON:
         emit_json(found)
     elif stop:
@@ -179,7 +178,7 @@ def models_retrain(
 
 
 def _report(session: Session, answer: object, words: str) -> None:
-    found = answer if isinstance(answer, dict) else {}
+    found = record(answer)
     if session.output is Output.JSON:
         emit_json(found)
     else:
@@ -188,8 +187,7 @@ def _report(session: Session, answer: object, words: str) -> None:
 
 def _fetched(session: Session, reference: str) -> Row:
     kind, version = _parts(reference)
-    answer = session.client.api.get(f"/v1/models/{kind}/{version}")
-    return answer if isinstance(answer, dict) else {}
+    return record(session.client.api.get(f"/v1/models/{kind}/{version}"))
 
 
 def _parts(reference: str) -> tuple[str, int]:
@@ -228,10 +226,6 @@ def _figures(found: Row) -> dict[str, str]:
 
 def _names(value: object) -> str:
     return ", ".join(str(each) for each in value) if isinstance(value, list) else ""
-
-
-def _rows(items: object) -> list[Row]:
-    return items if isinstance(items, list) else []
 
 
 def add_to(app: typer.Typer) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import reservations
+from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -33,16 +34,6 @@ FileId = Annotated[str, typer.Argument(metavar="FILE_ID", show_default=False)]
 TokenId = Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)]
 UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
-
-
-def _record(answer: object) -> Row:
-    return answer if isinstance(answer, dict) else {}
-
-
-def _path(noun: str, name: str, action: str = "") -> str:
-    from edgeyard.benchmark_api.sdk.http import part
-
-    return f"/v1/{noun}/{part(name)}{action}"
 
 
 # --- boards -------------------------------------------------------------------------------------
@@ -107,11 +98,10 @@ def boards_list(
     state: Annotated[str | None, typer.Option(help="idle, busy, offline...")] = None,
 ) -> None:
     """List the boards and their states."""
-    answer = _record(session.client.api.get("/v1/boards"))
-    boards = answer.get("items")
+    answer = record(session.client.api.get("/v1/boards"))
     rows = [
         row
-        for row in (boards if isinstance(boards, list) else [])
+        for row in items(answer)
         if family in (None, row.get("family")) and state in (None, row.get("state"))
     ]
     emit(session.output, rows, _BOARD_COLUMNS, "no boards")
@@ -120,7 +110,7 @@ def boards_list(
 
 def boards_show(session: Session, target_uid: BoardId) -> None:
     """Show one board."""
-    board = _record(session.client.api.get(_path("boards", target_uid)))
+    board = record(session.client.api.get(api_path("boards", target_uid)))
     if session.output is Output.TABLE:
         from edgeyard.benchmark_api.cli.pictures import board_picture
 
@@ -151,8 +141,7 @@ def boards_attributes(
     family: Annotated[str | None, typer.Option(help="Only boards of this family.")] = None,
 ) -> None:
     """List the attributes that --constraint may name, with the values that boards have."""
-    items = _record(session.client.api.get("/v1/attributes", {"family": family})).get("items")
-    rows = items if isinstance(items, list) else []
+    rows = items(session.client.api.get("/v1/attributes", {"family": family}))
     emit(session.output, rows, _ATTRIBUTE_COLUMNS, "no board has reported any attribute")
 
 
@@ -171,12 +160,12 @@ def boards_check(session: Session) -> None:
     The exit status is 2 if boards are missing, unknown (unless the server allows unknown boards)
     or different.
     """
-    found = _record(session.client.api.get("/v1/inventory/check"))
-    rows = []
-    for finding in ("missing", "unknown", "differing"):
-        listed = found.get(finding)
-        for row in listed if isinstance(listed, list) else []:
-            rows.append({"finding": finding, **_record(row)})
+    found = record(session.client.api.get("/v1/inventory/check"))
+    rows = [
+        {"finding": finding, **row}
+        for finding in ("missing", "unknown", "differing")
+        for row in items(found, finding)
+    ]
     if session.output is Output.JSON:
         emit_json(found)
     elif session.output is Output.CSV:
@@ -215,7 +204,7 @@ def boards_add(
     }
     if attribute:
         entry["attributes"] = dict(_pair(each, "--attribute", "NAME=VALUE") for each in attribute)
-    board = _record(session.client.api.post("/v1/inventory/boards", entry))
+    board = record(session.client.api.post("/v1/inventory/boards", entry))
     emit(session.output, [{**board, "state": "added"}], _BOARD_COLUMNS, "")
 
 
@@ -246,14 +235,14 @@ def boards_drain(
 
     A benchmark that runs on it continues to its end.
     """
-    board = session.client.api.post(_path("boards", target_uid, "/drain"), {"reason": reason})
-    emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
+    board = session.client.api.post(api_path("boards", target_uid, "drain"), {"reason": reason})
+    emit(session.output, [record(board)], _BOARD_COLUMNS, "")
 
 
 def boards_resume(session: Session, target_uid: BoardId) -> None:
     """Put a drained board back into service."""
-    board = session.client.api.post(_path("boards", target_uid, "/resume"))
-    emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
+    board = session.client.api.post(api_path("boards", target_uid, "resume"))
+    emit(session.output, [record(board)], _BOARD_COLUMNS, "")
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -294,7 +283,7 @@ def files_list(
     emit(session.output, rows, _FILE_COLUMNS, "no files")
     if more:
         counted = session.client.api.get("/v1/files", {"limit": 1, "name": name, "total": True})
-        total = plain(_record(counted).get("total"))
+        total = plain(record(counted).get("total"))
         session.report(f"{limit} of {total} files; --limit {total} shows all")
 
 
@@ -331,7 +320,7 @@ def files_download(
     only.
     """
     file = session.client.file(file_id)
-    where = _path("files", file.file_id, "/content")
+    where = api_path("files", file.file_id, "content")
     if path == Path("-"):
         with session.client.api.stream(where) as response:
             for chunk in response.iter_bytes():
@@ -373,7 +362,7 @@ def files_delete(
             "FILE_ID", "is missing: nothing to delete", "files, or --benchmark ID"
         )
     for benchmark_id in benchmark or ():
-        session.client.api.request("DELETE", _path("benchmarks", benchmark_id, "/files"))
+        session.client.api.request("DELETE", api_path("benchmarks", benchmark_id, "files"))
         session.report(f"the files of {benchmark_id} are deleted")
     for file_id in file_ids or ():
         deleted = session.client.delete_file(file_id)
@@ -405,7 +394,7 @@ def files_abandon(
 ) -> None:
     """Delete what was sent of uploads that broke off."""
     for upload_id in upload_ids:
-        session.client.api.request("DELETE", _path("uploads", upload_id))
+        session.client.api.request("DELETE", api_path("uploads", upload_id))
         session.report(f"{upload_id} is deleted")
 
 
@@ -469,7 +458,7 @@ def tokens_create(
         "expires_at": asking.moment(expires, "--expires"),
     }
     fields = {name: value for name, value in body.items() if value is not None}
-    made = _record(session.client.api.post("/v1/tokens", fields))
+    made = record(session.client.api.post("/v1/tokens", fields))
     if session.output is Output.TABLE:
         echo(plain(made.get("token")))
         session.report(f"{plain(made.get('token_id'))}: save the token now, it is not shown again")
@@ -479,7 +468,7 @@ def tokens_create(
 
 def tokens_revoke(session: Session, token_id: TokenId) -> None:
     """Revoke a token: the server refuses it from now on."""
-    session.client.api.request("DELETE", _path("tokens", token_id))
+    session.client.api.request("DELETE", api_path("tokens", token_id))
     session.report(f"{token_id} is revoked")
 
 
@@ -569,9 +558,8 @@ def users_create(
         "boards": None if board is None else [each for each in board if each],
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
-    fields = given | asking.quotas(quota)
-    made = session.client.api.post("/v1/users", fields)
-    emit(session.output, [_record(made)], _USER_COLUMNS, "")
+    made = session.client.api.post("/v1/users", given | asking.quotas(quota))
+    emit(session.output, [record(made)], _USER_COLUMNS, "")
 
 
 def users_update(
@@ -622,10 +610,8 @@ def users_update(
         _set_webhook(session, user_id, webhook_url)
     if not fields:
         return
-    response = session.client.api.request(
-        "PATCH", _path("users", user_id), make_body=lambda: {"json": fields}, idempotent=True
-    )
-    emit(session.output, [_record(response.json())], _USER_COLUMNS, "")
+    changed = session.client.api.patch(api_path("users", user_id), fields)
+    emit(session.output, [record(changed)], _USER_COLUMNS, "")
 
 
 _LIMIT_COLUMNS = (
@@ -681,12 +667,11 @@ def limits(
 ) -> None:
     """Show the limits that apply to you, how much of each is used and where its value is set."""
     if all_users:
-        items = _record(session.client.api.get("/v1/usage")).get("items")
-        emit(session.output, items if isinstance(items, list) else [], _USED_COLUMNS, "no users")
+        used = items(session.client.api.get("/v1/usage"))
+        emit(session.output, used, _USED_COLUMNS, "no users")
         return
-    params = {"user_id": user_id}
-    items = _record(session.client.api.get("/v1/limits", params)).get("items")
-    emit(session.output, items if isinstance(items, list) else [], _LIMIT_COLUMNS, "no limits")
+    found = items(session.client.api.get("/v1/limits", {"user_id": user_id}))
+    emit(session.output, found, _LIMIT_COLUMNS, "no limits")
 
 
 def users_password(
@@ -701,24 +686,20 @@ def users_password(
     """Set or remove the password of an account; its sessions end, its other tokens stay."""
     if remove == password_stdin:
         raise InvalidInput.at("--password-stdin", "or --remove is required", "one of the two")
-    path = _path("users", user_id, "/password")
+    where = api_path("users", user_id, "password")
     if remove:
-        session.client.api.request("DELETE", path, idempotent=True)
+        session.client.api.request("DELETE", where, idempotent=True)
         session.report(f"{user_id} has no password any more")
         return
     fields = {"password": _password()} | ({"email": email} if email is not None else {})
-    session.client.api.request("PUT", path, make_body=lambda: {"json": fields}, idempotent=True)
+    session.client.api.put(where, fields)
     session.report(f"the password of {user_id} is set")
 
 
 def _set_webhook(session: Session, user_id: str, url: str) -> None:
-    response = session.client.api.request(
-        "PUT",
-        _path("users", user_id, "/webhook"),
-        make_body=lambda: {"json": {"url": url or None}},
-        idempotent=True,
+    made = record(
+        session.client.api.put(api_path("users", user_id, "webhook"), {"url": url or None})
     )
-    made = _record(response.json())
     if session.output is not Output.TABLE:
         emit_one(session.output, made)
     elif secret := plain(made.get("secret")):
@@ -795,7 +776,7 @@ def schedules_show(session: Session, schedule_id: ScheduleId) -> None:
 
 def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
     """End a schedule; the benchmarks that it made stay."""
-    session.client.api.request("DELETE", _path("schedules", schedule_id))
+    session.client.api.request("DELETE", api_path("schedules", schedule_id))
     session.report(f"{schedule_id} is deleted")
 
 
@@ -811,8 +792,7 @@ def strays_list(session: Session) -> None:
 
     They appear after an older backup was restored, or if another Edgeyard uses the same namespace.
     """
-    items = _record(session.client.api.get("/v1/strays")).get("items")
-    rows = items if isinstance(items, list) else []
+    rows = items(session.client.api.get("/v1/strays"))
     emit(session.output, rows, _STRAY_COLUMNS, "no stray jobs")
 
 
@@ -821,7 +801,7 @@ def strays_stop(
 ) -> None:
     """Stop stray jobs, which frees their boards; their results are lost."""
     for job_id in job_ids:
-        session.client.api.post(_path("strays", job_id, "/stop"))
+        session.client.api.post(api_path("strays", job_id, "stop"))
         session.report(f"{job_id} is stopped")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -58,13 +59,12 @@ def _roles(row: Row) -> str:
 
 def policies_list(session: Session) -> None:
     """List policies and show which is active and which is the shadow."""
-    answer = session.client.api.get("/v1/policies")
-    found = answer if isinstance(answer, dict) else {}
+    found = record(session.client.api.get("/v1/policies"))
     if session.output is Output.JSON:
         emit_json(found)
         return
-    emit(session.output, _rows(found.get("items")), _COLUMNS, "no policies")
-    if overrides := _rows(found.get("overrides")):
+    emit(session.output, items(found), _COLUMNS, "no policies")
+    if overrides := items(found, "overrides"):
         echo()
         emit(session.output, overrides, _OVERRIDES, "")
 
@@ -121,12 +121,7 @@ def policies_activate(
         session.report(f"{policy} decides on {benchmark} from now on")
         return
     role = "shadow" if shadow else "active"
-    answer = session.client.api.request(
-        "PUT",
-        f"/v1/policies/{role}",
-        make_body=lambda: {"json": body},
-        idempotent=True,
-    ).json()
+    answer = record(session.client.api.put(f"/v1/policies/{role}", body))
     if session.output is Output.JSON:
         emit_json(answer)
     else:
@@ -160,9 +155,8 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
     "expected" is the total predicted run time of the benchmarks that both policies placed, on the
     boards that each of them chose.
     """
-    answer = session.client.api.get("/v1/policies/comparison", params=_times(since, until))
-    found = answer if isinstance(answer, dict) else {}
-    cycles, figures = _rows(found.get("cycles")), _rows(found.get("policies"))
+    found = record(session.client.api.get("/v1/policies/comparison", params=_times(since, until)))
+    cycles, figures = items(found, "cycles"), items(found, "policies")
     if session.output is Output.JSON:
         emit_json({"cycles": cycles, "policies": figures})
         return
@@ -233,7 +227,7 @@ def _show_compared(name: str, cycles: list[Row]) -> None:
     rows = [
         {"cycle": each["seq"], "at": each["decided_at"], **difference}
         for each in cycles
-        for difference in _rows(each["differences"])
+        for difference in items(each, "differences")
     ]
     if rows:
         columns = (
@@ -252,33 +246,22 @@ def _times(since: datetime | None, until: datetime | None) -> dict[str, str]:
 
 
 def _one(session: Session, benchmark: str, *, shadow: bool, body: Mapping[str, str] | None) -> None:
-    from edgeyard.benchmark_api.sdk.http import part
-
     if shadow:
         raise InvalidInput.at(
             "", "--shadow cannot be combined with --for: a shadow decides on whole cycles"
         )
-    path = f"/v1/benchmarks/{part(benchmark)}/policy"
+    path = api_path("benchmarks", benchmark, "policy")
     if body is None:
         session.client.api.request("DELETE", path)
     else:
-        session.client.api.request("PUT", path, make_body=lambda: {"json": body}, idempotent=True)
-
-
-def _rows(items: object) -> list[Row]:
-    return items if isinstance(items, list) else []
+        session.client.api.put(path, body)
 
 
 def _fetched(session: Session, name: str) -> Row:
-    from edgeyard.benchmark_api.sdk.http import part
-
     first, slash, last = name.rpartition("/")
     stated = bool(slash) and last.isdecimal()
-    answer = session.client.api.get(
-        f"/v1/policies/{part(first if stated else name)}",
-        params={"version": last} if stated else None,
-    )
-    return answer if isinstance(answer, dict) else {}
+    path = api_path("policies", first if stated else name)
+    return record(session.client.api.get(path, {"version": last} if stated else None))
 
 
 def _text(session: Session, policy: str) -> str:

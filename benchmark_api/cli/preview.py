@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
+from edgeyard.benchmark_api.cli.api import items
 from edgeyard.benchmark_api.cli.exits import Exit
 from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show, size
 from edgeyard.benchmark_api.cli.pictures import preview_picture
@@ -81,8 +82,7 @@ def _warnings(answer: Mapping[str, object]) -> list[object]:
 
 def _boards(answer: Mapping[str, object], *, of_matrix: bool) -> list[Mapping[str, object]]:
     """Return a row for each board; of a matrix with the values that vary in it."""
-    boards, description = answer.get("boards"), answer.get("description")
-    rows = boards if isinstance(boards, list) else []
+    rows, description = items(answer, "boards"), answer.get("description")
     if not of_matrix or not isinstance(description, Mapping):
         return rows
     values = {name: description.get(name) for name in ("model", "target", "runtime")}

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time, plain
 from edgeyard.benchmark_api.cli.program import Output, Session, echo
 from edgeyard.errors import InvalidInput
@@ -71,8 +72,8 @@ def lease(
         "reason": reason or None,
     }
     given = {name: value for name, value in body.items() if value is not None}
-    made = session.client.api.post(_path("boards", target_uid, "lease"), given)
-    emit(session.output, [_record(made)], _LEASE_COLUMNS, "")
+    made = session.client.api.post(api_path("boards", target_uid, "lease"), given)
+    emit(session.output, [record(made)], _LEASE_COLUMNS, "")
 
 
 def leases(session: Session) -> None:
@@ -100,8 +101,8 @@ def release(
         if first is None:
             raise InvalidInput.at("BOARD", f"{target_uid} is not leased", "boards leases")
         lease_id = plain(first.get("lease_id"))
-    ended = session.client.api.post(_path("leases", lease_id, "release"))
-    emit(session.output, [_record(ended)], _LEASE_COLUMNS, "")
+    ended = session.client.api.post(api_path("leases", lease_id, "release"))
+    emit(session.output, [record(ended)], _LEASE_COLUMNS, "")
 
 
 def quarantine(
@@ -113,14 +114,14 @@ def quarantine(
 ) -> None:
     """Quarantine a board: it gets no benchmarks until `unquarantine`."""
     body = {"reason": reason} if reason else {}
-    board = session.client.api.post(_path("boards", target_uid, "quarantine"), body)
-    emit(session.output, [_record(board)], _STATE_COLUMNS, "")
+    board = session.client.api.post(api_path("boards", target_uid, "quarantine"), body)
+    emit(session.output, [record(board)], _STATE_COLUMNS, "")
 
 
 def unquarantine(session: Session, target_uid: BoardId) -> None:
     """Lift the quarantine of a board; its earlier failures no longer count."""
-    board = session.client.api.post(_path("boards", target_uid, "unquarantine"))
-    emit(session.output, [_record(board)], _STATE_COLUMNS, "")
+    board = session.client.api.post(api_path("boards", target_uid, "unquarantine"))
+    emit(session.output, [record(board)], _STATE_COLUMNS, "")
 
 
 def account(
@@ -131,7 +132,7 @@ def account(
 ) -> None:
     """Show an account: credits, quotas, use and last charges."""
     named = user_id or session.client.user_id() or ""
-    _show(session, _record(session.client.api.get(_path("users", named, "account"))))
+    _show(session, record(session.client.api.get(api_path("users", named, "account"))))
 
 
 def credit(
@@ -155,7 +156,7 @@ def credit(
         except ValueError:
             raise InvalidInput.at("AMOUNT", "is not a number", "100, +50, -50 or none") from None
         body = {"add" if credits[0] in "+-" else "credits": value}
-    _show(session, _record(session.client.api.post(_path("users", user_id, "credits"), body)))
+    _show(session, record(session.client.api.post(api_path("users", user_id, "credits"), body)))
 
 
 def rates_list(session: Session) -> None:
@@ -169,28 +170,13 @@ def rates_set(
     rate: Annotated[float, typer.Argument(min=0, help="Credits per board-second.")],
 ) -> None:
     """Set the rate of a family; it applies from the next attempt on."""
-    response = session.client.api.request(
-        "PUT", _path("rates", family), make_body=lambda: {"json": {"rate": rate}},
-        idempotent=True,
-    )  # fmt: skip
-    _rates(session, response.json())
-
-
-def _path(*parts: str) -> str:
-    from edgeyard.benchmark_api.sdk.http import part
-
-    return "/v1/" + "/".join(part(each) for each in parts)
-
-
-def _record(answer: object) -> Row:
-    return answer if isinstance(answer, dict) else {}
+    _rates(session, session.client.api.put(api_path("rates", family), {"rate": rate}))
 
 
 def _rates(session: Session, answer: object) -> None:
-    found = _record(answer).get("rates")
     rows: list[Row] = [
         {"family": family, "rate": rate}
-        for family, rate in (found.items() if isinstance(found, dict) else ())
+        for family, rate in record(record(answer).get("rates")).items()
     ]
     emit(session.output, rows, _RATE_COLUMNS, "no families")
 
@@ -232,8 +218,7 @@ def _show(session: Session, account: Row) -> None:
     )
     for name, value in lines:
         echo(f"{name:<8} {value}")
-    charges = account.get("charges")
-    if isinstance(charges, list) and charges:
+    if charges := items(account, "charges"):
         echo()
         emit(session.output, charges, _CHARGE_COLUMNS, "")
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.api import items, record
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 
@@ -43,13 +44,11 @@ def scorers_list(
     RUNS the mean reward from finished runs: of predictions their accuracy, of preferences
     0.5 where the boards that they liked did no better than others.
     """
-    answer = session.client.api.get("/v1/scorers", params={"rounds": rounds})
-    found = answer if isinstance(answer, dict) else {}
+    found = record(session.client.api.get("/v1/scorers", params={"rounds": rounds}))
     if session.output is Output.JSON:
         emit_json(found)
         return
-    items = found.get("items")
-    rows = [row for row in items if isinstance(row, dict)] if isinstance(items, list) else []
+    rows = items(found)
     if not rows:
         session.report(f"policy {found.get('policy')} has no scorers, so its fallback decides")
         return

@@ -91,6 +91,14 @@ class Api:
             )
         )
 
+    def put(self, path: str, body: Json) -> Json:
+        """Return the decoded JSON of a PUT, which is retried like a GET."""
+        return _json(self.request("PUT", path, make_body=lambda: {"json": body}))
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Return the decoded JSON of a PATCH, which is retried: sending it twice does no harm."""
+        return _json(self.request("PATCH", path, make_body=lambda: {"json": body}, idempotent=True))
+
     def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
         """Return the items of a list, over all its pages, as JSON values."""
         cursor: str | None = None
