@@ -9,7 +9,7 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.browser import browser  # noqa: F401  # fixture
-from tests.builders.api import running
+from tests.builders.api import Api, running
 from tests.builders.engine import Lab
 from tests.databases import (  # noqa: F401  # fixtures
     closed_stores,
@@ -50,7 +50,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         names = vars(collector.obj)  # which also reads the module's marks
         if collector.get_closest_marker("one_database"):
             return
-        if any(names.get(each.__name__) is each for each in (Lab, running, open_store)):
+        if any(names.get(each.__name__) is each for each in (Api, Lab, running, open_store)):
             collector.add_marker(pytest.mark.usefixtures("each_database"))
 
 

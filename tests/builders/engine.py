@@ -30,9 +30,11 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
     BenchmarkType,
+    Failure,
     FileRole,
     JobDescription,
     Status,
+    WaitReason,
 )
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.knowledge import Lease
@@ -221,6 +223,19 @@ class Lab:
         with self.store.read() as uow:
             return uow.benchmarks.get(benchmark_id)
 
+    def failure(self, benchmark_id: str) -> Failure:
+        """Why a benchmark failed."""
+        shown = self.show(benchmark_id)
+        assert shown.status is Status.FAILED, shown.status
+        assert shown.failure is not None
+        return shown.failure
+
+    def waiting(self, benchmark_id: str) -> WaitReason:
+        """Why a benchmark waits."""
+        reason = self.show(benchmark_id).waiting
+        assert reason is not None
+        return reason
+
     def attempts(self, benchmark_id: str) -> list[Attempt]:
         with self.store.read() as uow:
             return list(uow.attempts.of(benchmark_id))
@@ -237,6 +252,11 @@ class Lab:
     def upload(self, job_id: str, report: Mapping[str, object] = GOOD) -> None:
         with self.store.write() as uow:
             lifecycle.result_received(uow, uow.attempts.by_job_id(job_id), report, self.time.now())
+
+    def complete(self, job_id: str) -> None:
+        """A job uploads a good report and ends."""
+        self.upload(job_id)
+        self.cluster.end(job_id)
 
     def progress(self, job_id: str, progress: float, phase: str = "measuring") -> None:
         with self.store.write() as uow:

@@ -37,8 +37,7 @@ def test_a_job_that_is_absent_from_one_answer_is_not_lost(lab: Lab) -> None:
     look(lab, times=1, every_s=60, moves=True)
     lab.cluster.jobs[job_id] = known
     lab.reconciler.run()
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.COMPLETED
     assert len(lab.attempts(benchmark_id)) == 1
@@ -79,11 +78,9 @@ def test_a_benchmark_that_every_server_dies_with_is_given_up_in_the_end(lab: Lab
         assert lab.show(benchmark_id).status is Status.PENDING, number
         lab.clock.forward(300)
         lose(lab, benchmark_id)
-    ended = lab.show(benchmark_id)
-    assert ended.status is Status.FAILED
-    assert ended.failure is not None
-    assert ended.failure.category is FailureCategory.CLUSTER
-    assert f"{MAX_LOST_IN_A_ROW} times in a row" in ended.failure.sentence
+    failure = lab.failure(benchmark_id)
+    assert failure.category is FailureCategory.CLUSTER
+    assert f"{MAX_LOST_IN_A_ROW} times in a row" in failure.sentence
 
 
 def test_the_more_often_the_server_dies_with_a_benchmark_the_longer_it_waits(lab: Lab) -> None:
@@ -171,8 +168,7 @@ def test_a_registration_that_takes_effect_after_that_is_stopped_on_its_own_event
 def test_late_news_of_a_job_whose_end_was_seen_stops_nothing(lab: Lab) -> None:
     benchmark_id = lab.submit()
     job_id = lab.running(benchmark_id)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     lab.cluster.jobs[job_id] = replace(lab.cluster.jobs[job_id], run=JobRun.RUNNING)
     lab.reconciler.run([job_id])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,6 @@ UNKNOWN = Comparison(
     unknown=(Finding(target_uid="x86-0001-0001", host="h", reason="?"),),
     differing=(),
 )
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 def test_the_check_shows_what_is_not_as_expected(api: Api) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from edgeyard.errors import ConfigError, NotFound
 from edgeyard.scheduler.model.webhooks import Webhook
 from edgeyard.scheduler.store import SqlStore
 from tests.builders.api import NOON, Api, leader_view, running
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as started:
-        yield started
 
 
 def test_readiness_and_figures_show_who_leads(api: Api) -> None:

@@ -16,11 +16,6 @@ from tests.builders.engine import GOOD, A, B, Lab
 from tests.fakes.cluster import board
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, A, B)
-
-
 def loose(lab: Lab, **changes: Any) -> tuple[str, str, str]:
     """Submit a loose benchmark and hand it over; its id, its job's, and the board not assumed."""
     benchmark_id = lab.submit(binding=Binding.LOOSE, **changes)

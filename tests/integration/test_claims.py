@@ -26,11 +26,6 @@ NOT_UPLOADED, REPORTED = failure_of(4), failure_of(3)
 LATENCIES = b"\x93NUMPY latencies"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, A, B)
-
-
 def keep(lab: Lab, its_id: str, job: str, **changes: Any) -> None:
     """Have the host of a job keep what its runner leaves after it gave up uploading."""
     report = {
@@ -88,10 +83,7 @@ def test_a_failure_whose_report_did_not_arrive_is_claimed_with_its_reason(lab: L
     keep(lab, benchmark_id, job_id, status="failed", failure=failure)
     lab.cluster.end(job_id, REPORTED)
     lab.reconciler.run()
-    shown = lab.show(benchmark_id)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.USER_MODEL
+    assert lab.failure(benchmark_id).category is FailureCategory.USER_MODEL
 
 
 def test_a_host_that_does_not_answer_is_waited_for(lab: Lab) -> None:
@@ -202,8 +194,7 @@ def test_a_host_that_is_slow_holds_up_no_repair(threaded: Lab) -> None:
     assert began.wait(60)
     other = lab.submit(target=None, target_uid=B)
     job_id = lab.running(other, B)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     assert lab.show(other).status is Status.COMPLETED
     assert lab.show(slow).status is Status.RUNNING
@@ -391,8 +382,7 @@ def test_what_ended_while_the_server_was_away_may_still_be_uploaded(lab: Lab) ->
     lab.clock.forward(OVERDUE_GRACE_S)
     lab.reconciler.run()
     assert lab.cluster.stopped == []
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.COMPLETED
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +14,6 @@ from tests.builders.engine import A, B, Lab
 
 HOUR_S = 3600.0
 BOTH_WAYS = pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S], ids=["forwards", "backwards"])
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
 
 
 def turns(lab: Lab, count: int, of_s: float = 1.0) -> None:
@@ -60,8 +51,7 @@ def test_what_was_stored_during_a_step_lasted_as_long_as_it_did(lab: Lab, step_s
     turns(lab, 5)
     lab.clock.step(step_s)
     turns(lab, 5)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     lab.clock.step(-step_s)
     lab.turn()
@@ -108,8 +98,7 @@ def test_a_clock_that_is_set_for_good_changes_no_duration(
     lab.clock.step(step_s)
     turns(lab, 10, of_s=10)
     assert lab.time.now() == lab.clock.now()
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     run_s = before_s + 100.0
     with lab.store.read() as uow:

@@ -106,8 +106,7 @@ def test_placements_can_be_dispatched_before_the_reasons_of_others_are_stored(
     assert outcome.placed == (attempt.job_id,)
     assert lab.show(second).waiting is None
     lab.cycle.explain(outcome)
-    waiting = lab.show(second).waiting
-    assert waiting is not None
+    waiting = lab.waiting(second)
     assert waiting.reason is WaitingReason.PRIORITY
     assert outcome.waiting == {second: waiting}
     assert lab.cycle.run().placed == ()

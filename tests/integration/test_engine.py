@@ -40,11 +40,6 @@ from edgeyard.scheduler.ports import LoadReport
 from tests.builders.engine import A, B, Lab
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, A, B)
-
-
 def failure(category: FailureCategory) -> Failure:
     return Failure(category=category, sentence="as reported")
 
@@ -80,18 +75,14 @@ def test_an_end_without_a_result_is_no_success(lab: Lab) -> None:
     assert lab.show(benchmark_id).status is Status.RUNNING  # its result may be on the way
     lab.clock.forward(31)
     lab.reconciler.run()
-    shown = lab.show(benchmark_id)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.UPLOAD
+    assert lab.failure(benchmark_id).category is FailureCategory.UPLOAD
 
 
 def test_a_task_too_short_to_be_seen_running_still_ran(lab: Lab) -> None:
     benchmark_id = lab.submit()
     lab.turn()
     job_id = lab.attempts(benchmark_id)[0].job_id
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.COMPLETED
 
@@ -206,10 +197,7 @@ def test_a_task_that_outruns_its_time_is_stopped(lab: Lab) -> None:
     lab.clock.forward(60 + 21)
     lab.reconciler.run()
     lab.reconciler.run()
-    shown = lab.show(benchmark_id)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.TIMEOUT
+    assert lab.failure(benchmark_id).category is FailureCategory.TIMEOUT
 
 
 def test_a_board_that_is_pulled_out_under_its_task_is_given_up_and_another_tried(lab: Lab) -> None:
@@ -400,10 +388,7 @@ def test_a_job_that_vanishes_from_the_cluster_fails_as_the_clusters_matter(lab: 
     lab.running(benchmark_id)
     lab.cluster.jobs.clear()
     lab.reconciler.run()
-    shown = lab.show(benchmark_id)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.CLUSTER
+    assert lab.failure(benchmark_id).category is FailureCategory.CLUSTER
 
 
 def test_nothing_is_placed_while_the_cluster_is_silent_and_the_twin_old(lab: Lab) -> None:
@@ -437,8 +422,7 @@ def test_a_drained_board_gets_nothing_until_it_is_resumed(lab: Lab) -> None:
     drain(True)
     benchmark_id = lab.submit(target=None, target_uid=A)
     lab.turn()
-    waiting = lab.show(benchmark_id).waiting
-    assert waiting is not None
+    waiting = lab.waiting(benchmark_id)
     assert waiting.reason is WaitingReason.RESERVED
     assert "new fan" in waiting.sentence
     drain(False)
@@ -451,8 +435,7 @@ def test_a_benchmark_waits_for_its_files_and_for_its_release(lab: Lab) -> None:
     with lab.store.write() as uow:
         lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", True)
     lab.turn()
-    waiting = lab.show(benchmark_id).waiting
-    assert waiting is not None
+    waiting = lab.waiting(benchmark_id)
     assert waiting.reason is WaitingReason.HELD
     assert waiting.sentence == "its owner or an operator has to release it: edgeyard release ID"
     with lab.store.write() as uow:
@@ -496,8 +479,7 @@ def test_the_job_holds_no_secret_as_stored_and_the_cluster_gets_it_beside_the_jo
 def test_a_start_time_is_held_in_our_queue_by_default(lab: Lab) -> None:
     benchmark_id = lab.submit(start_time=lab.clock.now() + timedelta(minutes=10))
     lab.turn()
-    waiting = lab.show(benchmark_id).waiting
-    assert waiting is not None
+    waiting = lab.waiting(benchmark_id)
     assert waiting.reason is WaitingReason.START_TIME
     lab.clock.forward(600)
     lab.turn()
@@ -521,11 +503,9 @@ def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
     other = Constraint(attribute="family", operator="!=", value="${attr.unique.hostname}")
     benchmark_id = lab.submit(constraints=(other,))
     lab.turn()
-    shown = lab.show(benchmark_id)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.REJECTED
-    assert "constraints/0/value" in shown.failure.sentence
+    failure = lab.failure(benchmark_id)
+    assert failure.category is FailureCategory.REJECTED
+    assert "constraints/0/value" in failure.sentence
     assert lab.cluster.dispatched == []
 
 

@@ -62,8 +62,7 @@ def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net
     lab.cluster.start(attempt.job_id, A)
     lab.turn()
     lab.clock.forward(seconds)
-    lab.upload(attempt.job_id)
-    lab.cluster.end(attempt.job_id)
+    lab.complete(attempt.job_id)
     lab.turn()
     lab.turn()
     forecaster.run()
@@ -93,8 +92,7 @@ def test_forecasts_learn_from_past_runs_and_their_coverage_is_reported(lab: Lab)
 def through(lab: Lab, job_id: str, seconds: float) -> None:
     """It runs so long and ends."""
     lab.clock.forward(seconds)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.turn()
 
 

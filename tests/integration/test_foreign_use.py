@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from edgeyard.scheduler.model.benchmark import Status, WaitingReason
 from edgeyard.scheduler.prediction.forecast import forecasts
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import board
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
 
 
 def report(lab: Lab, **changes: object) -> None:
@@ -51,8 +39,7 @@ def test_the_late_news_of_our_own_task_holds_nobody_up(lab: Lab) -> None:
     job_id = lab.running(first)
     report(lab, reports_task=True, progress=90.0)
     lab.turn()
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     second = lab.submit(target=None, target_uid=A)
     lab.reconciler.run()
     assert lab.show(first).status is Status.COMPLETED
@@ -63,8 +50,7 @@ def test_the_late_news_of_our_own_task_holds_nobody_up(lab: Lab) -> None:
 def test_a_restarted_server_knows_its_own_late_news_too(lab: Lab) -> None:
     first = lab.submit(target=None, target_uid=A)
     job_id = lab.running(first)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
     report(lab, reports_task=True)
     lab.restart()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +26,6 @@ FAULT = Failure(category=FailureCategory.BOARD_FAULT, sentence="the board stoppe
 BROKEN = Failure(category=FailureCategory.USER_INPUT, sentence="the file is gone")
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
-
-
 def statuses(lab: Lab, ids: list[str]) -> set[Status]:
     return {lab.show(each).status for each in ids}
 
@@ -51,8 +42,7 @@ def start(lab: Lab, ids: list[str]) -> list[str]:
 
 
 def complete(lab: Lab, job_id: str) -> None:
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.reconciler.run()
 
 
@@ -92,8 +82,7 @@ def test_none_starts_while_a_board_is_missing(lab: Lab) -> None:
     ids = lab.submit_gang(2)
     lab.turn()
     assert statuses(lab, ids) == {Status.PENDING}
-    waiting = lab.show(ids[0]).waiting
-    assert waiting is not None
+    waiting = lab.waiting(ids[0])
     assert waiting.sentence == "it needs 2 boards at the same time, of which 1 is free"
     complete(lab, job_id)
     start(lab, ids)

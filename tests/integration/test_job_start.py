@@ -59,8 +59,7 @@ def test_a_loose_job_waits_in_the_cluster_s_queue_while_boards_of_its_family_run
     assert lab.cluster.stopped == []
     assert lab.show(waits).status is Status.SCHEDULED
     (attempt,) = lab.attempts(running)
-    lab.upload(attempt.job_id)
-    lab.cluster.end(attempt.job_id)
+    lab.complete(attempt.job_id)
     lab.turn()
     for _ in range(2):
         lab.clock.forward(GRACE_S + 1)

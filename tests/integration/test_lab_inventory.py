@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,11 @@ from edgeyard.devices.model import Host
 from edgeyard.scheduler.clusters.nomad.nodes import hosts_of
 from edgeyard.scheduler.twin.twin import BoardState, Twin
 from tests.acceptance.lives import a_life
-from tests.builders.api import Api, running
+from tests.builders.api import Api
 from tests.integration.test_reload_live import until
 
 ENGINES = {"ort": {"supported_types": ["TYPE1", "TYPE2"]}}
 MEMORY = {"ram": "4 GiB", "storage": "32 GiB"}
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 def entry(uid: str, **changes: object) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from edgeyard.errors import Conflict
@@ -16,11 +14,6 @@ from tests.builders.engine import GOOD, A, B, Lab
 
 LOST = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host pi was lost while it ran")
 FAILED = {"status": "failed", "failure": {"category": "user_model", "sentence": "why"}}
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, A, B)
 
 
 def given_up(lab: Lab) -> tuple[str, str]:

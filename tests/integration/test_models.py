@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,9 @@ from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
 from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
 from edgeyard.scheduler.training.outcomes import learn_outcomes
-from tests.builders.api import Api, leader_view, running
+from tests.builders.api import Api, leader_view
 from tests.builders.outcomes import add_past, as_the_history_expects
 from tests.builders.registered import add_candidate
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 def run(*args: object) -> tuple[int, str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +30,6 @@ from tests.fakes.cluster import board
 from tests.integration.test_claims import NOT_UPLOADED, keep
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, A, B)
-
-
 def test_a_claim_that_finds_a_full_disk_holds_up_no_other_attempt(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,8 +40,7 @@ def test_a_claim_that_finds_a_full_disk_holds_up_no_other_attempt(
     other_job = lab.running(other, B)
     keep(lab, claimed, its_job)
     lab.cluster.end(its_job, NOT_UPLOADED)
-    lab.upload(other_job)
-    lab.cluster.end(other_job)
+    lab.complete(other_job)
 
     def full(*args: object, **options: object) -> object:
         raise OutOfSpace("taking a file")
@@ -67,8 +60,7 @@ def test_an_attempt_that_the_store_refuses_holds_up_no_other_one(
     other = lab.submit()
     jobs[other] = lab.running(other, B)
     for job_id in jobs.values():
-        lab.upload(job_id)
-        lab.cluster.end(job_id)
+        lab.complete(job_id)
     settle = lifecycle.task_ended
 
     def at_odds(uow: Any, attempt: Any, *args: Any, **options: Any) -> Any:

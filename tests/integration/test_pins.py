@@ -47,8 +47,7 @@ def pinned(lab: Lab, **changes: object) -> str:
 
 
 def sentence(lab: Lab, benchmark_id: str) -> str:
-    waiting = lab.show(benchmark_id).waiting
-    assert waiting is not None
+    waiting = lab.waiting(benchmark_id)
     return waiting.sentence
 
 
@@ -232,8 +231,7 @@ def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
     start = lab.clock.now() + timedelta(seconds=600)
     benchmark_id = pinned(lab, start_time=start)
     lab.turn()
-    waiting = lab.show(benchmark_id).waiting
-    assert waiting is not None
+    waiting = lab.waiting(benchmark_id)
     assert waiting.reason is WaitingReason.START_TIME
     lab.clock.forward(600)
     lab.turn()

@@ -1,6 +1,5 @@
 """Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -26,16 +25,10 @@ from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicyRole
 from edgeyard.scheduler.model.rating import ScorerState
 from tests.builders import records as make
-from tests.builders.api import Api, running
+from tests.builders.api import Api
 from tests.builders.engine import A, B, Lab
 
 DEFAULT = (files("edgeyard.scheduler.framework") / "policies" / "default.toml").read_text()
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 def doing(api: Api) -> dict[str, list[str]]:
@@ -326,8 +319,7 @@ def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path:
         )
     lab.cycle.run()
     assert not lab.attempts(other)
-    waiting = lab.show(other).waiting
-    assert waiting is not None
+    waiting = lab.waiting(other)
     assert waiting.reason is WaitingReason.RESERVED
 
 
@@ -339,8 +331,7 @@ def test_before_a_promised_start_a_policy_may_go_by_what_runs_took(
     for _ in range(8):
         job_id = lab.running(lab.submit())
         lab.clock.forward(5)
-        lab.upload(job_id)
-        lab.cluster.end(job_id)
+        lab.complete(job_id)
         lab.turn()
     # On any board that it could use; there is one.
     promised = lab.submit(start_time=lab.clock.now() + timedelta(seconds=60))
@@ -348,8 +339,7 @@ def test_before_a_promised_start_a_policy_may_go_by_what_runs_took(
     lab.turn()
     assert bool(lab.attempts(other)) is placed
     if not placed:
-        waiting = lab.show(other).waiting
-        assert waiting is not None
+        waiting = lab.waiting(other)
         assert waiting.reason is WaitingReason.RESERVED
         lab.clock.forward(60)
         lab.running(promised)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,14 +13,8 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from tests.builders import records as make
-from tests.builders.api import Api, running
+from tests.builders.api import Api
 from tests.builders.engine import A, Lab
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture
@@ -156,8 +149,7 @@ def test_the_cycle_that_placed_a_benchmark_names_its_policy(tmp_path: Path) -> N
     lab = Lab(tmp_path, A)
     benchmark_id = lab.submit()
     job_id = lab.running(benchmark_id)
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.turn()
     with lab.store.read() as uow:
         (found,) = uow.policies.ended(since=None, until=None, limit=10)

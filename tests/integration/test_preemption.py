@@ -65,8 +65,7 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     urgent = lab.submit(job_completion_threshold=90)
     assert lab.turn().preempted == (job_id,)
     assert lab.cluster.stopped == [job_id]
-    waiting = lab.show(urgent).waiting
-    assert waiting is not None
+    waiting = lab.waiting(urgent)
     assert "is being preempted" in waiting.sentence
     lab.turn()
     lab.turn()
@@ -87,13 +86,11 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     # The urgent one ends, the other is run again and may end well.
     (attempt,) = lab.attempts(urgent)
     lab.cluster.start(attempt.job_id, A)
-    lab.upload(attempt.job_id)
-    lab.cluster.end(attempt.job_id)
+    lab.complete(attempt.job_id)
     lab.turn()
     lab.turn()
     again = lab.running(victim)
-    lab.upload(again)
-    lab.cluster.end(again)
+    lab.complete(again)
     lab.turn()
     assert lab.show(victim).status is Status.COMPLETED
     assert len(lab.attempts(victim)) == 2
@@ -245,8 +242,7 @@ def test_nobody_is_preempted_for_ever(lab: Lab) -> None:
             break
         (attempt,) = lab.attempts(urgent)
         lab.cluster.start(attempt.job_id, A)
-        lab.upload(attempt.job_id)
-        lab.cluster.end(attempt.job_id)
+        lab.complete(attempt.job_id)
         lab.turn()
         warms_up(lab, lab.running(victim), 30.0)
     assert lab.show(victim).status is Status.RUNNING  # three times are enough
@@ -261,10 +257,7 @@ def test_a_cluster_that_preempts_again_and_again_ends_it_as_preempted_too_often(
         assert lab.show(victim).status is Status.PENDING
         lab.cluster.end(lab.running(victim), by_cluster)
         lab.reconciler.run()
-    shown = lab.show(victim)
-    assert shown.status is Status.FAILED
-    assert shown.failure is not None
-    assert shown.failure.category is FailureCategory.PREEMPTED_TOO_OFTEN
+    assert lab.failure(victim).category is FailureCategory.PREEMPTED_TOO_OFTEN
     assert len(lab.events(victim, "benchmark.preempted")) == MAX_PREEMPTED_ATTEMPTS
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +12,8 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.twin.twin import BoardState, Twin
-from tests.builders.api import BOARDS, Api, running
+from tests.builders.api import BOARDS, Api
 from tests.fakes.cluster import board
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path) as found:
-        yield found
 
 
 def reloads(api: Api) -> list[Event]:

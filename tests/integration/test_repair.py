@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,6 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun, JobState
 from tests.builders.engine import A, B, Lab
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
 
 
 def two_running(lab: Lab) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -42,8 +34,7 @@ def poison(lab: Lab, job_id: str) -> JobState:
 
 
 def finish(lab: Lab, job_id: str) -> None:
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
 
 
 def test_an_attempt_that_breaks_the_repair_holds_up_no_other(lab: Lab) -> None:

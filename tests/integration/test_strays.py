@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,13 +28,6 @@ from tests.builders.engine import A, B, Lab
 
 FOREIGN = "benchmark-rpi4b-ort-20260101000000-abcdefghij"
 FOREIGN_RUN = "benchmark-cron-0123456789abcdef-1/periodic-1795253636"
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
 
 
 def events(lab: Lab, kind: str) -> list[Event]:
@@ -74,8 +66,7 @@ def test_a_job_that_runs_on_is_adopted_by_an_older_backup(lab: Lab, tmp_path: Pa
     assert attempt.upload_token_sha256 == hashlib.sha256(token.encode()).hexdigest()
     assert attempt.target_uid == A
     assert len(other.events(benchmark_id, "attempt.adopted")) == 1
-    other.upload(job_id)
-    other.cluster.end(job_id)
+    other.complete(job_id)
     other.reconciler.run()
     assert other.show(benchmark_id).status is Status.COMPLETED
     other.store.close()

@@ -38,10 +38,7 @@ def test_a_run_is_bounded_by_its_time_and_its_budget(
     lab.reconciler.run()
     assert lab.cluster.stopped == [job_id]
     lab.reconciler.run()
-    ended = lab.show(benchmark_id)
-    assert ended.status is Status.FAILED
-    assert ended.failure is not None
-    assert ended.failure.category is FailureCategory.TIMEOUT
+    assert lab.failure(benchmark_id).category is FailureCategory.TIMEOUT
     with lab.store.read() as uow:
         assert uow.credits.balance("ann").spent == bound_s  # what it overran is not its user's
 

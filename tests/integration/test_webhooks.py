@@ -38,13 +38,6 @@ def there() -> Iterator[Receiver]:
         yield made
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, A, B)
-    yield made
-    made.store.close()
-
-
 def notifier(
     lab: Lab,
     rules: AddressRules = LOCAL,
@@ -84,8 +77,7 @@ def completed(lab: Lab, user_id: str = "ann") -> str:
     benchmark_id = lab.submit(user_id)
     lab.turn()
     job_id = lab.attempts(benchmark_id)[-1].job_id
-    lab.upload(job_id)
-    lab.cluster.end(job_id)
+    lab.complete(job_id)
     lab.turn()
     return benchmark_id
 
