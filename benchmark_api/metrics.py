@@ -193,7 +193,7 @@ class _StoreMetrics(Collector):
         return boards
 
     def _leader(self) -> Iterable[GaugeMetricFamily]:
-        view = self._services.engine.leader()
+        view = self._services.leader()
         leads = GaugeMetricFamily("edgeyard_leader", "Whether this server leads: 1 or 0.")
         leads.add_metric((), float(view.leads))
         yield leads

@@ -88,10 +88,6 @@ class QueueOrder(Protocol):
 class EngineQueries(Protocol):
     """What the API asks of the engine. Thread-safe; none of it waits for a cycle."""
 
-    def leader(self) -> LeaderView:
-        """Return which server leads, as far as this one knows."""
-        ...
-
     def wake(self) -> None:
         """Something changed: look soon. Cheap; may be called from any thread, at any rate."""
         ...
@@ -191,6 +187,8 @@ class Services:
     """Everything that the app needs; built by `edgeyard.benchmark_api.bootstrap`.
 
     Attributes:
+        engine_now: Returns the engine that answers now.
+        leader: Returns which server leads, as far as this one knows.
         settings: Replaced by a reload.
         inventory: Replaced by a reload.
         inventory_problem: Why the inventory was not taken up when it changed last; "" if it was.
@@ -214,7 +212,8 @@ class Services:
     store: Store
     files: FileStore
     cluster: Cluster
-    engine: EngineQueries
+    engine_now: Callable[[], EngineQueries]
+    leader: Callable[[], LeaderView]
     clock: Clock
     settings: Settings
     inventory: Inventory
@@ -236,6 +235,11 @@ class Services:
 
     def __post_init__(self) -> None:
         self.content = ContentChecks(self.files)
+
+    @property
+    def engine(self) -> EngineQueries:
+        """The engine that answers now: a new epoch or a reload replaces it."""
+        return self.engine_now()
 
     def max_pending_for(self, user: User) -> int | None:
         """Return how many benchmarks of all users may wait, as it holds for this one."""

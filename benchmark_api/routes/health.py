@@ -77,7 +77,7 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
     yield "cluster", _cluster(services)
     yield "leader", _leader(services)
     off_s = services.clock.disagreement_s()
-    ahead_s = services.engine.leader().clock_ahead_s
+    ahead_s = services.leader().clock_ahead_s
     if off_s:
         yield "clock", (True, _clock_trouble(off_s))
     elif abs(ahead_s) > TOLERANCE_S:
@@ -142,7 +142,7 @@ def _cluster(services: Services) -> tuple[bool, str]:
 
 def _leader(services: Services) -> tuple[bool, str | Mapping[str, str]]:
     """Report that no server leads: submissions are accepted, but wait."""
-    view = services.engine.leader()
+    view = services.leader()
     if view.leads:
         return True, {"status": "ok", "detail": f"this server leads (epoch {view.epoch})"}
     if view.alive:

@@ -269,7 +269,7 @@ def _refuse_anothers_log(services: Services) -> None:
     Raises:
         Conflict: Another server leads.
     """
-    leader = services.engine.leader()
+    leader = services.leader()
     if services.settings.cluster == "embedded" and not leader.leads:
         raise Conflict(
             f"the task runs within another server, {leader.server_id} at {leader.url}: its log "

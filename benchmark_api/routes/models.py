@@ -125,7 +125,7 @@ def _retraining(services: Services) -> Retraining:
     Raises:
         Conflict: Another server leads.
     """
-    leader = services.engine.leader()
+    leader = services.leader()
     if leader.leads:
         return services.retraining
     if not leader.server_id:

@@ -7,23 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, Unavailable
 from edgeyard.scheduler.cluster_decorator import ClusterDecorator
-from edgeyard.scheduler.decide.changes import Bounds, Changes
-from edgeyard.scheduler.engine.cycle_outcome import QueueView
 from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
-from edgeyard.scheduler.engine.preview import Candidate, Preview
-from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.service import Engine
-from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
-from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
-from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Cluster
-from edgeyard.scheduler.twin.comparison import Comparison
-from edgeyard.scheduler.twin.twin import BoardView
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +52,11 @@ class ElectedEngine:
         self._made = 0
         self._has_threads = True
         self._engine = engine_of(None)
+
+    @property
+    def current(self) -> Engine:
+        """The engine that answers questions now. Any thread; the next call may return another."""
+        return self._engine
 
     @property
     def leading(self) -> Engine | None:
@@ -133,79 +128,7 @@ class ElectedEngine:
         """See `Engine.wake`. Where another server leads, that one looks every second."""
         self._engine.wake()
 
-    def preview(
-        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
-    ) -> Preview:
-        """See `Engine.preview`."""
-        return self._engine.preview(description, files, user_id)
-
-    def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """See `Engine.forecast_submission`."""
-        return self._engine.forecast_submission(candidate, user_id)
-
-    def explanation(self, benchmark_id: str) -> Explanation:
-        """See `Engine.explanation`."""
-        return self._engine.explanation(benchmark_id)
-
-    def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
-        """See `Engine.changes`."""
-        return self._engine.changes(benchmark_id, bounds)
-
-    def shadows(
-        self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, CycleComparison]]:
-        """See `Engine.shadows`."""
-        return self._engine.shadows(since, until, limit)
-
-    def forecast(self, benchmark_id: str) -> Forecast | None:
-        """See `Engine.forecast`."""
-        return self._engine.forecast(benchmark_id)
-
-    def planned(self, benchmark_id: str) -> PlannedStart | None:
-        """See `Engine.planned`."""
-        return self._engine.planned(benchmark_id)
-
-    def coverage(self) -> Coverage:
-        """See `Engine.coverage`."""
-        return self._engine.coverage()
-
-    def queue(self) -> QueueView:
-        """See `Engine.queue`."""
-        return self._engine.queue()
-
-    def state(self) -> CycleInput:
-        """See `Engine.state`."""
-        return self._engine.state()
-
-    def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """See `Engine.priority_parts`."""
-        return self._engine.priority_parts(benchmark_ids)
-
-    def boards(self) -> tuple[BoardView, ...]:
-        """See `Engine.boards`."""
-        return self._engine.boards()
-
-    def comparison(self) -> Comparison | None:
-        """See `Engine.comparison`."""
-        return self._engine.comparison()
-
-    def twin_age_s(self) -> float:
-        """See `Engine.twin_age_s`."""
-        return self._engine.twin_age_s()
-
-    def trouble(self) -> str:
-        """See `Engine.trouble`."""
-        return self._engine.trouble()
-
-    def repair_failures(self) -> Mapping[str, str]:
-        """See `Engine.repair_failures`."""
-        return self._engine.repair_failures()
-
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
-
-    def claims(self) -> Mapping[str, tuple[float, str]]:
-        """See `Engine.claims`."""
-        return self._engine.claims()
 
     def _lease_loop(self) -> None:
         while not self._stop.wait(TURN_S):

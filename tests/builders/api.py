@@ -192,9 +192,6 @@ class FakeEngine:
     failing: dict[str, str] = field(default_factory=dict)
     claimed: dict[str, tuple[float, str]] = field(default_factory=dict)
 
-    def leader(self) -> LeaderView:
-        return self.led
-
     def wake(self) -> None:
         self.woken += 1
 
@@ -462,7 +459,8 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         store=open_store(folder, now=clock.now),
         files=ContentFiles(folder / "files", reserve_bytes=chosen.reserve_bytes),
         cluster=FakeCluster(clock.now, *BOARDS),
-        engine=engine,
+        engine_now=lambda: engine,
+        leader=lambda: engine.led,
         clock=clock,
         settings=chosen,
         inventory=Inventory(BOARDS),

@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.services import EngineQueries
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.model.benchmark import BenchmarkType, JobDescription
 from tests.builders.api import FakeEngine
@@ -41,32 +42,38 @@ class Lab:
         free: A family that has a free board.
     """
 
-    engine: EngineQueries
+    engine_now: Callable[[], EngineQueries]
+    leader: Callable[[], LeaderView]
     waiting: str
     free: str
+
+    @property
+    def engine(self) -> EngineQueries:
+        return self.engine_now()
 
 
 def _fake(folder: Path) -> Iterator[Lab]:
     engine = FakeEngine(order=("waits",), explained=frozenset({"waits"}))
-    yield Lab(engine, "waits", "rpi4b")
+    yield Lab(lambda: engine, lambda: engine.led, "waits", "rpi4b")
 
 
 def _real(folder: Path) -> Iterator[Lab]:
     settings: dict[str, Any] = {"data_dir": folder / "data"}
     system = build(Settings(**settings), port=1)
     try:
-        engine = system.engine
-        assert math.isinf(engine.twin_age_s())
-        assert engine.comparison() is None
-        engine.start()
+        elected = system.engine
+        assert math.isinf(elected.current.twin_age_s())
+        assert elected.current.comparison() is None
+        elected.start()
         with system.store.write() as uow:
             made = lifecycle.submit(
                 uow, description("rpi4b"), "ann", [a_model()], datetime.now(UTC)
             )
-        engine.wake()
-        eventually(lambda: made.benchmark_id in engine.queue().order, "it waits", 60.0)
-        eventually(lambda: _is_explained(engine, made.benchmark_id), "it is explained", 60.0)
-        yield Lab(engine, made.benchmark_id, "emumid")
+        elected.wake()
+        its_id = made.benchmark_id
+        eventually(lambda: its_id in elected.current.queue().order, "it waits", 60.0)
+        eventually(lambda: _is_explained(elected.current, its_id), "it is explained", 60.0)
+        yield Lab(lambda: elected.current, elected.leader, its_id, "emumid")
     finally:
         system.close()
 
@@ -85,7 +92,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_server_without_others_leads(lab: Lab) -> None:
-    leader = lab.engine.leader()
+    leader = lab.leader()
     assert leader.leads
     assert leader.server_id
 
