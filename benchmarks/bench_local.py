@@ -31,11 +31,9 @@ def run() -> list[Row]:
                     "nb_inference": 5,
                 },
             )
-            assert isinstance(made, dict)
             ended = server.wait(str(made["benchmark_id"]))
             assert ended["status"] == "completed", ended
             attempts = ended["attempts"]
-            assert isinstance(attempts, list)
             started = datetime.fromisoformat(attempts[0]["started_at"])
             submitted = datetime.fromisoformat(str(ended["submit_time"]))
             waits.append((started - submitted).total_seconds() * 1000)

@@ -84,11 +84,9 @@ def _ours(server: Server, model: str, runs: int) -> float:
             "nb_inference": runs,
         },
     )
-    assert isinstance(made, dict)
     ended = server.wait(str(made["benchmark_id"]))
     assert ended["status"] == "completed", ended
     found = server.call("GET", f"/v1/benchmarks/{made['benchmark_id']}/results")
-    assert isinstance(found, dict)
     return float(found["reports"][0]["report"]["inference_latency"]["p50"])
 
 

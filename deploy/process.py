@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgeyard.testbed import LoopbackNomad
 from edgeyard.testbed.agent import free_port as free_port
@@ -34,7 +35,7 @@ class Server:
     process: subprocess.Popen[bytes]
     token: str = ""
 
-    def call(self, method: str, path: str, body: object = None, **headers: str) -> object:
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> Any:
         """One JSON call; a `RuntimeError` with the answer where it is not a 2xx."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
@@ -56,7 +57,7 @@ class Server:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
-    def upload(self, path: Path) -> Mapping[str, object]:
+    def upload(self, path: Path) -> Mapping[str, Any]:
         """Upload one small file."""
         boundary = "edgeyard-file"
         head = (
@@ -68,19 +69,28 @@ class Server:
         request.add_header("Authorization", f"Bearer {self.token}")
         request.add_header("Content-Type", f"multipart/form-data; boundary={boundary}")
         with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.loads(answer.read())
-        assert isinstance(found, dict)
+            found: dict[str, Any] = json.loads(answer.read())
         return found
 
-    def show(self, benchmark_id: str) -> dict[str, object]:
+    def submit(self, description: Mapping[str, object]) -> str:
+        """Submit a benchmark, by default of latency on onnxruntime; its id."""
+        body = {"runtime": "ort", "benchmark_type": "TYPE1", **description}
+        return str(self.call("POST", "/v1/benchmarks", body)["benchmark_id"])
+
+    def show(self, benchmark_id: str) -> dict[str, Any]:
         """A benchmark as the API shows it."""
-        found = self.call("GET", f"/v1/benchmarks/{benchmark_id}")
-        assert isinstance(found, dict)
+        found: dict[str, Any] = self.call("GET", f"/v1/benchmarks/{benchmark_id}")
+        return found
+
+    def report(self, benchmark_id: str) -> dict[str, Any]:
+        """The report of a benchmark's first attempt that has one."""
+        results = self.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
+        found: dict[str, Any] = results["reports"][0]["report"]
         return found
 
     def wait(
         self, benchmark_id: str, until: tuple[str, ...] = TERMINAL, timeout_s: float = 300.0
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Until the benchmark's status is one of these."""
         limit = time.monotonic() + timeout_s
         while time.monotonic() < limit:

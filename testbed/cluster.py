@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import StartFailed
@@ -63,7 +64,7 @@ class LoopbackNomad:
         """URL of the server's HTTP API."""
         return self.server.address
 
-    def call(self, method: str, path: str, body: object = None) -> object:
+    def call(self, method: str, path: str, body: object = None) -> Any:
         """Make a call with all rights; RuntimeError with the answer where it is not a 2xx."""
         return call(self.address, method, path, self.management, body, tls=self.tls)
 
@@ -228,7 +229,7 @@ def call(
     body: object = None,
     *,
     tls: Certificates | None = None,
-) -> object:
+) -> Any:
     """Call Nomad's API, and return the decoded answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address + path, data=data, method=method)

@@ -121,7 +121,6 @@ def clear(cluster: testbed.LoopbackNomad) -> None:
     """Stop and purge all jobs, and wait until nothing runs."""
     where = f"namespace={cluster.namespace}"
     jobs = cluster.call("GET", f"/v1/jobs?{where}")
-    assert isinstance(jobs, list)
     for job in jobs:
         name = job["ID"].replace("/", "%2F")
         cluster.call("DELETE", f"/v1/job/{name}?purge=true&{where}")
@@ -129,10 +128,9 @@ def clear(cluster: testbed.LoopbackNomad) -> None:
 
     def idle() -> bool:
         found = cluster.call("GET", f"/v1/allocations?{where}")
-        assert isinstance(found, list)
         return not any(each["ClientStatus"] in ("pending", "running") for each in found)
 
     if jobs:
         eventually(idle, "no allocation runs")
-    for variable in cluster.call("GET", f"/v1/vars?{where}") or ():  # type: ignore[attr-defined]
+    for variable in cluster.call("GET", f"/v1/vars?{where}") or ():
         cluster.call("DELETE", f"/v1/var/{variable['Path']}?{where}")

@@ -63,7 +63,6 @@ def server(
 def submitted_at(cluster: testbed.LoopbackNomad) -> dict[str, float]:
     """When Nomad took each job in, seconds since the epoch, by job id."""
     found = cluster.call("GET", f"/v1/jobs?namespace={cluster.namespace}")
-    assert isinstance(found, list)
     return {each["ID"]: each["SubmitTime"] / 1e9 for each in found}
 
 
@@ -73,7 +72,6 @@ def clear(cluster: testbed.LoopbackNomad) -> None:
     for job_id in submitted_at(cluster):
         cluster.call("DELETE", f"/v1/job/{job_id.replace('/', '%2F')}?purge=true&{where}")
     secrets = cluster.call("GET", f"/v1/vars?{where}") or []
-    assert isinstance(secrets, list)
     for secret in secrets:
         cluster.call("DELETE", f"/v1/var/{secret['Path']}?{where}")
     cluster.call("PUT", "/v1/system/gc")

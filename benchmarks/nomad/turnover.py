@@ -40,7 +40,6 @@ def run(folder: Path) -> list[Row]:
             while len(arrived) < len(made) and time.monotonic() < until:
                 time.sleep(0.2)  # who asked the server itself would take its time
             for each in made:
-                assert isinstance(each, dict)
                 ended = server.wait(str(each["benchmark_id"]))
                 assert ended["status"] == "completed", ended
         registered = lab.submitted_at(cluster)
@@ -110,7 +109,6 @@ def _terminal_events(cluster: LoopbackNomad) -> Iterator[Mapping[str, float]]:
 def _tasks(cluster: LoopbackNomad) -> dict[str, dict[str, float]]:
     """Start and end of each job's only task, seconds since the epoch."""
     found = cluster.call("GET", f"/v1/allocations?namespace={cluster.namespace}")
-    assert isinstance(found, list)
     return {
         each["JobID"]: {
             name: datetime.fromisoformat(task[name]).timestamp()

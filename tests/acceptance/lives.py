@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from deploy.process import Server, free_port
 
@@ -94,20 +94,16 @@ def a_life(
         process.join()
 
 
-def attempts_of(shown: Mapping[str, object]) -> list[Mapping[str, object]]:
+def attempts_of(shown: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Of a benchmark as the API shows it."""
-    attempts = shown["attempts"]
-    assert isinstance(attempts, list)
+    attempts: list[Mapping[str, Any]] = shown["attempts"]
     return attempts
 
 
-def good_reports(server: Server, benchmark_id: str) -> list[object]:
+def good_reports(server: Server, benchmark_id: str) -> list[Mapping[str, Any]]:
     """Reports of runs that went well."""
     results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-    assert isinstance(results, dict)
-    reports = results["reports"]
-    assert isinstance(reports, list)
-    return [each for each in reports if each["report"]["status"] == "ok"]
+    return [each for each in results["reports"] if each["report"]["status"] == "ok"]
 
 
 def _serve(

@@ -211,7 +211,6 @@ class Submitter(threading.Thread):
         while len(self._live) < LIVE_BENCHMARKS and not self._ended.is_set():
             key = f"soak-{len(self.id_by_key)}"
             made = server.call("POST", "/v1/benchmarks", self._body, Idempotency_Key=key)
-            assert isinstance(made, dict)
             self.id_by_key[key] = str(made["benchmark_id"])
             self._live.add(self.id_by_key[key])
 
@@ -360,7 +359,6 @@ class Soak:
             found = self._current().call(
                 "GET", "/v1/benchmarks?status=completed&total=true&limit=1"
             )
-            assert isinstance(found, dict)
             return int(found["total"]) * KILLS_PER_RUN >= self.tally.kills.total()
         return False
 
@@ -389,7 +387,6 @@ class Soak:
         """As an operator would: boards whose runners are killed look faulty, and are not."""
         server = self._current()
         found = server.call("GET", "/v1/boards")
-        assert isinstance(found, dict)
         for board in found["items"]:
             if board["state"] == "quarantined":
                 server.call("POST", f"/v1/boards/{board['target_uid']}/unquarantine")
@@ -409,7 +406,6 @@ class Soak:
             time.sleep(0.2)
         tally.submitted = len(id_by_key)
         listed = server.call("GET", "/v1/benchmarks?total=true&limit=1")
-        assert isinstance(listed, dict)
         # The last submission may have been stored without an answer that arrived.
         if listed["total"] not in (tally.submitted, tally.submitted + 1):
             tally.doubled.append(f"{listed['total']} stored, {tally.submitted} submitted")
@@ -417,7 +413,6 @@ class Soak:
             self._judge(server, benchmark_id, shown.get(benchmark_id))
         while time.monotonic() < until:
             boards = server.call("GET", "/v1/boards")
-            assert isinstance(boards, dict)
             busy = [each["target_uid"] for each in boards["items"] if each["state"] == "busy"]
             if not busy:
                 return
@@ -440,7 +435,6 @@ class Soak:
         if len(good) != 1:
             tally.doubled.append(f"{benchmark_id}: {len(good)} attempts went well")
         results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-        assert isinstance(results, dict)
         numbers = [each["attempt"] for each in results["reports"]]
         if not any(each["report"]["status"] == "ok" for each in results["reports"]):
             tally.lost.append(f"{benchmark_id} is completed without a report")

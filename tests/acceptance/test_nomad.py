@@ -49,24 +49,12 @@ def model(server: Server) -> str:
 
 
 def submit(server: Server, model: str, **changes: object) -> str:
-    body = {
-        "model": model,
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "target": "rpi4b",
-        "nb_inference": 20,
-        **changes,
-    }
-    made = server.call("POST", "/v1/benchmarks", body)
-    assert isinstance(made, dict)
-    return str(made["benchmark_id"])
+    return server.submit({"model": model, "target": "rpi4b", "nb_inference": 20, **changes})
 
 
-def attempt_of(shown: dict[str, object]) -> dict[str, object]:
-    attempts = shown["attempts"]
-    assert isinstance(attempts, list)
-    (attempt,) = attempts
-    assert isinstance(attempt, dict)
+def attempt_of(shown: dict[str, Any]) -> dict[str, Any]:
+    attempt: dict[str, Any]
+    (attempt,) = shown["attempts"]
     return attempt
 
 
@@ -77,9 +65,7 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
     benchmark_id = submit(server, model, **({"target_uid": BOARD} if pinned else {}))
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "completed", ended["failure"]
-    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-    assert isinstance(results, dict)
-    report = results["reports"][0]["report"]
+    report = server.report(benchmark_id)
     assert report["inference_latency"]["p50"] > 0
 
     attempt = attempt_of(ended)
@@ -188,8 +174,7 @@ def test_a_board_that_another_namespace_uses_is_shown_busy_and_waited_for(
     nomad_cluster.call("PUT", "/v1/jobs", {"Job": {**job, "TaskGroups": [group]}})
 
     def shown() -> dict[str, object]:
-        found = server.call("GET", f"/v1/boards/{BOARD}")
-        assert isinstance(found, dict)
+        found: dict[str, object] = server.call("GET", f"/v1/boards/{BOARD}")
         return found
 
     try:
@@ -199,7 +184,6 @@ def test_a_board_that_another_namespace_uses_is_shown_busy_and_waited_for(
 
         def waiting() -> bool:
             found = server.call("GET", f"/v1/benchmarks/{benchmark_id}")
-            assert isinstance(found, dict)
             assert found["status"] == "pending", found
             return bool((found["waiting_reason"] or {}).get("code") == "board_busy")
 
@@ -249,13 +233,11 @@ def test_forty_loose_submissions_run_once_each_and_are_recorded_on_the_boards_th
     assert len(evaluations) == 40
     some = min(evaluations)
     found = nomad_cluster.call("GET", f"/v1/evaluation/{some}?namespace={nomad_cluster.namespace}")
-    assert isinstance(found, dict)
     assert found["ID"] == some
     given = {each["JobID"]: board_of(each) for each in placed}
     wrong = {}
     for benchmark_id, attempt in attempts.items():
         results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-        assert isinstance(results, dict)
         said = {
             "benchmark": server.show(benchmark_id)["target_uid"],
             "attempt": attempt["target_uid"],
@@ -340,7 +322,6 @@ def test_constraints_on_nodes_choose_the_host(
         (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == job_id)
         assert run["NodeName"] == host
         job = nomad_cluster.call("GET", f"/v1/job/{job_id}?namespace={nomad_cluster.namespace}")
-        assert isinstance(job, dict)
         stated = {each["LTarget"]: each["RTarget"] for each in job["Constraints"]}
         assert stated["${meta.host}"] == host
     with pytest.raises(RuntimeError, match="holds for no known board of rpi5"):
@@ -358,8 +339,7 @@ def loose_job_that_runs_on_client_0(
     (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == attempt["job_id"])
     assert run["NodeName"] == "client-0"  # the other four are on client-1
     where = f"namespace={nomad_cluster.namespace}"
-    job = nomad_cluster.call("GET", f"/v1/job/{attempt['job_id']}?{where}")
-    assert isinstance(job, dict)
+    job: dict[str, Any] = nomad_cluster.call("GET", f"/v1/job/{attempt['job_id']}?{where}")
     return job
 
 
@@ -419,7 +399,6 @@ def test_a_benchmark_of_two_boards_waits_for_both_and_runs_on_both_at_the_same_t
     server.wait(single, ("running",), timeout_s=60)
     body = {"model": model, "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
     made = server.call("POST", "/v1/benchmarks", {**body, "nb_inference": 20, "count": 2})
-    assert isinstance(made, dict)
     ids = [str(each) for each in made["benchmark_ids"]]
 
     def waits_for_both() -> bool:
@@ -444,10 +423,8 @@ def test_a_benchmark_of_two_boards_waits_for_both_and_runs_on_both_at_the_same_t
     assert len({each["created_at"] for each in attempts}) == 1
     for each in ended:
         results = server.call("GET", f"/v1/benchmarks/{each['benchmark_id']}/results")
-        assert isinstance(results, dict)
         assert results["reports"][0]["report"]["target_id"] == each["target_uid"]
     campaign = server.call("GET", f"/v1/campaigns/{made['campaign_id']}")
-    assert isinstance(campaign, dict)
     assert {each["status"] for each in campaign["benchmarks"]} == {"completed"}
 
 
@@ -466,7 +443,6 @@ def test_an_urgent_benchmark_preempts_a_less_urgent_one_and_nomad_decides_nothin
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
     found = nomad_cluster.call("GET", "/v1/operator/scheduler/configuration")
-    assert isinstance(found, dict)
     off = found["SchedulerConfig"]["PreemptionConfig"]
     assert off["BatchSchedulerEnabled"] is False
     assert off["ServiceSchedulerEnabled"] is False
@@ -487,14 +463,12 @@ def test_an_urgent_benchmark_preempts_a_less_urgent_one_and_nomad_decides_nothin
 
     again = server.wait(victim, ("running",), timeout_s=60)
     attempts = again["attempts"]
-    assert isinstance(attempts, list)
     first, second = attempts
     assert first["failure"]["category"] == "preempted"
     assert (first["target_uid"], second["target_uid"]) == (BOARD, BOARD)
     (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == first["job_id"])
     assert (run["DesiredStatus"], run["ClientStatus"]) == ("stop", "complete")
     whole = nomad_cluster.call("GET", f"/v1/allocation/{run['ID']}")
-    assert isinstance(whole, dict)
     assert not whole.get("PreemptedByAllocation")  # left out where Nomad preempted nothing
     stopped = nomad_job(nomad_cluster, first["job_id"])
     assert (stopped["Stop"], stopped["Status"]) == (True, "dead")
@@ -546,13 +520,13 @@ def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_pa
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "failed"
     failure = ended["failure"]
-    assert isinstance(failure, dict)
     assert failure["category"] == "user_model"
 
 
 def allocations(nomad: LoopbackNomad) -> list[dict[str, Any]]:
-    found = nomad.call("GET", f"/v1/allocations?namespace={nomad.namespace}&resources=true")
-    assert isinstance(found, list)
+    found: list[dict[str, Any]] = nomad.call(
+        "GET", f"/v1/allocations?namespace={nomad.namespace}&resources=true"
+    )
     return found
 
 
@@ -564,20 +538,16 @@ def board_of(allocation: Mapping[str, Any]) -> str:
 
 
 def nomad_job(nomad: LoopbackNomad, job_id: str) -> dict[str, Any]:
-    found = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
-    assert isinstance(found, dict)
+    found: dict[str, Any] = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
     return found
 
 
 def events_of(server: Server, benchmark_id: str) -> list[dict[str, Any]]:
     found = server.call("GET", f"/v1/benchmarks/{benchmark_id}/events")
-    assert isinstance(found, dict)
-    items = found["items"]
-    assert isinstance(items, list)
+    items: list[dict[str, Any]] = found["items"]
     return items
 
 
 def state_of(server: Server, target_uid: str) -> str:
     found = server.call("GET", f"/v1/boards/{target_uid}")
-    assert isinstance(found, dict)
     return str(found["state"])

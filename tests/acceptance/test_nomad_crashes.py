@@ -122,7 +122,6 @@ def _submitted(server: Server, key: str) -> str:
         },
         Idempotency_Key=key,
     )
-    assert isinstance(made, dict)
     return str(made["benchmark_id"])
 
 
@@ -137,7 +136,6 @@ def _ends(database: Path, benchmark_id: str) -> list[object]:
 def _nomad_ran_it_once(nomad: LoopbackNomad, job_ids: list[str], number: int) -> None:
     where = f"namespace={nomad.namespace}"
     allocations = nomad.call("GET", f"/v1/allocations?{where}")
-    assert isinstance(allocations, list)
     ours = [each for each in allocations if each["JobID"] in job_ids]
     assert len({each["JobID"] for each in ours}) == len(ours), (number, ours)
     # One that could not have its files while no server was there never began.
@@ -147,7 +145,6 @@ def _nomad_ran_it_once(nomad: LoopbackNomad, job_ids: list[str], number: int) ->
 
     def secrets() -> set[str]:
         found = nomad.call("GET", f"/v1/vars?{where}&prefix=nomad/jobs/")
-        assert isinstance(found, list)
         return {str(each["Path"]) for each in found}
 
     eventually(lambda: not names & secrets(), "no upload token is left")

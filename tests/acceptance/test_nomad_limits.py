@@ -34,19 +34,16 @@ def limited(nomad_cluster: LoopbackNomad, tmp_path: Path) -> Iterator[Callable[.
 
 
 def submit(server: Server, **changes: object) -> str:
-    body = {
-        "model": server.upload(MODEL)["name"],
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "target": "rpi4b",
-        "target_uid": BOARD,
-        "nb_inference": FOR_EVER,
-        "max_retries": 0,
-        **changes,
-    }
-    made = server.call("POST", "/v1/benchmarks", body)
-    assert isinstance(made, dict)
-    return str(made["benchmark_id"])
+    return server.submit(
+        {
+            "model": server.upload(MODEL)["name"],
+            "target": "rpi4b",
+            "target_uid": BOARD,
+            "nb_inference": FOR_EVER,
+            "max_retries": 0,
+            **changes,
+        }
+    )
 
 
 def failure_of(server: Server, benchmark_id: str) -> tuple[str, str]:

@@ -67,17 +67,14 @@ class Lab:
             self.server = start(self._data_dir, self._environment)
 
     def submit(self, **changes: object) -> str:
-        body = {
-            "model": self.model,
-            "runtime": "ort",
-            "benchmark_type": "TYPE1",
-            "target": "rpi4b",
-            "nb_inference": 1_000_000,  # until it is cancelled
-            **changes,
-        }
-        made = self.server.call("POST", "/v1/benchmarks", body)
-        assert isinstance(made, dict)
-        return str(made["benchmark_id"])
+        return self.server.submit(
+            {
+                "model": self.model,
+                "target": "rpi4b",
+                "nb_inference": 1_000_000,  # until it is cancelled
+                **changes,
+            }
+        )
 
     def running(self, **changes: object) -> str:
         """A benchmark that runs, as Nomad's server knows, too.
@@ -98,13 +95,11 @@ class Lab:
         found = self.nomad.call(
             "GET", f"/v1/job/{job_id}/allocations?namespace={self.nomad.namespace}"
         )
-        assert isinstance(found, list)
         (allocation,) = found
         return str(allocation["ClientStatus"])
 
     def attempts(self, benchmark_id: str) -> list[dict[str, Any]]:
-        found = self.server.show(benchmark_id)["attempts"]
-        assert isinstance(found, list)
+        found: list[dict[str, Any]] = self.server.show(benchmark_id)["attempts"]
         return found
 
     def second_attempt(self, benchmark_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -130,20 +125,19 @@ class Lab:
             if agent.pid is None:
                 agent.start()
         found = self.server.call("GET", "/v1/benchmarks?limit=100")
-        assert isinstance(found, dict)
         for each in found["items"]:
             if each["status"] in LIVE:
                 self.server.call("POST", f"/v1/benchmarks/{each['benchmark_id']}/cancel")
 
     def job(self, job_id: str) -> dict[str, Any]:
-        found = self.nomad.call("GET", f"/v1/job/{job_id}?namespace={self.nomad.namespace}")
-        assert isinstance(found, dict)
+        found: dict[str, Any] = self.nomad.call(
+            "GET", f"/v1/job/{job_id}?namespace={self.nomad.namespace}"
+        )
         return found
 
     def boards(self) -> dict[str, str]:
         """State by board."""
         found = self.server.call("GET", "/v1/boards")
-        assert isinstance(found, dict)
         return {each["target_uid"]: each["state"] for each in found["items"]}
 
     def all_idle(self) -> None:
@@ -166,7 +160,6 @@ class Lab:
             eventually(predicate, what, PATIENCE_S)
         except AssertionError as error:
             nodes = self.nomad.call("GET", "/v1/nodes")
-            assert isinstance(nodes, list)
             seen = {
                 "boards": self.boards(),
                 "nodes": {node["Name"]: node["Status"] for node in nodes},

@@ -56,24 +56,20 @@ class Lab:
             self._server.process.wait()
 
     def submit(self, **changes: object) -> str:
-        body = {
-            "model": MODEL.name,
-            "runtime": "ort",
-            "benchmark_type": "TYPE1",
-            "target": "rpi4b",
-            "nb_inference": 20,
-            "max_retries": 0,
-            **changes,
-        }
-        made = self.server.call("POST", "/v1/benchmarks", body)
-        assert isinstance(made, dict)
-        return str(made["benchmark_id"])
+        return self.server.submit(
+            {
+                "model": MODEL.name,
+                "target": "rpi4b",
+                "nb_inference": 20,
+                "max_retries": 0,
+                **changes,
+            }
+        )
 
     def allocations(self, job_id: object) -> list[dict[str, Any]]:
-        found = self.nomad.call(
+        found: list[dict[str, Any]] = self.nomad.call(
             "GET", f"/v1/job/{job_id}/allocations?namespace={self.nomad.namespace}"
         )
-        assert isinstance(found, list)
         return found
 
     def runs(self, job_id: object) -> bool:
@@ -81,14 +77,11 @@ class Lab:
 
     def items(self, path: str) -> list[dict[str, Any]]:
         found = self.server.call("GET", path)
-        assert isinstance(found, dict)
-        items = found["items"]
-        assert isinstance(items, list)
+        items: list[dict[str, Any]] = found["items"]
         return items
 
     def board(self, uid: str) -> Mapping[str, object]:
-        found = self.server.call("GET", f"/v1/boards/{uid}")
-        assert isinstance(found, dict)
+        found: Mapping[str, object] = self.server.call("GET", f"/v1/boards/{uid}")
         return found
 
 
@@ -178,7 +171,6 @@ def test_a_job_that_an_older_backup_does_not_know_is_adopted_with_its_result(
     until(lambda: lab.board(SECOND)["state"] == "busy", "its board is held")
     assert "does not know" in str(lab.board(SECOND)["reason"])
     ready = lab.server.call("GET", "/readyz?verbose")
-    assert isinstance(ready, dict)
     assert "edgeyard strays" in json.dumps(ready["checks"]["strays"])
     assert lab.server.show(waits)["status"] == "pending"
     assert lab.runs(FOREIGN)  # it is left alone
@@ -209,6 +201,7 @@ def foreign_job(nomad: LoopbackNomad) -> None:
 
 
 def _allocations(nomad: LoopbackNomad, job_id: str) -> list[dict[str, Any]]:
-    found = nomad.call("GET", f"/v1/job/{job_id}/allocations?namespace={nomad.namespace}")
-    assert isinstance(found, list)
+    found: list[dict[str, Any]] = nomad.call(
+        "GET", f"/v1/job/{job_id}/allocations?namespace={nomad.namespace}"
+    )
     return found

@@ -70,13 +70,11 @@ class Lab:
             **changes,
         }
         made = self.server.call("POST", "/v1/benchmarks", body)
-        assert isinstance(made, dict)
         return str(made["schedule_id"])
 
     def benchmarks(self, schedule_id: str) -> list[dict[str, Any]]:
         """Of a schedule, oldest first, whole."""
         found = self.server.call("GET", f"/v1/benchmarks?schedule_id={schedule_id}&limit=500")
-        assert isinstance(found, dict)
         return [self.server.show(each["benchmark_id"]) for each in reversed(found["items"])]
 
     def completed(self, schedule_id: str) -> list[dict[str, Any]]:
@@ -84,8 +82,7 @@ class Lab:
 
     def jobs(self, schedule_id: str) -> list[dict[str, Any]]:
         where = f"namespace={self._nomad.namespace}&prefix=benchmark-{schedule_id}-"
-        found = self._nomad.call("GET", f"/v1/jobs?{where}")
-        assert isinstance(found, list)
+        found: list[dict[str, Any]] = self._nomad.call("GET", f"/v1/jobs?{where}")
         return found
 
     def runs(self, schedule_id: str) -> list[dict[str, Any]]:
@@ -93,7 +90,6 @@ class Lab:
 
     def allocations(self, schedule_id: str) -> list[dict[str, Any]]:
         found = self._nomad.call("GET", f"/v1/allocations?namespace={self._nomad.namespace}")
-        assert isinstance(found, list)
         return [each for each in found if each["JobID"].startswith(f"benchmark-{schedule_id}-")]
 
     def running(self, schedule_id: str) -> bool:
@@ -156,7 +152,6 @@ def test_nomad_starts_a_schedule_whose_server_comes_and_goes(lab: Lab) -> None:
     def all_are_known() -> bool:
         """Whatever started is a benchmark, but for runs that ended while no server was there."""
         shown = lab.server.call("GET", f"/v1/schedules/{schedule_id}")
-        assert isinstance(shown, dict)
         started = {each["ID"] for each in lab.runs(schedule_id)}
         return len(started - set(adopted())) == int(shown["skipped"])
 
@@ -164,7 +159,6 @@ def test_nomad_starts_a_schedule_whose_server_comes_and_goes(lab: Lab) -> None:
     assert len(set(adopted())) == len(adopted())
     for each in lab.completed(schedule_id):
         (good,) = good_reports(lab.server, each["benchmark_id"])
-        assert isinstance(good, dict)
         report = good["report"]
         assert report["target_id"] == each["target_uid"] == BOARD
         assert report["inference_latency"]["p50"] > 0

@@ -46,18 +46,15 @@ def server(nomad_cluster: LoopbackNomad, board: BehindHost, tmp_path: Path) -> I
 
 
 def submit(server: Server, **changes: object) -> str:
-    body = {
-        "model": server.upload(MODEL)["name"],
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "target_uid": BOARD,
-        "target": FAMILY,
-        "nb_inference": 20,
-        **changes,
-    }
-    made = server.call("POST", "/v1/benchmarks", body)
-    assert isinstance(made, dict)
-    return str(made["benchmark_id"])
+    return server.submit(
+        {
+            "model": server.upload(MODEL)["name"],
+            "target_uid": BOARD,
+            "target": FAMILY,
+            "nb_inference": 20,
+            **changes,
+        }
+    )
 
 
 def test_a_board_behind_its_host_is_announced_measured_and_freed(
@@ -66,9 +63,7 @@ def test_a_board_behind_its_host_is_announced_measured_and_freed(
     benchmark_id = submit(server)
     ended = server.wait(benchmark_id, timeout_s=90)
     assert ended["status"] == "completed", ended["failure"]
-    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-    assert isinstance(results, dict)
-    report = results["reports"][0]["report"]
+    report = server.report(benchmark_id)
     assert report["inference_latency"]["p50"] > 0
     assert report["target_id"] == BOARD
     assert report["board"]["emulated"] is False

@@ -43,7 +43,6 @@ def test_a_benchmark_waits_for_a_quiet_host_with_its_planned_start_shown(
         def submit(uid: str, runs: int) -> str:
             body = description(str(stored["name"]), nb_inference=runs, target_uid=uid)
             made = server.call("POST", "/v1/benchmarks", body | {"target": None})
-            assert isinstance(made, dict)
             return str(made["benchmark_id"])
 
         first = submit(RUNS, 3000)

@@ -100,7 +100,6 @@ class Lab:
 
         def taken_up() -> bool:
             found = self.server.call("GET", "/v1/limits")
-            assert isinstance(found, dict)
             values = {each["name"]: each["value"] for each in found["items"]}
             return bool(values["campaign_limit"] == campaign_limit)
 

@@ -96,20 +96,10 @@ def run_one(server: Server, **changes: object) -> tuple[str, dict[str, str]]:
     """Mint secrets, run a benchmark with a token of a user; its id and the secrets."""
     server.call("POST", "/v1/users", {"user_id": "canary", "role": "submitter"})
     minted = server.call("POST", "/v1/tokens", {"user_id": "canary"})
-    assert isinstance(minted, dict)
     secrets = {"admin token": server.token, "user's token": str(minted["token"])}
     user = Server(server.url, server.port, server.process, secrets["user's token"])
     model = user.upload(MODEL)["name"]
-    body = {
-        "model": model,
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "nb_inference": 20,
-        **changes,
-    }
-    made = user.call("POST", "/v1/benchmarks", body)
-    assert isinstance(made, dict)
-    benchmark_id = str(made["benchmark_id"])
+    benchmark_id = user.submit({"model": model, "nb_inference": 20, **changes})
     ended = user.wait(benchmark_id)
     assert ended["status"] == "completed", ended["failure"]
     return benchmark_id, secrets

@@ -89,7 +89,6 @@ def hold(soak: Soak, kills: int, name: str) -> Tally:
 def tasks_of(nomad: LoopbackNomad) -> Sequence[ClusterTask]:
     """All tasks that Nomad has started, with the boards that it gave them."""
     found = nomad.call("GET", f"/v1/allocations?namespace={nomad.namespace}&resources=true")
-    assert isinstance(found, list)
     tasks: list[ClusterTask] = []
     for each in found:
         for name, state in (each["TaskStates"] or {}).items():

@@ -89,7 +89,6 @@ def test_a_server_works_with_what_its_unit_leaves_it(
             return
         body = {"model": name, "runtime": "ort", "benchmark_type": "TYPE1", "target": "emufast"}
         made = server.call("POST", "/v1/benchmarks", body)
-        assert isinstance(made, dict)
         ended = server.wait(str(made["benchmark_id"]))
         assert ended["status"] == "completed", ended["failure"]
     except RuntimeError as error:
@@ -122,7 +121,6 @@ def test_a_host_works_with_what_its_unit_leaves_it(tmp_path: Path) -> None:
             name = server.upload(MODEL)["name"]
             body = {"model": name, "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
             made = server.call("POST", "/v1/benchmarks", body)
-            assert isinstance(made, dict)
             ended = server.wait(str(made["benchmark_id"]))
             assert ended["status"] == "completed", ended["failure"]
     finally:

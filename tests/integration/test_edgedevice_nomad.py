@@ -169,8 +169,7 @@ class Lab:
         )
 
     def _list(self, path: str) -> list[dict[str, Any]]:
-        found = self.cluster.call("GET", path)
-        assert isinstance(found, list)
+        found: list[dict[str, Any]] = self.cluster.call("GET", path)
         return found
 
 

@@ -56,18 +56,16 @@ class Lab:
         assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
         return done.stdout
 
-    def json(self, *words: str) -> dict[str, object]:
+    def json(self, *words: str) -> Any:
         found = json.loads(self.cli(*words, "--json"))
         if isinstance(found, list):
             (found,) = found
-        assert isinstance(found, dict)
         return found
 
     def submit(self, **changes: object) -> str:
         body = {"model": self.model, "runtime": "ort", "benchmark_type": "TYPE1",
                 "target": "emumid", "nb_inference": 20, "user_time": 100, **changes}  # fmt: skip
         made = self.server.call("POST", "/v1/benchmarks", body)
-        assert isinstance(made, dict)
         return str(made["benchmark_id"])
 
     def reason(self, benchmark_id: str) -> str:
@@ -76,10 +74,9 @@ class Lab:
 
     def events(self, benchmark_id: str) -> list[dict[str, Any]]:
         found = self.server.call("GET", f"/v1/benchmarks/{benchmark_id}/events")
-        assert isinstance(found, dict)
         return list(found["items"])
 
-    def account(self) -> dict[str, object]:
+    def account(self) -> Any:
         return self.json("users", "account", self.user)
 
 
@@ -97,9 +94,7 @@ def test_credits_are_spent_by_real_board_seconds_and_run_out(server: Server) -> 
     first = lab.server.wait(lab.submit())
     assert first["status"] == "completed", first["failure"]
     account = lab.account()
-    charges = account["charges"]
-    assert isinstance(charges, list)
-    (charge,) = charges
+    (charge,) = account["charges"]
     assert charge["reserved"] == 200
     assert charge["charged"] == pytest.approx(2 * charge["board_s"], abs=1e-5)
     assert 0 < charge["charged"] < 60

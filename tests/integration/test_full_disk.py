@@ -152,10 +152,8 @@ def test_cancel_delete_prune_and_start_work_on_a_full_disk(larger_disk: Path) ->
             ended(server, "hold", server.call("POST", "/v1/benchmarks", submitted | FAMILY | later))
             for _ in range(3)
         ]
-        made = server.call("POST", "/v1/users", {"user_id": "ann"})
+        server.call("POST", "/v1/users", {"user_id": "ann"})
         token = server.call("POST", "/v1/tokens", {"user_id": "ann"})
-        assert isinstance(made, dict)
-        assert isinstance(token, dict)
         server.process.kill()  # its log stays as it is
         server.process.wait(60)
     filler = fill(larger_disk)
@@ -201,8 +199,9 @@ def upload(server: Server, path: Path, size_bytes: int) -> Mapping[str, object]:
 def ended(server: Server, action: str, benchmark: object) -> dict[str, object]:
     """Hold or cancel it; returns it as it is then."""
     assert isinstance(benchmark, dict)
-    reported = server.call("POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}")
-    assert isinstance(reported, dict)
+    reported: dict[str, object] = server.call(
+        "POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}"
+    )
     return reported
 
 

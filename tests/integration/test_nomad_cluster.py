@@ -107,7 +107,6 @@ def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
 ) -> None:
     path = "/v1/operator/scheduler/configuration"
     before = nomad_cluster.call("GET", path)
-    assert isinstance(before, dict)
     config = before["SchedulerConfig"]
     wanted = {**config["PreemptionConfig"], "BatchSchedulerEnabled": True}
     nomad_cluster.call("PUT", path, {**config, "PreemptionConfig": wanted})
@@ -123,7 +122,7 @@ def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
         def stopped() -> bool:
             (job,) = (
                 each
-                for each in nomad_cluster.call("GET", "/v1/jobs?namespace=edgeyard") or ()  # type: ignore[attr-defined]
+                for each in nomad_cluster.call("GET", "/v1/jobs?namespace=edgeyard") or ()
                 if each["ID"] == "benchmark-1"
             )
             return bool(job["Stop"])
@@ -181,7 +180,6 @@ def test_the_token_s_rights_are_the_least(lab: Submitter, nomad_cluster: Loopbac
     assert denied("PUT", "/v1/system/gc")
     assert denied("POST", "/v1/namespace/other", {"Name": "other"})
     nodes = testbed.call(nomad_cluster.address, "GET", "/v1/nodes", nomad_cluster.token)
-    assert isinstance(nodes, list)
     assert denied("POST", f"/v1/node/{nodes[0]['ID']}/drain", {"DrainSpec": None})
 
 

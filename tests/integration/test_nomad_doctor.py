@@ -61,7 +61,6 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     nomad_cluster.call("POST", "/v1/acl/policy/poor", poor)
     body = {"Name": "poor", "Type": "client", "Policies": ["poor"]}
     token = nomad_cluster.call("POST", "/v1/acl/token", body)
-    assert isinstance(token, dict)
     missing = "/opt/none/edgeyard-runner"
     with file_server({"livez": b"alive"}) as url:
         without = {"EDGEYARD_PUBLIC_URL": url, "EDGEYARD_RAW_EXEC_COMMAND": missing}

@@ -113,6 +113,5 @@ def test_a_drained_host_s_job_ends_and_is_not_moved_by_nomad(
 
 
 def nomad_job(nomad: LoopbackNomad, job_id: str) -> dict[str, object]:
-    found = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
-    assert isinstance(found, dict)
+    found: dict[str, object] = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
     return found

@@ -155,12 +155,10 @@ def test_sighup_takes_up_policy_and_times_of_the_engine_and_what_runs_goes_on(
         def submitted(**changes: object) -> str:
             body = {"runtime": "ort", "benchmark_type": "TYPE1", "target": "emumid", **changes}
             made = server.call("POST", "/v1/benchmarks", {"model": model, **body})
-            assert isinstance(made, dict)
             return str(made["benchmark_id"])
 
         def active() -> tuple[object, ...]:
             found = server.call("GET", "/v1/policies")
-            assert isinstance(found, dict)
             return next((each["name"], each["version"]) for each in found["items"] if each["roles"])
 
         assert active() == ("own", 1)

@@ -38,8 +38,7 @@ def parsed(nomad: LoopbackNomad, **variables: object) -> dict[str, Any]:
     """Return the job of the file, as Nomad reads it."""
     given = "\n".join(f"{name} = {json.dumps(value)}" for name, value in variables.items())
     body = {"JobHCL": JOB_FILE.read_text(), "Canonicalize": True, "Variables": given}
-    found: Any = nomad.call("POST", f"/v1/jobs/parse?namespace={nomad.namespace}", body)
-    assert isinstance(found, dict)
+    found: dict[str, Any] = nomad.call("POST", f"/v1/jobs/parse?namespace={nomad.namespace}", body)
     return found
 
 

@@ -57,7 +57,6 @@ def a_task(bed: LoopbackNomad) -> str:
 
 def allocation(bed: LoopbackNomad) -> dict[str, Any]:
     listed = bed.call("GET", "/v1/job/j/allocations")
-    assert isinstance(listed, list)
     return dict(listed[0]) if listed else {}
 
 
