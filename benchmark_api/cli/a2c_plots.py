@@ -7,23 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgeyard.benchmark_api.cli.output_files import check_matplotlib
 from edgeyard.benchmark_api.cli.plot import COLOURS
-from edgeyard.benchmark_api.sdk.errors import MissingExtra
 
 Curve = Sequence[tuple[float, float]]
 """Episodes and mean slowdown of each generation."""
-
-
-def check_matplotlib() -> None:
-    """Check that a plot can be drawn, before anything takes long.
-
-    Raises:
-        MissingExtra: Matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a plot") from error
 
 
 def curve_image(

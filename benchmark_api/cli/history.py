@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     when,
 )
+from edgeyard.benchmark_api.cli.output_files import check_matplotlib
 from edgeyard.benchmark_api.cli.plot import COLOURS
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
@@ -35,7 +36,6 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_key,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
 
@@ -176,13 +176,10 @@ def draw_history(rows: Sequence[Row], path: Path) -> None:
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a plot") from error
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8.0, 4.8), layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

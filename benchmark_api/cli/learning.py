@@ -13,7 +13,7 @@ import typer
 from edgeyard.benchmark_api.cli import learning_outcomes, sim_reports
 from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.output_files import open_output
+from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
 from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.errors import InvalidInput
 
@@ -102,7 +102,7 @@ def queue(
     )
     with sim_reports.progress() as advanced:
         logs = [_read(path, procs, advanced) for path in log]
-        _make_folder(out)
+        make_folder(out, "--out")
         training, validation = trainer.split(
             [training_windows(each, processors) for each, processors in logs]
         )
@@ -210,13 +210,6 @@ def _check_name(name: str) -> None:
             f"{name!r} is not a valid model name",
             "a-z, 0-9 and _, beginning with a letter",
         )
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--out", f"{out}: {error.strerror}", "a folder") from error
 
 
 def _ratio(progress: Progress) -> float:

@@ -21,7 +21,12 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.output_files import check_output, write_output
+from edgeyard.benchmark_api.cli.output_files import (
+    check_matplotlib,
+    check_output,
+    make_folder,
+    write_output,
+)
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import InvalidInput
 
@@ -219,13 +224,11 @@ def a2c(
         arrival_steps=arrival_steps,
     )
     if plot is not None:
-        from edgeyard.benchmark_api.cli.a2c_plots import check_matplotlib
-
         check_output(plot, "--plot")
         check_matplotlib()
     from edgeyard.scheduler.training.a2c.trainer import Trainer
 
-    _make_folder(out)
+    make_folder(out, "--out")
     with sim_reports.progress() as advanced:
         trainer = Trainer(settings)
         progress = _train(trainer, out, advanced)
@@ -284,13 +287,6 @@ def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) 
         )
 
     return trainer.train(progress, saved, lambda share: advanced("training", share))
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--out", f"{out}: {error.strerror}", "a folder") from error
 
 
 def _document(

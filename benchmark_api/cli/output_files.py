@@ -9,6 +9,34 @@ from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput
 
 
+def check_matplotlib() -> None:
+    """Check that a plot can be drawn, before anything takes long.
+
+    Raises:
+        MissingExtra: Matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        from edgeyard.benchmark_api.sdk.errors import MissingExtra
+
+        raise MissingExtra("matplotlib", "plot", "a plot") from error
+
+
+def make_folder(folder: Path, flag: str) -> Path:
+    """Create a folder, with those above it, if it does not exist, and return it.
+
+    Raises:
+        InvalidInput: It can't be created; names the flag.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"{folder} can't be created: {error.strerror or error}"
+        raise InvalidInput.at(flag, reason, "a folder") from error
+    return folder
+
+
 def check_output(path: Path, flag: str) -> None:
     """Check where a file is to be written, before work is done for it.
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeyard.benchmark_api.cli.output import MARKS, accuracy, plain, three_digits
+from edgeyard.benchmark_api.cli.output_files import check_matplotlib
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
 
@@ -86,18 +86,15 @@ def draw(bars: Sequence[Bar], path: Path) -> None:
     """
     if not bars:
         raise InvalidInput.at("--plot", "nothing to draw: no latency was measured")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a plot") from error
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
     models = list(dict.fromkeys(bar.model for bar in bars))
     series = sorted({bar.series for bar in bars})
     slots = _slots(bars, models, series)
     colours = _colours(series)
     width_in = min(16.0, max(6.4, 2.2 + 0.62 * (len(slots) + len(models))))
     figure = Figure(figsize=(width_in, 4.8), layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for bar, x in slots:
         _bar(axes, bar, x, colours[bar.series])

@@ -16,6 +16,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import emit_json
+from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
@@ -427,10 +428,7 @@ def _write(runs: Sequence[SimulatedRun], folder: Path) -> list[Path]:
     from edgeyard.benchmark_api.cli.sim_plots import file_name
     from edgeyard.scheduler.sim.runs import save_run
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--out", f"{folder} can't be created: {error}") from error
+    make_folder(folder, "--out")
     written = []
     for run in runs:
         meta = run.meta

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeyard.benchmark_api.cli.output_files import open_output
+from edgeyard.benchmark_api.cli.output_files import check_matplotlib, open_output
 from edgeyard.benchmark_api.cli.plot import COLOURS
-from edgeyard.benchmark_api.sdk.errors import MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,12 +188,10 @@ def svg(plot: Plot, salt: str) -> str:
 
 @contextmanager
 def _figure(plot: Plot, form: str, *, title: bool, salt: str = "") -> Iterator[Any]:
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a plot") from error
+    check_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     ink = _INK if form == "svg" and not title else "#222222"
     colours = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color")
     style: Any = {
@@ -212,7 +209,6 @@ def _figure(plot: Plot, form: str, *, title: bool, salt: str = "") -> Iterator[A
         figure = Figure(
             figsize=(7.2 if title else 6.0, plot.height_in), layout="constrained", dpi=150
         )
-        FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         plot.draw(axes)
         axes.grid(visible=True, color="#808080", alpha=0.25, lw=0.7)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.output_files import write_output
+from edgeyard.benchmark_api.cli.output_files import make_folder, write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb
 from edgeyard.benchmark_api.scenario_db import run_file
@@ -232,10 +232,7 @@ def _write_plots(made: Report, folder: Path, form: Form) -> list[Path]:
     from edgeyard.benchmark_api.cli.sim_documents import part_plots
     from edgeyard.benchmark_api.cli.sim_plots import file_name, save
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--plot", f"{folder} can't be created: {error}") from error
+    make_folder(folder, "--plot")
     several = len(made.parts) > 1
     written = []
     for place, part in enumerate(made.parts):

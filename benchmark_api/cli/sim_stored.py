@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
+from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import Session, verb
 from edgeyard.benchmark_api.cli.scenario_db import Db
 from edgeyard.benchmark_api.scenario_db import opened_db, runs_folder
@@ -163,7 +164,7 @@ def store_runs(
         for run_id, scenario, run, written in runs:
             path = written
             if path is None:
-                path = _made(runs_folder(db)) / f"{run_id}.npz"
+                path = make_folder(runs_folder(db), "--db") / f"{run_id}.npz"
                 save_run(run, path)
             described, body = stored_scenario(scenario, created_at=now, source=source)
             row = run_row(scenario.name, run, measured(run))
@@ -182,14 +183,6 @@ def store_runs(
             )
 
             store.transact(partial(_save, described, body, simulation))
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--db", f"{folder} can't be created: {error}") from error
-    return folder
 
 
 def _save(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, show
-from edgeyard.benchmark_api.cli.output_files import write_output
+from edgeyard.benchmark_api.cli.output_files import make_folder, write_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.sim_batches import NomadOptions, run_on_nomad
@@ -162,10 +162,7 @@ def sweep(
     cells = sweep_cells(whole, policies, numbers, loads)
     if len(cells) > MAX_CELLS:
         raise InvalidInput.at("--seeds", f"the sweep has {len(cells):,} runs", f"{MAX_CELLS:,}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput.at("--out", f"{out} can't be created: {error}") from error
+    make_folder(out, "--out")
     for cell in {cell.digest: cell for cell in cells}.values():
         text = scenario_to_toml(cell.scenario)
         write_output(out / f"{cell.scenario.name}.toml", "--out", text)
