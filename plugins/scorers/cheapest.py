@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 
 
-class Cheapest:
+class Cheapest(DetailedScorer):
     """The expected run time times what a second costs now: the family's rate and the tariff.
 
     Its weight is what a credit is worth to the policy, in seconds. Abstains where nothing is known
@@ -24,10 +21,6 @@ class Cheapest:
     kind = ScorerKind.HEURISTIC
     unit = ScoreUnit.CREDITS
 
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
-
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`."""
         seconds = Fastest().answer(batch, pairs)
@@ -37,9 +30,3 @@ class Cheapest:
         return Answer(
             scores=seconds.scores * rates, errors=None if errors is None else errors * rates
         )
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Cheapest()

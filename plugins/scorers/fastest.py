@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.prediction.estimates import past_pairs
 
 
-class Fastest:
+class Fastest(DetailedScorer):
     """The expected run time (median) on each board, with the standard error of that expectation.
 
     Abstains where nothing is known of such runs.
@@ -22,10 +19,6 @@ class Fastest:
     objective = "run time"
     kind = ScorerKind.HEURISTIC
     unit = ScoreUnit.SECONDS
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`."""
@@ -38,9 +31,3 @@ class Fastest:
             scores=seconds.astype(np.float32),
             errors=(seconds * np.sqrt(np.expm1(law.error))).astype(np.float32),
         )
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Fastest()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.solvers.assignment import prepare
 from edgeyard.scheduler.solvers.document import Plan, PlanStatus
 from edgeyard.scheduler.solvers.programmes import solve
@@ -23,7 +23,7 @@ _SHARE_OF_BUDGET = 0.6
 """Of the scorer's time; the rest is for making the window and the programme."""
 
 
-class PlanScorer:
+class PlanScorer(DetailedScorer):
     """The best plan for the first benchmarks of the queue, as scores.
 
     It abstains on classes without a planned benchmark and beyond the window.
@@ -48,10 +48,6 @@ class PlanScorer:
         prepare()
         self._window = window
         self._limits = Limits()
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`."""

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.learning.features import unrated
 from edgeyard.scheduler.learning.manifest import Output
 from edgeyard.scheduler.learning.model import Model, load_model, manifests
 
 
-class LearnedScorer:
+class LearnedScorer(DetailedScorer):
     """What a model says of each pair, in the unit that its manifest's output has.
 
     ``log_seconds`` are stated in seconds, at the manifest's quantile ``rank_by``. It abstains for
@@ -43,10 +42,6 @@ class LearnedScorer:
     def unit(self) -> ScoreUnit:
         """See `Scorer`; that of the manifest's output."""
         return _UNITS[self._model.manifest.output]
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`.

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.learning.active import (
     ModelPrediction,
     predicted_failures,
@@ -22,17 +21,13 @@ from edgeyard.scheduler.learning.active import (
 _Predict = Callable[[Batch, Pairs], ModelPrediction | None]
 
 
-class _OfActiveModel:
+class _OfActiveModel(DetailedScorer):
     """The numbers of an active model, and the history's where it has none."""
 
     kind = ScorerKind.AI
 
     def __init__(self, history: Fastest | Reliable, predict: _Predict) -> None:
         self._history, self._predict = history, predict
-
-    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
-        return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""

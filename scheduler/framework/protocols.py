@@ -242,6 +242,10 @@ class Answer:
 class DetailedScorer(Scorer, Protocol):
     """A scorer that knows its errors, or has diagnostics: an optimality gap, what it planned."""
 
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """Return the scores of `answer`."""
+        return self.answer(batch, pairs).scores
+
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """Return what `score` returns, and more."""
         ...
