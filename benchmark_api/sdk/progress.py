@@ -135,12 +135,7 @@ class LineView(AbstractContextManager["LineView"]):
         self._stream.write(f"{at:%H:%M:%S} {printable(sentence)}\n")
         self._stream.flush()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stream.flush()
 
 
@@ -153,12 +148,7 @@ class NoView(AbstractContextManager["NoView"]):
     def note(self, sentence: str) -> None:
         """Show nothing."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         return None
 
 
@@ -195,12 +185,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         """Print a remark above the table."""
         self._console.print(printable(sentence), style="dim", markup=False, highlight=False)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -87,12 +86,7 @@ class DoctorClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._http.close()
 
     def ask(self, path: str, method: str = "GET", body: object = None, **params: str) -> Answer:
