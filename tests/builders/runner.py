@@ -157,6 +157,12 @@ class Task:
         output, _ = process.communicate(timeout=120)
         return process.returncode, output.decode()
 
+    def complete(self, *command: str, **changes: str) -> str:
+        """Output of a whole run that ends well."""
+        code, output = self.run(*command, **changes)
+        assert code == 0, output
+        return output
+
 
 def make_task(
     folder: Path,

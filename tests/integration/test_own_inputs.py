@@ -54,8 +54,7 @@ def outputs_of(server: UploadServer) -> dict[str, np.ndarray]:
 
 def test_outputs_of_own_inputs_come_back_by_name(server: UploadServer, tmp_path: Path) -> None:
     x = np.random.default_rng(1).random((2, 4), dtype=np.float32)
-    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays={"x": x}).run()
-    assert code == 0, output
+    own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays={"x": x}).complete()
     report = report_of(server)
     np.testing.assert_allclose(outputs_of(server)["inputs/scores"], x @ WEIGHTS, rtol=1e-6)
     [one] = report["inference"]
@@ -69,8 +68,7 @@ def test_several_shapes_have_a_result_each(server: UploadServer, tmp_path: Path)
     rng = np.random.default_rng(2)
     prefill, decode = rng.random((64, 4), dtype=np.float32), rng.random((1, 4), dtype=np.float32)
     arrays = {"prefill/x": prefill, "decode/x": decode}
-    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays=arrays).run()
-    assert code == 0, output
+    own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays=arrays).complete()
     report = report_of(server)
     assert [one["name"] for one in report["inference"]] == ["prefill", "decode"]
     assert [one["feeds"]["x"]["shape"] for one in report["inference"]] == [[64, 4], [1, 4]]
@@ -83,8 +81,7 @@ def test_several_shapes_have_a_result_each(server: UploadServer, tmp_path: Path)
 
 def test_rows_beyond_the_batch_are_run_in_batches(server: UploadServer, tmp_path: Path) -> None:
     x = np.random.default_rng(3).random((5, 4), dtype=np.float32)
-    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS, 2), arrays={"x": x}).run()
-    assert code == 0, output
+    own_inputs(tmp_path, server, linear_model(WEIGHTS, 2), arrays={"x": x}).complete()
     [one] = report_of(server)["inference"]
     assert (one["rows"], one["batch_size"], one["batches"]) == (5, 2, 3)
     assert report_of(server)["first_inference_ms"] == one["first_inference_ms"]
@@ -104,8 +101,7 @@ def test_a_regression_reports_its_errors(server: UploadServer, tmp_path: Path) -
         benchmark_type="TYPE2",
         parameters={"metric": "regression", "batch_size": 2},
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     assert report["accuracy"]["mae"] == pytest.approx(0.5, rel=1e-4)
     assert report["accuracy"]["rmse"] == pytest.approx(0.5, rel=1e-4)
@@ -119,8 +115,7 @@ def test_layers_are_profiled_apart_from_the_timed_runs(
     task = make_task(
         tmp_path, server, LIGHT / "light_squeezenet.onnx", nb_inference=5, profile_layers=True
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     layers = report["layers"]
     assert layers["runs"] > 0
@@ -154,8 +149,7 @@ def test_throughput_counts_runs_and_rows_whichever_way_a_model_is_run(
         ),
     }
     for way, task in ways.items():
-        code, output = task.run()
-        assert code == 0, output
+        task.complete()
         report = report_of(server)
         mean_ms = report["inference_latency"]["mean"]
         assert report["runs_per_s"] == pytest.approx(1e3 / mean_ms), way

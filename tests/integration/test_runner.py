@@ -104,8 +104,7 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     server: UploadServer, tmp_path: Path
 ) -> None:
     task = make_task(tmp_path, server, SQUEEZENET, nb_inference=25)
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
     assert len(latencies) >= 25
@@ -141,8 +140,7 @@ def test_a_model_is_launched_several_times_and_each_launch_counts_alike(
     server: UploadServer, tmp_path: Path
 ) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
     assert report["launches"] == 4
@@ -182,8 +180,7 @@ def test_peak_memory_shows_what_the_model_itself_needs(
     found = {}
     for name, model in (("small", linear_model(np.eye(4))), ("large", bomb_model(64 * 2**20))):
         task = make_task(tmp_path / name, server, model, nb_inference=6)
-        code, output = task.run()
-        assert code == 0, output
+        task.complete()
         found[name] = report_of(server)["ram_model"]
     assert found["small"] < 24 * 2**20, "Python and the engine are no part of the model"
     assert 256 * 2**20 < found["large"] < 600 * 2**20, "its output alone has 256 MiB"
@@ -194,8 +191,7 @@ def test_a_host_that_sets_only_the_eleven_variables_is_served(
 ) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
     task.legacy = True
-    code, output = task.run(EDGEYARD_BOARD="", NB_INFERENCE="12")
-    assert code == 0, output
+    task.complete(EDGEYARD_BOARD="", NB_INFERENCE="12")
     report = report_of(server)
     assert report["nb_inference"] >= 12
     assert report["job_id"] == "benchmark-rpi4b-ort-20250813091714-abc"
@@ -216,8 +212,7 @@ def test_a_precision_that_the_time_does_not_allow_keeps_what_was_measured(
 
 def test_a_precision_is_measured_until_it_is_reached(server: UploadServer, tmp_path: Path) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(64)), precision=0.2)
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     reported = report_of(server)["precision"]
     assert reported["asked"] == 0.2
     assert reported["reached"] is True
@@ -240,8 +235,7 @@ def test_accuracy_on_arrays(server: UploadServer, tmp_path: Path) -> None:
         datasets={"data.npz": tmp_path / "data.npz"},
         benchmark_type="TYPE2",
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     assert report["accuracy"]["top1"] == pytest.approx(37 / 40)
     assert report["accuracy"]["rows"] == 40
@@ -271,8 +265,7 @@ def test_accuracy_on_several_files_counts_the_rows_of_all(
         benchmark_type="TYPE2",
         parameters={"batch_size": 5},
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert report_of(server)["accuracy"]["rows"] == 40
     assert report_of(server)["accuracy"]["top1"] == pytest.approx(36 / 40)
     predictions = np.load(io.BytesIO(server.files["predictions.npz"]))
@@ -313,8 +306,7 @@ def test_accuracy_on_a_folder_of_images(
         benchmark_type="TYPE2",
         parameters={"batch_size": 3},
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = report_of(server)
     assert report["accuracy"]["top1"] == 1.0
     assert report["accuracy"]["classes"] == 3
@@ -340,8 +332,7 @@ def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
         odt_config=config if given == "object" else None,
     )
     (task.local / "odt.json").write_text(json.dumps(config))
-    code, output = task.run(ODT_CONFIG_FILENAME="odt.json" if given == "file" else "")
-    assert code == 0, output
+    task.complete(ODT_CONFIG_FILENAME="odt.json" if given == "file" else "")
     report = report_of(server)
     reported = report["training"]
     # 120 rows for training in batches of 10, five times over
@@ -453,8 +444,7 @@ def test_a_memory_bomb_is_stopped_by_the_boards_limit(server: UploadServer, tmp_
     # the same limit is no hindrance to an honest model
     (tmp_path / "honest").mkdir()
     task = make_task(tmp_path / "honest", server, SQUEEZENET, board=task.board)
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
 
 
 def test_a_run_past_its_time_is_stopped(server: UploadServer, tmp_path: Path) -> None:
@@ -489,8 +479,7 @@ def test_uploads_are_tried_again_until_they_are_safe(server: UploadServer, tmp_p
     # the first call of each file meets a failing server, the second a cut connection
     server.answer = lambda name, nth: {1: 500, 2: 0}.get(nth)
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert server.calls == {"latencies.npy": 3, "runner.log": 3, "report.json": 3}
     report_of(server)
 
@@ -507,8 +496,7 @@ def test_a_refused_token_ends_the_upload_and_keeps_the_result(
     # the next start in the same folder uploads it and measures nothing
     server.answer = lambda name, nth: None
     ended_at = json.loads((task.local / "results/report.json").read_text())["ended_at"]
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert report_of(server)["ended_at"] == ended_at
 
 
@@ -517,8 +505,7 @@ def test_a_file_that_is_refused_does_not_hold_up_the_report(
 ) -> None:
     server.answer = lambda name, nth: 413 if name == "latencies.npy" else None
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     (refused,) = report_of(server)["files_refused"]
     assert refused["name"] == "latencies.npy"
 
@@ -636,8 +623,7 @@ def test_no_web_package_is_loaded_and_the_parent_loads_no_numpy(
         "[edgeyard.engines]\nattacking = attacking_engine:AttackingEngine\n"
     )
     task.spec.update(engine="attacking", parameters={"attacks": []})
-    code, output = task.run(sys.executable, "-c", command, PYTHONPATH=str(site))
-    assert code == 0, output
+    task.complete(sys.executable, "-c", command, PYTHONPATH=str(site))
     child = set(report_of(server)["engine_facts"]["modules"])
     parent = {name.split(".")[0] for name in json.loads((tmp_path / "parent.json").read_text())}
     assert not WEB & (parent | child)

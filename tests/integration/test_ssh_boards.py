@@ -119,8 +119,7 @@ def test_a_network_is_measured_there_and_its_result_comes_back(
 ) -> None:
     model = LIGHT / "light_squeezenet.onnx"
     task = make_task(tmp_path, server, model, board=facts_of(board), nb_inference=25)
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     report = server.report
     assert report["status"] == "ok"
     assert report["target_id"] == "rpi4b-0001-0001"
@@ -150,8 +149,7 @@ def test_a_dataset_goes_there_too(board: BehindHost, server: UploadServer, tmp_p
         board=facts_of(board),
         benchmark_type="TYPE2",
     )
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert server.report["accuracy"]["top1"] == 1.0 or server.report["status"] == "ok"
     assert board.left() == []
 
@@ -161,8 +159,7 @@ def test_a_host_that_is_the_one_file_program_itself_can_do_it(
 ) -> None:
     program = pyz.build(tmp_path / "edgeyard-runner.pyz")
     task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
-    code, output = task.run(sys.executable, str(program))
-    assert code == 0, output
+    task.complete(sys.executable, str(program))
     assert server.report["status"] == "ok"
 
 
@@ -269,8 +266,7 @@ def test_a_file_s_name_is_a_name_there_and_nothing_else(
     task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
     (task.local / "model.onnx").rename(task.local / name)
     task.spec["model"]["filename"] = name
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert server.report["model"]["filename"] == name
     assert board.left() == []
 
@@ -282,8 +278,7 @@ def test_what_its_host_leaves_open_the_board_knows_itself(
     del task.board["threads"]
     python = board.sshd.script("one-cpu", f'exec taskset -c 0 {board.sshd.address.python} "$@"')
     task.board["ssh"]["python"] = python
-    code, output = task.run()
-    assert code == 0, output
+    task.complete()
     assert server.report["board"]["threads"] == 1
 
 
@@ -355,8 +350,7 @@ def test_what_a_power_cut_left_there_goes_at_the_next_visit(
         path.mkdir()
         (path / "file").touch()
         os.chown(path, board.sshd.user.pw_uid, board.sshd.user.pw_gid)
-    code, output = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board)).run()
-    assert code == 0, output
+    make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board)).complete()
     assert board.left() == ["other"]
 
 
@@ -501,8 +495,7 @@ def test_a_hook_that_says_a_lot_or_leaves_something_running_is_no_trouble(
     hooks = [{"when": "before", "run": run}]
     task = make_task(tmp_path / "t", server, linear_model(np.eye(4)), board={"hooks": hooks})
     try:
-        code, output = task.run()
-        assert code == 0, output
+        task.complete()
         assert not gone(meter)
     finally:
         os.kill(int(meter.read_text()), signal.SIGKILL)
