@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.inference import evaluation_of
 from edgeyard.errors import InvalidInput
+from tests.builders.cli import printed, refusal
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model
 from tests.unit.test_model_archive import WEIGHTS as LARGE_WEIGHTS
@@ -114,17 +115,17 @@ def test_a_metric_of_ones_own_runs_on_the_outputs_and_may_fail(client: Client, m
 def test_the_command_writes_outputs_and_shows_layers(client: Client, model: Path) -> None:
     np.save("x.npy", np.ones((5, 4), np.float32))
     words = ["infer", "-m", str(model), "-i", "x=x.npy", "--target", "emumid", "--batch-size", "2"]
-    done = CliRunner().invoke(app, [*words, "--compare-local", "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
+    done = printed(
+        CliRunner().invoke(app, [*words, "--compare-local", "--json"], catch_exceptions=False)
+    )
+    answer: dict[str, Any] = json.loads(done)
     [one] = answer["sets"]
     assert (one["rows"], one["batch_size"], one["batches"]) == (5, 2, 3)
     assert one["comparison"]["scores"]["max_error"] <= 1e-4
     with np.load("outputs.npz") as archive:
         np.testing.assert_allclose(archive["scores"], np.ones((5, 4)) @ WEIGHTS)
-    again = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert again.exit_code == 1
-    assert "--out: outputs.npz exists" in again.stderr
+    again = refusal(CliRunner().invoke(app, words, catch_exceptions=False))
+    assert "--out: outputs.npz exists" in again
 
     benchmark = client.submit(
         model=model,
@@ -154,12 +155,11 @@ def test_the_transcript_in_the_guide_is_what_the_command_prints(
     rng = np.random.default_rng(0)
     np.savez("images.npz", image=rng.random((20, 1, 8, 8), dtype=np.float32) * 16)
     monkeypatch.setenv("EDGEYARD_COLUMNS", "100")
-    done = CliRunner().invoke(app, command.split()[1:], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
+    done = printed(CliRunner().invoke(app, command.split()[1:], catch_exceptions=False))
     lines, shown = (
         # without the reasons of a verdict, which depend on what else the machine does
         [line for line in text.splitlines() if not line.startswith(("·", "  "))]
-        for text in (done.stdout, printed)
+        for text in (done, printed)
     )
     assert len(lines) == len(shown)
     for title in (0, 3):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from edgeyard import Client
-from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
 from tests.builders.api import Api, description, running
+from tests.builders.cli import printed, run
 
 MODEL = str(description()["model"])
 
@@ -166,19 +165,17 @@ def test_the_client_returns_the_benchmarks_of_all_boards(api: Api) -> None:
 def test_the_command_line_prints_all_ids_and_the_campaign(api: Api) -> None:
     server = ("--url", api.url, "--token", api.tokens["alice"])
 
-    def run(*words: str) -> Any:
-        result = CliRunner().invoke(app, [*words, *server, "--output", "json"])
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+    def answer(*words: str) -> Any:
+        return json.loads(printed(run(*words, *server, "--output", "json")))
 
     flags = ("--model", MODEL, "--runtime", "ort", "--type", "TYPE1", "--target", "rpi4b")
-    rows = run("submit", *flags, "--count", "2")
+    rows = answer("submit", *flags, "--count", "2")
     assert len({each["benchmark_id"] for each in rows}) == 2
     (campaign_id,) = {each["campaign_id"] for each in rows}
-    run("cancel", "--campaign", campaign_id)
-    again = run("retry", rows[0]["benchmark_id"])
+    answer("cancel", "--campaign", campaign_id)
+    again = answer("retry", rows[0]["benchmark_id"])
     assert len(again) == 2
-    refused = CliRunner().invoke(app, ["submit", *flags, "--count", "3", *server])
+    refused = run("submit", *flags, "--count", "3", *server)
     assert refused.exit_code != 0
     assert "2 of rpi4b match" in refused.output
     assert "--count" in refused.output

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ApiError, Client
 from tests.builders.api import Api, running
+from tests.builders.cli import printed, run
 
 
 def scenario(seed: int = 1, **fields: object) -> dict[str, Any]:
@@ -174,18 +173,16 @@ def test_scenarios_count_for_their_users_quota(api: Api, client: Client) -> None
 
 
 def test_the_command_line_uses_the_server_that_it_names(api: Api, tmp_path: Path) -> None:
-    def run(*words: str) -> str:
+    def scenarios(*words: str) -> str:
         server = ["--url", api.url, "--token", api.tokens["alice"]]
-        result = CliRunner().invoke(app, ["scenarios", *words, *server])
-        assert result.exit_code == 0, result.output
-        return result.stdout
+        return printed(run("scenarios", *words, *server))
 
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(scenario(tags=["own"])))
-    run("import", str(path), "--tag", "x")
-    (row,) = json.loads(run("list", "--json"))
+    scenarios("import", str(path), "--tag", "x")
+    (row,) = json.loads(scenarios("list", "--json"))
     assert (row["name"], row["by_user_id"], row["tags"]) == ("trace-1", "alice", ["own", "x"])
-    assert json.loads(run("tag", "trace-1", "y", "--json"))[0]["tags"] == ["own", "x", "y"]
-    assert json.loads(run("export", "trace-1", "--json"))["tags"] == ["own", "x", "y"]
-    run("remove", "trace-1")
-    assert json.loads(run("list", "--json")) == []
+    assert json.loads(scenarios("tag", "trace-1", "y", "--json"))[0]["tags"] == ["own", "x", "y"]
+    assert json.loads(scenarios("export", "trace-1", "--json"))["tags"] == ["own", "x", "y"]
+    scenarios("remove", "trace-1")
+    assert json.loads(scenarios("list", "--json")) == []

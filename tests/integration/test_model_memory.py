@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.preview import sha256_of
 from edgeyard.errors import InvalidInput
 from tests.builders.api import Api, description, running
+from tests.builders.cli import refusal
 from tests.builders.runner import linear_model
 from tests.fakes.cluster import board
 
@@ -64,9 +65,7 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 def refused(api: Api, *words: str) -> str:
     """What a command says that is refused before it packs anything."""
-    done = run_without_packing(api, *words)
-    assert done.exit_code == 1, done.output
-    return done.stderr
+    return refusal(run_without_packing(api, *words))
 
 
 def run_without_packing(api: Api, *words: str) -> Result:

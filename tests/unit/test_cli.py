@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import cli
-from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
@@ -47,6 +46,7 @@ from tests.builders.answers import (
 from tests.builders.answers import (
     event as event_of,
 )
+from tests.builders.cli import printed, refusal, run
 from tests.builders.interrupted import interrupted
 from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
@@ -59,10 +59,6 @@ def server(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     monkeypatch.setenv("EDGEYARD_TOKEN", "ey_token")
     monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     return server
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def fits(text: str) -> bool:
@@ -83,9 +79,7 @@ def rows_of(result: Result) -> list[dict[str, str]]:
 )
 @pytest.mark.usefixtures("server")
 def test_words_that_are_no_text_are_refused(words: list[str]) -> None:
-    refused = run(*words)
-    assert refused.exit_code == 1
-    assert "'a\\udcff' is not UTF-8" in refused.stderr
+    assert "'a\\udcff' is not UTF-8" in refusal(run(*words))
 
 
 SUBMIT = ("submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "rpi4b")
@@ -129,9 +123,7 @@ def test_options_that_cannot_have_their_effect_are_refused_before_anything_is_se
     server: FakeServer, words: tuple[str, ...], reason: str
 ) -> None:
     Path("job.yaml").write_text("model: net.onnx\ncron: 0 3 * * *\n")
-    refused = run(*words)
-    assert refused.exit_code == 1
-    assert reason in refused.stderr
+    assert reason in refusal(run(*words))
     assert server.asked == []
 
 
@@ -144,9 +136,7 @@ def test_only_regular_files_are_uploaded(server: FakeServer, kind: str) -> None:
         os.mkfifo(path)
     else:
         path.mkdir()
-    refused = run("files", "upload", str(path))
-    assert refused.exit_code == 1
-    assert "FILE: model.onnx is" in refused.stderr
+    assert "FILE: model.onnx is" in refusal(run("files", "upload", str(path)))
     assert server.asked == []
 
 
@@ -203,9 +193,8 @@ def test_the_server_may_be_named_before_the_command(
 
 @pytest.mark.parametrize("command", ["up", "replay"])
 def test_an_option_before_a_command_that_does_not_take_it_is_refused(command: str) -> None:
-    refused = run("--url", "http://127.0.0.1:1", command)
-    assert refused.exit_code == 1
-    assert f"--url: has no effect before `{command}`" in refused.stderr
+    refused = refusal(run("--url", "http://127.0.0.1:1", command))
+    assert f"--url: has no effect before `{command}`" in refused
 
 
 def test_help_names_the_values_of_repeatable_options() -> None:
@@ -298,9 +287,8 @@ def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
     ]
     answer = Answer(problem(422, "invalid_input", "", errors), 422)
     server.on("POST", "/v1/benchmarks", answer)
-    result = run("submit", "--model", "m", "--target", "x")
-    assert result.exit_code == 1
-    assert "--target: is no family (accepted: rpi4b)\n--ram: is no size" in result.stderr
+    result = refusal(run("submit", "--model", "m", "--target", "x"))
+    assert "--target: is no family (accepted: rpi4b)\n--ram: is no size" in result
 
 
 @pytest.mark.parametrize(
@@ -395,9 +383,8 @@ def test_a_file_is_downloaded_by_its_name(server: FakeServer) -> None:
 
 def test_a_file_that_cannot_be_written_is_named_with_its_flag(server: FakeServer) -> None:
     server.on("GET", "/v1/results", {"items": [row()]})
-    refused = run("results", ID, ID, "--html", "nowhere/x.html")
-    assert refused.exit_code == 1
-    assert "--html: there is no folder nowhere" in refused.stderr
+    refused = refusal(run("results", ID, ID, "--html", "nowhere/x.html"))
+    assert "--html: there is no folder nowhere" in refused
 
 
 def test_help_names_values_by_what_they_are(server: FakeServer) -> None:
@@ -408,16 +395,13 @@ def test_help_names_values_by_what_they_are(server: FakeServer) -> None:
 
 def test_a_missing_token_comes_with_what_to_do(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", Answer(problem(401, "not_authenticated", "no token"), 401))
-    result = run("list")
-    assert result.exit_code == 1
-    assert "no token\nSet EDGEYARD_TOKEN" in result.stderr
+    assert "no token\nSet EDGEYARD_TOKEN" in refusal(run("list"))
 
 
 def test_a_server_that_is_not_there_is_named(server: FakeServer) -> None:
-    result = run("list", "--url", "http://127.0.0.1:9")
-    assert result.exit_code == 1
-    assert "no answer from http://127.0.0.1:9: Connection refused" in result.stderr
-    assert "Traceback" not in result.stderr
+    result = refusal(run("list", "--url", "http://127.0.0.1:9"))
+    assert "no answer from http://127.0.0.1:9: Connection refused" in result
+    assert "Traceback" not in result
 
 
 def test_flags_go_before_the_environment(
@@ -447,9 +431,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> No
     ["show", "results", "files delete", "files download", "campaigns show", "boards show", "retry"],
 )
 def test_an_empty_id_or_one_of_dots_leads_nowhere_else(server: FakeServer, words: str) -> None:
-    refused = run(*words.split(), "")
-    assert refused.exit_code == 1
-    assert "is empty" in refused.stderr
+    assert "is empty" in refusal(run(*words.split(), ""))
     assert not [each for each in server.asked if each.path.endswith("/")]
     for dots in (".", ".."):
         assert run(*words.split(), dots).exit_code == 1
@@ -553,9 +535,7 @@ def test_a_bad_job_file_is_reported_with_its_name(
     server: FakeServer, text: str, expected: str
 ) -> None:
     Path("job.yaml").write_text(text)
-    result = run("submit", "job.yaml")
-    assert result.exit_code == 1
-    assert expected in result.stderr
+    assert expected in refusal(run("submit", "job.yaml"))
 
 
 def test_several_targets_make_a_campaign(server: FakeServer) -> None:
@@ -588,9 +568,8 @@ def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
 
 def test_a_clone_is_previewed(server: FakeServer) -> None:
     server.on("POST", f"{ONE}/clone", dry_run())
-    result = run("submit", "--clone", ID, "--nb-inference", "5", "--dry-run")
-    assert result.exit_code == 0, result.stderr
-    assert "The job as it would be dispatched" in result.stdout
+    result = printed(run("submit", "--clone", ID, "--nb-inference", "5", "--dry-run"))
+    assert "The job as it would be dispatched" in result
 
 
 def test_clone_sends_the_changes_only(server: FakeServer) -> None:
@@ -793,9 +772,7 @@ def test_a_width_that_is_none_is_refused(
 ) -> None:
     monkeypatch.setenv("EDGEYARD_COLUMNS", width)
     server.on("GET", "/v1/benchmarks", {"items": [benchmark()], "next_cursor": None})
-    refused = run("list")
-    assert refused.exit_code == 1
-    assert f"EDGEYARD_COLUMNS: is '{width}'" in refused.stderr
+    assert f"EDGEYARD_COLUMNS: is '{width}'" in refusal(run("list"))
 
 
 def test_an_empty_list_is_no_data_in_any_form(server: FakeServer) -> None:
@@ -1146,12 +1123,11 @@ def test_times_of_layers_have_the_mark_of_the_runs_verdict(
     }
     server.on("GET", ONE, benchmark(status="completed"))
     server.on("GET", f"{ONE}/results", results(verdict=verdict) | {"layers": profile})
-    shown = run("results", ID)
-    assert shown.exit_code == 0, shown.stderr
-    (line,) = [line for line in shown.stdout.splitlines() if "conv1" in line]
+    shown = printed(run("results", ID))
+    (line,) = [line for line in shown.splitlines() if "conv1" in line]
     assert line.split()[-2:] == [f"1.5{mark}", f"75.0%{mark}"]
     # The mean of a layer can exceed the median of a run.
-    words = " ".join(shown.stdout.split())
+    words = " ".join(shown.split())
     assert "20 profiled runs, p50 2 ms, +10% against the timed runs" in words
     assert "0.5 ms of the mean run are in no layer" in words
 
@@ -1257,13 +1233,12 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     server.on("GET", "/v1/results", {"items": rows})
     for name, verdict in names.items():
         server.on("GET", f"/v1/benchmarks/{name}/results", results(name, verdict))
-    result = run("results", "a", "b", "c", "--plot", "out.png")
-    assert result.exit_code == 0
-    assert fits(result.stdout)
-    assert "12.3?" in result.stdout
-    assert "12.3!" in result.stdout
-    assert "1.00×" in result.stdout
-    assert result.stdout.count("throttled") == 2
+    result = printed(run("results", "a", "b", "c", "--plot", "out.png"))
+    assert fits(result)
+    assert "12.3?" in result
+    assert "12.3!" in result
+    assert "1.00×" in result
+    assert result.count("throttled") == 2
     assert Path("out.png").read_bytes().startswith(b"\x89PNG")
     assert [one["ratio"] for one in json.loads(run("results", "a", "b", "c", "--json").stdout)]
     assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
@@ -1296,9 +1271,7 @@ def test_types_are_distinguished_and_never_share_an_axis(server: FakeServer) -> 
         assert fits(shown)
         assert "TYPE3" in shown
         assert "0.25" in shown
-    result = run("results", "a", "b", "--plot", "out.png")
-    assert result.exit_code == 1
-    assert "--type" in result.stderr
+    assert "--type" in refusal(run("results", "a", "b", "--plot", "out.png"))
     assert not Path("out.png").exists()
 
 
@@ -1365,10 +1338,9 @@ def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
     assert run("files", "download", "file-1").exit_code == 0
     assert Path("evil.onnx").read_bytes() == b"model"
     assert run("files", "download", "file-1", "-").stdout == "model"
-    again = run("files", "download", "file-1", "evil.onnx")
-    assert again.exit_code == 1
-    assert "evil.onnx exists" in again.stderr
-    assert "--force" in again.stderr
+    again = refusal(run("files", "download", "file-1", "evil.onnx"))
+    assert "evil.onnx exists" in again
+    assert "--force" in again
     Path("evil.onnx").write_bytes(b"old")
     assert run("files", "download", "file-1", "--force").exit_code == 0
     assert Path("evil.onnx").read_bytes() == b"model"
@@ -1574,11 +1546,10 @@ def test_render_prints_the_job_without_a_server(server: FakeServer) -> None:
     Path("job.yaml").write_text(
         "model: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: [rpi4b, rpi5]\n"
     )
-    result = run("render", "job.yaml")
-    assert result.exit_code == 0
-    assert result.stdout.count('job "benchmark-rpi') == 2
-    assert 'value     = "rpi5"' in result.stdout
-    assert "priority = 80" in result.stdout
+    result = printed(run("render", "job.yaml"))
+    assert result.count('job "benchmark-rpi') == 2
+    assert 'value     = "rpi5"' in result
+    assert "priority = 80" in result
     assert server.asked == []
 
 
@@ -1586,10 +1557,9 @@ def test_render_names_what_is_wrong(server: FakeServer) -> None:
     Path("job.yaml").write_text(
         "model: net.onnx\nruntim: ort\nbenchmark_type: TYPE100\ntarget: x\n"
     )
-    result = run("render", "job.yaml")
-    assert result.exit_code == 1
-    assert "\nruntim: is not a field" in result.stderr
-    assert "\nbenchmark_type: " in result.stderr
+    result = refusal(run("render", "job.yaml"))
+    assert "\nruntim: is not a field" in result
+    assert "\nbenchmark_type: " in result
 
 
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (2, 1)])
@@ -1745,10 +1715,9 @@ def test_unfinished_uploads_are_listed_and_abandoned(server: FakeServer) -> None
         "touched_at": "2026-11-21T08:00:00Z",
     }
     server.on("GET", "/v1/uploads", {"items": [upload]})
-    shown = run("files", "unfinished")
-    assert shown.exit_code == 0, shown.stderr
-    assert "upload-1" in shown.stdout
-    assert "25 MiB" in shown.stdout
+    shown = printed(run("files", "unfinished"))
+    assert "upload-1" in shown
+    assert "25 MiB" in shown
     assert json.loads(run("files", "unfinished", "--json").stdout) == [upload]
     server.on("DELETE", "/v1/uploads/upload-1", Answer(None, 204))
     assert "upload-1 is deleted" in run("files", "abandon", "upload-1").stderr

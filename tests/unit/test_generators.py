@@ -25,6 +25,7 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_hash,
     scenario_to_toml,
 )
+from tests.builders.cli import refusal
 
 UNLIKELY = 1e-9
 
@@ -138,9 +139,7 @@ def test_jobs_of_the_paper_arrive_at_the_stated_rate(kind: str, rate: float) -> 
 )
 def test_wrong_options_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
     out = tmp_path / "out.toml"
-    refused = generate(*words, "--out", out)
-    assert refused.exit_code == 1
-    assert message in refused.stderr
+    assert message in refusal(generate(*words, "--out", out))
     assert not out.exists()
 
 

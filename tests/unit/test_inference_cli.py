@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.errors import InvalidInput
 from tests.builders.answers import ID, accepted, benchmark, results, row, user_file
+from tests.builders.cli import refusal, run
 from tests.builders.interrupted import interrupted
 from tests.builders.model_files import a_model_file
 from tests.builders.runner import linear_model
@@ -70,10 +69,6 @@ def server(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     Path("net.onnx").write_bytes(a_model_file())
     np.savez("in.npz", x=np.zeros((20, 4), np.float32))
     return server
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def test_throughput_is_shown_in_runs_and_in_rows(server: FakeServer) -> None:
@@ -202,10 +197,9 @@ def test_ctrl_c_says_how_to_fetch_the_outputs(server: FakeServer) -> None:
 
 def test_outputs_that_can_not_be_written_are_kept(server: FakeServer) -> None:
     inferred(server, inference_set("inputs"))
-    done = run(*INFER, "--out", "/dev/full", "--force")
-    assert done.exit_code == 1
-    assert "No space left on device" in done.stderr
-    assert f"the outputs are kept; fetch them with: {FETCH}" in done.stderr
+    done = refusal(run(*INFER, "--out", "/dev/full", "--force"))
+    assert "No space left on device" in done
+    assert f"the outputs are kept; fetch them with: {FETCH}" in done
 
 
 def test_outputs_can_be_thrown_away(server: FakeServer) -> None:
@@ -216,9 +210,8 @@ def test_outputs_can_be_thrown_away(server: FakeServer) -> None:
 
 def test_a_folder_for_the_outputs_is_refused_first(server: FakeServer) -> None:
     Path("folder").mkdir()
-    refused = run(*INFER, "--out", "folder", "--force")
-    assert refused.exit_code == 1
-    assert "--out: folder is a folder (accepted: a file, e.g. folder/outputs.npz)" in refused.stderr
+    refused = refusal(run(*INFER, "--out", "folder", "--force"))
+    assert "--out: folder is a folder (accepted: a file, e.g. folder/outputs.npz)" in refused
     assert server.asked == []
 
 
@@ -227,9 +220,7 @@ def test_a_folder_for_the_outputs_is_refused_first(server: FakeServer) -> None:
 )
 def test_no_option_of_infer_is_dropped(server: FakeServer, words: list[str]) -> None:
     inferred(server, inference_set("inputs"))
-    refused = run(*INFER, *words)
-    assert refused.exit_code == 1
-    assert f"{words[0]}: " in refused.stderr
+    assert f"{words[0]}: " in refusal(run(*INFER, *words))
     assert server.of("POST", "/v1/benchmarks") == []
 
 
@@ -251,9 +242,7 @@ def test_no_option_of_infer_is_dropped(server: FakeServer, words: list[str]) -> 
 )
 def test_what_is_given_twice_is_refused(server: FakeServer, words: list[str], problem: str) -> None:
     np.save("x.npy", np.zeros(2))
-    refused = run(*words)
-    assert refused.exit_code == 1
-    assert problem in refused.stderr
+    assert problem in refusal(run(*words))
     assert server.asked == []
 
 
@@ -288,9 +277,7 @@ def test_a_model_in_memory_is_compared_with_its_local_run(server: FakeServer) ->
 
 def test_a_link_into_a_missing_folder_is_refused_before_the_run(server: FakeServer) -> None:
     Path("out.npz").symlink_to("missing/out.npz")
-    done = run(*INFER, "--out", "out.npz")
-    assert done.exit_code == 1
-    assert "--out: there is no folder" in done.stderr
+    assert "--out: there is no folder" in refusal(run(*INFER, "--out", "out.npz"))
     done = run("results", ID, "--html", "missing/page.html")
     assert "--html: there is no folder missing" in done.stderr
     assert not server.asked

@@ -28,6 +28,7 @@ from edgeyard.scheduler.sim.generators.lublin import (
 )
 from edgeyard.scheduler.sim.scenario import load_scenario
 from edgeyard.scheduler.sim.traces.swf import read_swf
+from tests.builders.cli import refusal, run
 from tests.traces import trace
 
 UNLIKELY = 1e-6
@@ -229,12 +230,10 @@ def test_wrong_options_are_refused(tmp_path: Path, words: list[str], message: st
 
 def test_other_kinds_write_no_log(tmp_path: Path) -> None:
     out = tmp_path / "out.swf"
-    refused = CliRunner().invoke(app, ["scenarios", "generate", "paper", "--out", str(out)])
-    assert refused.exit_code == 1
-    assert "--out: out.swf is not a file name for a scenario" in refused.stderr
+    refused = refusal(run("scenarios", "generate", "paper", "--out", str(out)))
+    assert "--out: out.swf is not a file name for a scenario" in refused
     words = ["scenarios", "generate", "paper", "--jobs", "5", "--out", str(tmp_path / "out.toml")]
-    refused = CliRunner().invoke(app, words)
-    assert "--jobs: is not for paper" in refused.stderr
+    assert "--jobs: is not for paper" in refusal(run(*words))
 
 
 def test_a_machine_that_the_model_does_not_describe_is_refused() -> None:

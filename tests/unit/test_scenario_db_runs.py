@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.scenario_db import opened_db, runs_folder, scenario_named
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from tests.builders.cli import refusal
 from tests.builders.labs import lab_scenario
 
 LAB = lab_scenario(
@@ -80,9 +81,7 @@ def test_runs_are_stored_where_the_environment_names_a_database_unless_not_wante
     (row,) = json.loads(done("sim", "list", "--json").stdout)
     assert Path(row["columns_file"]).parent == out
     Path(row["columns_file"]).unlink()
-    missing = run("sim", "report", row["run_id"])
-    assert missing.exit_code == 1
-    assert "was removed, or is on another machine" in missing.stderr
+    assert "was removed, or is on another machine" in refusal(run("sim", "report", row["run_id"]))
 
 
 @pytest.mark.slow
@@ -115,9 +114,7 @@ def test_an_unknown_scenario_is_one_clear_error_and_makes_no_database(
 def test_a_database_that_cannot_be_opened_is_reported_before_the_simulation(
     tmp_path: Path,
 ) -> None:
-    found = run("sim", "run", "steady", "--db", tmp_path)
-    assert found.exit_code == 1
-    assert found.stderr.startswith("edgeyard: --db: ")
+    assert refusal(run("sim", "run", "steady", "--db", tmp_path)).startswith("edgeyard: --db: ")
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.sim.scenario import load_scenario
+from tests.builders.cli import refusal
 
 PAPER = """\
 name = "paper"
@@ -103,18 +104,16 @@ def test_a_scenario_is_written_under_no_name_of_another_format(paper: Path, tmp_
         ("import", jobs, "--node", "1x4:1000"),
         ("generate", "paper"),
     ):
-        refused = run(*words, "--out", jobs)
-        assert refused.exit_code == 1
-        assert "--out: jobs.csv is not a file name for a scenario" in refused.stderr
-        assert "accepted: jobs.toml or .json" in refused.stderr
+        refused = refusal(run(*words, "--out", jobs))
+        assert "--out: jobs.csv is not a file name for a scenario" in refused
+        assert "accepted: jobs.toml or .json" in refused
     assert jobs.read_text() == before
     converted = tmp_path / "converted.json"
     done("import", jobs, "--node", "1x4:1000", "--out", converted)
     assert load_scenario(converted).nodes
     done("export", "jobs", "--form", "json", "--out", tmp_path / "jobs.scenario")
-    as_csv = CliRunner().invoke(app, ["-o", "csv", "scenarios", "export", "jobs"])
-    assert as_csv.exit_code == 1
-    assert "-o: csv is not a format of scenarios (accepted: --form toml or json)" in as_csv.stderr
+    as_csv = refusal(CliRunner().invoke(app, ["-o", "csv", "scenarios", "export", "jobs"]))
+    assert "-o: csv is not a format of scenarios (accepted: --form toml or json)" in as_csv
 
 
 @pytest.mark.usefixtures("db")
@@ -152,10 +151,9 @@ def test_tags_change_and_a_scenario_is_removed(paper: Path) -> None:
 def test_a_wrong_file_stores_nothing(db: Path, tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    refused = run("import", path)
-    assert refused.exit_code == 1
-    assert message in refused.stderr
-    assert "wrong.toml" in refused.stderr
+    refused = refusal(run("import", path))
+    assert message in refused
+    assert "wrong.toml" in refused
     assert listed() == []
     surrogate = tmp_path / "surrogate.json"
     surrogate.write_text(json.dumps({**SMALL, "description": "\ud800"}))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.framework.policy import read_policy
 from edgeyard.scheduler.sim.runs import load_run
+from tests.builders.cli import printed, refusal
 from tests.builders.logs import swf_line, write_swf
 
 LINES = [swf_line(1, 0, 100, 3), swf_line(2, 1, 50, 4), swf_line(4, 2.5, 90), swf_line(5, 3, 0)]
@@ -30,9 +31,7 @@ def replay(log: Path, *options: str) -> Result:
 
 @pytest.mark.slow
 def test_the_json_has_the_figures_of_the_jobs(log: Path) -> None:
-    found = replay(log, "--backfill", "easy", "--json")
-    assert found.exit_code == 0, found.stderr
-    assert json.loads(found.stdout) == {
+    assert json.loads(printed(replay(log, "--backfill", "easy", "--json"))) == {
         "jobs": 3,
         "mean_wait_s": 33.0,
         "mean_bounded_slowdown": pytest.approx((1 + 149 / 50 + 1) / 3),
@@ -73,9 +72,8 @@ def test_people_get_a_table_and_the_rules_that_were_applied(log: Path) -> None:
 )
 @pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "rlscheduler"])
 def test_every_queue_and_backfilling_has_its_name(log: Path, queue: str, backfill: str) -> None:
-    found = replay(log, "--queue", queue, "--backfill", backfill, "--json")
-    assert found.exit_code == 0, found.stderr
-    assert json.loads(found.stdout)["jobs"] == 3
+    found = printed(replay(log, "--queue", queue, "--backfill", backfill, "--json"))
+    assert json.loads(found)["jobs"] == 3
 
 
 def test_a_policy_brings_its_queue_and_its_backfilling(log: Path, tmp_path: Path) -> None:
@@ -85,9 +83,8 @@ def test_a_policy_brings_its_queue_and_its_backfilling(log: Path, tmp_path: Path
     policy.write_text(re.sub(r"(?m)^backfill = .*$", 'backfill = "easy"', text, count=1))
     expected = replay(log, "--backfill", "easy", "--json")
     out = tmp_path / "run.npz"
-    found = replay(log, "--policy", str(policy), "--json", "--out", str(out))
-    assert found.exit_code == 0, found.stderr
-    assert json.loads(found.stdout) == json.loads(expected.stdout)
+    found = printed(replay(log, "--policy", str(policy), "--json", "--out", str(out)))
+    assert json.loads(found) == json.loads(expected.stdout)
     assert load_run(out).meta.policy == "mine"
     assert json.loads(replay(log, "--policy", "easy", "--json").stdout)["jobs"] == 3
     both = replay(log, "--policy", str(policy), "--queue", "sjf")
@@ -96,24 +93,19 @@ def test_a_policy_brings_its_queue_and_its_backfilling(log: Path, tmp_path: Path
 
 
 def test_a_part_of_the_kept_jobs(log: Path) -> None:
-    found = replay(log, "--skip", "1", "--count", "1", "--json")
-    assert json.loads(found.stdout)["jobs"] == 1
-    found = replay(log, "--skip", "3", "--json")
-    assert found.exit_code == 1
-    assert "--skip:" in found.stderr
-    assert "has only 3 jobs with a run time" in found.stderr
+    part = replay(log, "--skip", "1", "--count", "1", "--json")
+    assert json.loads(part.stdout)["jobs"] == 1
+    found = refusal(replay(log, "--skip", "3", "--json"))
+    assert "--skip:" in found
+    assert "has only 3 jobs with a run time" in found
 
 
 def test_a_machine_of_another_size(log: Path, tmp_path: Path) -> None:
     assert json.loads(replay(log, "--procs", "8", "--json").stdout)["max_wait_s"] == 0
-    found = replay(log, "--procs", "2")
-    assert found.exit_code == 1
-    assert (
-        "line 2: fields 5 and 8 (processors): job 1 needs 3, and the machine has 2" in found.stderr
-    )
-    found = replay(write_swf(tmp_path / "bare.swf", LINES, procs=None))
-    assert found.exit_code == 1
-    assert "neither MaxProcs nor MaxNodes (accepted: --procs with a number)" in found.stderr
+    found = refusal(replay(log, "--procs", "2"))
+    assert "line 2: fields 5 and 8 (processors): job 1 needs 3, and the machine has 2" in found
+    found = refusal(replay(write_swf(tmp_path / "bare.swf", LINES, procs=None)))
+    assert "neither MaxProcs nor MaxNodes (accepted: --procs with a number)" in found
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -123,29 +115,24 @@ def test_jobs_that_the_rules_touched_are_counted_on_stderr(log: Path, options: t
 
 
 def test_an_unknown_queue_names_the_known_ones(log: Path) -> None:
-    found = replay(log, "--queue", "sfj")
-    assert found.exit_code == 1
-    assert "has no 'sfj'" in found.stderr
-    assert "shortest_first" in found.stderr
-    assert "also: fcfs, sjf" in found.stderr
+    found = refusal(replay(log, "--queue", "sfj"))
+    assert "has no 'sfj'" in found
+    assert "shortest_first" in found
+    assert "also: fcfs, sjf" in found
 
 
 def test_a_log_that_fails_leaves_the_earlier_file_of_starts_alone(tmp_path: Path) -> None:
     path = tmp_path / "starts.csv"
     path.write_text("earlier\n")
     log = write_swf(tmp_path / "log.swf", [*LINES, swf_line(9, "nan", 5)])
-    found = replay(log, "--starts", str(path))
-    assert found.exit_code == 1
-    assert "line 6: field 2 (submit time) is nan" in found.stderr
+    assert "line 6: field 2 (submit time) is nan" in refusal(replay(log, "--starts", str(path)))
     assert path.read_text() == "earlier\n"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["log.swf", "starts.csv"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error(log: Path) -> None:
-    found = replay(log, "--starts", "/dev/full")
-    assert found.exit_code == 1
-    assert "No space left" in found.stderr
+    assert "No space left" in refusal(replay(log, "--starts", "/dev/full"))
 
 
 def test_starts_may_go_to_a_pipe(log: Path) -> None:
@@ -155,9 +142,8 @@ def test_starts_may_go_to_a_pipe(log: Path) -> None:
 
 
 def test_a_folder_that_is_missing_is_named_before_the_replay(log: Path, tmp_path: Path) -> None:
-    found = replay(log, "--starts", str(tmp_path / "no" / "starts.csv"))
-    assert found.exit_code == 1
-    assert f"--starts: there is no folder {tmp_path / 'no'}" in found.stderr
+    found = refusal(replay(log, "--starts", str(tmp_path / "no" / "starts.csv")))
+    assert f"--starts: there is no folder {tmp_path / 'no'}" in found
 
 
 def test_the_starts_do_not_replace_the_log(log: Path, tmp_path: Path) -> None:
@@ -166,21 +152,15 @@ def test_the_starts_do_not_replace_the_log(log: Path, tmp_path: Path) -> None:
     link = tmp_path / "starts.csv"
     link.symlink_to(log)
     for path in (log, link):
-        found = replay(log, "--starts", str(path))
-        assert found.exit_code == 1
-        assert "--starts: is the log itself" in found.stderr
+        assert "--starts: is the log itself" in refusal(replay(log, "--starts", str(path)))
     assert log.read_bytes() == before
 
 
 def test_starts_and_run_are_two_files(log: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "both")
-    found = replay(log, "--starts", path, "--out", path)
-    assert found.exit_code == 1
-    assert "--out: is the file of --starts" in found.stderr
+    assert "--out: is the file of --starts" in refusal(replay(log, "--starts", path, "--out", path))
     assert not Path(path).exists()
 
 
 def test_a_log_that_is_missing_is_named(tmp_path: Path) -> None:
-    found = replay(tmp_path / "no.swf")
-    assert found.exit_code == 1
-    assert "no.swf: No such file or directory" in found.stderr
+    assert "no.swf: No such file or directory" in refusal(replay(tmp_path / "no.swf"))

@@ -32,6 +32,7 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_to_json,
     scenario_to_toml,
 )
+from tests.builders.cli import printed, run
 from tests.builders.history import at, benchmark, board, load, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
 from tests.builders.lived import write_lived
@@ -459,9 +460,7 @@ def test_fit_writes_a_file_that_sim_run_takes(tmp_path: Path) -> None:
     folder = write_export(tmp_path / "export", *short())
     file = tmp_path / "lab.toml"
     words = ["sim", "fit", "--export", str(folder), "-o", str(file)]
-    found = CliRunner().invoke(app, [*words, "--json"])
-    assert found.exit_code == 0, found.output
-    document = json.loads(found.stdout)
+    document = json.loads(printed(run(*words, "--json")))
     names = [each["name"] for each in document["estimates"]]
     assert names[:3] == ["rate_per_hour", "batch_size", "run_s of m.onnx (ort, TYPE1, rpi5)"]
     again = CliRunner().invoke(app, ["sim", "run", str(file), "--json"])

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.sim.runs import load_run
 from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from tests.builders.cli import printed, run
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 
@@ -34,9 +35,7 @@ def scenario(tmp_path: Path) -> str:
 def test_run_compares_policies_and_writes_the_runs(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     arguments = ["sim", "run", scenario, "--policy", "fifo", "--policy", "sjf", "--seed", "1"]
-    found = CliRunner().invoke(app, [*arguments, "--out", str(out), "--json"])
-    assert found.exit_code == 0, found.output
-    document = json.loads(found.stdout)
+    document = json.loads(printed(run(*arguments, "--out", str(out), "--json")))
     assert {each["first"] for each in document["comparisons"]} == {"sjf"}
     files = sorted(path.name for path in out.iterdir())
     assert files == ["small-fifo-seed1.npz", "small-sjf-seed1.npz"]
@@ -48,16 +47,13 @@ def test_run_compares_policies_and_writes_the_runs(scenario: str, tmp_path: Path
 
 def test_run_lives_the_whole_service_where_that_is_asked_for(scenario: str) -> None:
     arguments = ["sim", "run", scenario, "--policy", "sjf", "--depth", "service", "--json"]
-    found = CliRunner().invoke(app, arguments)
-    assert found.exit_code == 0, found.output
-    assert json.loads(found.stdout)["runs"]
+    assert json.loads(printed(CliRunner().invoke(app, arguments)))["runs"]
 
 
 def test_run_shows_a_table(scenario: str) -> None:
-    found = CliRunner().invoke(app, ["sim", "run", scenario])
-    assert found.exit_code == 0, found.output
-    assert "POLICY" in found.stdout
-    assert "default" in found.stdout
+    found = printed(run("sim", "run", scenario))
+    assert "POLICY" in found
+    assert "default" in found
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from edgeyard.scheduler.sim.sweep import (
     sweep_cells,
     with_load,
 )
+from tests.builders.cli import printed, refusal, run
 from tests.builders.cluster import eventually
 from tests.builders.runs import random_run
 
@@ -166,9 +167,7 @@ def test_sim_run_in_processes_gives_the_same_runs(scenario: Path, tmp_path: Path
         out = tmp_path / jobs
         options = ("--policy", "sjf", "--policy", "default", "--seed", "1", "--seed", "2")
         words = ["sim", "run", str(scenario), *options, "--jobs", jobs, "--out", str(out), "--json"]
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, done.stderr
-        document = json.loads(done.stdout)
+        document = json.loads(printed(CliRunner().invoke(app, words)))
         assert document["policies"][0]["policy"] == "sjf"
         runs = [load_run(path) for path in sorted(out.iterdir())]
         found.append([(each.meta.policy, each.meta.seed, each.meta.events_sha256) for each in runs])
@@ -300,9 +299,7 @@ def test_wrong_arguments_make_no_folder(scenario: Path, tmp_path: Path) -> None:
         ((scenario, "--policy", "default", "--seeds", "1-100000", "--load", "1,2"), "--seeds"),
         ((scenario, "--policy", "default", "--driver", "docker"), "--image"),
     ):
-        found = sweep(*arguments, "--out", out)
-        assert found.exit_code == 1, arguments
-        assert text in found.stderr
+        assert text in refusal(sweep(*arguments, "--out", out))
         assert not out.exists()
 
 
@@ -367,11 +364,10 @@ def test_a_job_that_nomad_forgets_again_and_again_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = ForgetfulCluster(tmp_path, lost=99)
-    found = sweep_on(cluster, tmp_path, monkeypatch)
-    assert found.exit_code == 1
+    found = refusal(sweep_on(cluster, tmp_path, monkeypatch))
     assert len(cluster.submitted) == MAX_SUBMISSIONS
-    assert f"nodes, fcfs, seed 1: Nomad lost its job {cluster.submitted[0]} 3 times" in found.stderr
-    assert "run the same command again" in found.stderr
+    assert f"nodes, fcfs, seed 1: Nomad lost its job {cluster.submitted[0]} 3 times" in found
+    assert "run the same command again" in found
 
 
 class InterruptedCluster(ForgetfulCluster):
@@ -421,9 +417,7 @@ def test_an_agent_that_goes_away_ends_the_sweep_and_the_same_command_goes_on(
     assert "has not answered for 0 s: no answer; its jobs may go on (1 " in found.stderr
     assert "the same command takes them over" in found.stderr
     cluster.silent.clear()
-    again = sweep_on(cluster, tmp_path, monkeypatch)
-    assert again.exit_code == 0, again.stderr
-    assert len(json.loads(again.stdout)["runs"]) == 1
+    assert len(json.loads(printed(sweep_on(cluster, tmp_path, monkeypatch)))["runs"]) == 1
     assert len(cluster.submitted) == len(cluster.removed) == 1
 
 
@@ -522,9 +516,8 @@ def test_a_scorer_that_is_slower_than_its_budget_fails_no_simulation(tmp_path: P
     policy.write_text(read_policy("default").replace("[priority]", f"{scorer}[priority]", 1))
     nodes = tmp_path / "nodes.toml"
     nodes.write_text(NODES)
-    found = CliRunner().invoke(app, ["sim", "run", str(nodes), "--policy", str(policy), "--json"])
-    assert found.exit_code == 0, found.output
-    assert json.loads(found.stdout)["runs"]
+    found = printed(run("sim", "run", str(nodes), "--policy", str(policy), "--json"))
+    assert json.loads(found)["runs"]
 
 
 @pytest.mark.slow
@@ -540,10 +533,9 @@ def test_stored_runs_are_listed_and_shown(tmp_path: Path) -> None:
         command = ["sim", *map(str, arguments), "--db", str(db)]
         return CliRunner().invoke(app, command)
 
-    listed = run("list")
-    assert listed.exit_code == 0, listed.stderr
+    listed = printed(run("list"))
     (row,) = json.loads(run("list", "--scenario", "nodes", "--policy", "sjf", "--json").stdout)
-    assert row["run_id"] in listed.stdout
+    assert row["run_id"] in listed
     assert (row["scenario_name"], row["policy"], row["seed"]) == ("nodes", "sjf", 1)
     assert row["state"] == "completed"
     assert Path(row["columns_file"]).parent == out
@@ -552,6 +544,4 @@ def test_stored_runs_are_listed_and_shown(tmp_path: Path) -> None:
     assert "mean_bounded_slowdown" in shown.stdout
     document = json.loads(run("show", row["run_id"], "--json").stdout)
     assert document["metrics"]["completed"] == document["metrics"]["jobs"] > 0
-    missing = run("show", "none")
-    assert missing.exit_code == 1
-    assert "none" in missing.stderr
+    assert "none" in refusal(run("show", "none"))

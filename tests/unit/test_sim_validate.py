@@ -27,6 +27,7 @@ from edgeyard.scheduler.sim.fitting.validation import FIGURES, Validation, valid
 from edgeyard.scheduler.sim.generators.labs import default_scenario
 from edgeyard.scheduler.sim.importers.history import RecordedHistory, read_history
 from edgeyard.scheduler.sim.scenario import BoardGroup
+from tests.builders.cli import printed, run
 from tests.builders.history import benchmark, board, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
 from tests.builders.lived import write_lived
@@ -251,9 +252,7 @@ def test_what_had_not_ended_at_the_end_counts_with_the_time_until_then(tmp_path:
 
 def test_validate_prints_a_table_and_json(tmp_path: Path) -> None:
     words = ["sim", "validate", "--export", str(short(tmp_path, 60, 3000.0)), "--days", "1"]
-    found = CliRunner().invoke(app, [*words, "--runs", "2", "--json"])
-    assert found.exit_code == 0, found.output
-    document = json.loads(found.stdout)
+    document = json.loads(printed(run(*words, "--runs", "2", "--json")))
     assert list(document["figures"]) == list(FIGURES)
     waits = document["figures"]["wait_s"]
     assert waits["happened"]["quantiles"]["0.5"] == 5.0

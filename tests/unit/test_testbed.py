@@ -14,6 +14,7 @@ from edgeyard.errors import ConfigError, Conflict
 from edgeyard.testbed import saved, standing
 from edgeyard.testbed.binary import VERSION, find_nomad
 from edgeyard.testbed.lab import emulated_hosts, expected
+from tests.builders.cli import refusal, run
 
 BUILD = Path(__file__).parents[2] / "deploy/nomad/build"
 
@@ -59,10 +60,9 @@ def test_the_version_is_the_one_that_make_nomad_builds() -> None:
 
 
 def test_without_a_nomad_up_says_how_to_get_one() -> None:
-    done = CliRunner().invoke(app, ["testbed", "up"])
-    assert done.exit_code == 1
-    assert "`make nomad`" in done.stderr
-    assert "--nomad PATH" in done.stderr
+    done = refusal(run("testbed", "up"))
+    assert "`make nomad`" in done
+    assert "--nomad PATH" in done
 
 
 @pytest.mark.parametrize(("words", "status"), [(["status"], 1), (["down"], 0)])
