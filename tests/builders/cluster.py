@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from edgeyard.devices.model import Board, BoardEngine, LocalSlice
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes
@@ -23,6 +22,7 @@ from edgeyard.scheduler.hcl.job import (
 )
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.ports import JobRun, JobState
+from tests.builders.web import QuietHandler, serving
 
 GIB = 2**30
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
@@ -177,7 +177,7 @@ def file_server(files: Mapping[str, bytes]) -> Iterator[str]:
     """Serve files by name under the URL that is yielded; ``busy`` answers 503 once."""
     refusals = ["busy"]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             name = self.path.rsplit("/", 1)[-1]
             if name in refusals:
@@ -186,23 +186,10 @@ def file_server(files: Mapping[str, bytes]) -> Iterator[str]:
             elif name not in files:
                 self.send_error(404)
             else:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(files[name])))
-                self.end_headers()
-                self.wfile.write(files[name])
+                self.answer(files[name])
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="files", args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/download"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield f"{url}/download"
 
 
 def an_artifact(url: str, name: str, content: bytes | None = None) -> Artifact:

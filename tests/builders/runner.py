@@ -7,17 +7,17 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.builders.web import QuietHandler, serving
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 TOKEN = "upload-token-of-this-attempt"
@@ -49,7 +49,7 @@ def upload_server() -> Iterator[UploadServer]:
     """A server in a thread of this process."""
     server = UploadServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_PUT(self) -> None:
@@ -71,31 +71,14 @@ def upload_server() -> Iterator[UploadServer]:
                 else:
                     server.files[name] = body
                     server.order.append(name)
-            self._end(status)
+            self.answer(status=status)
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            server.progress.append(json.loads(body))
-            self._end(204)
+            server.progress.append(json.loads(self.body()))
+            self.answer(status=204)
 
-        def _end(self, status: int) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler) as server.url:
         yield server
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 @dataclass

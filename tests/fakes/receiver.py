@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.builders.web import QuietHandler, serving
 
 
 @dataclass
@@ -42,32 +43,22 @@ def receiver() -> Iterator[Receiver]:
     """Listens until the block is left."""
     made = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.got.append(ReceivedFile({k.lower(): v for k, v in self.headers.items()}, body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            made.got.append(ReceivedFile(headers, self.body()))
             if made.silent.is_set():
                 made.closing.wait()
             if not made.status:
                 self.close_connection = True
                 return
-            self.send_response(made.status)
-            if 300 <= made.status < 400:
-                self.send_header("Location", made.url + "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            is_elsewhere = 300 <= made.status < 400
+            there = {"Location": made.url + "/elsewhere"} if is_elsewhere else {}
+            self.answer(b"", made.status, **there)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="receiver", args=(0.05,))
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    try:
-        yield made
-    finally:
-        made.closing.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        made.url = f"{url}/hook"
+        try:
+            yield made
+        finally:
+            made.closing.set()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -26,6 +23,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.sim.ste.documents import read_twin_data
 from tests.builders.api import Api, running
 from tests.builders.engine import A, Lab
+from tests.builders.web import QuietHandler, serving
 from tests.fakes.decice_schemas import NODE_POOL_SCHEMA
 
 NODE: dict[str, Any] = {
@@ -182,39 +180,20 @@ def test_the_engine_shows_what_its_next_decision_would_know(tmp_path: Path) -> N
     assert (job.node_id, job.cpu_used, job.memory_used) == (A, 0.75, 3.0)
 
 
-class _Prometheus(BaseHTTPRequestHandler):
+class _Prometheus(QuietHandler):
     def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        form = parse_qs(self.body().decode())
         query = form["query"][0]
         value, label = {
             JOB_CPUS: ("0.5", {"exported_job": "benchmark-x"}),
             JOB_MEMORY_BYTES: ("1048576", {"exported_job": "benchmark-x"}),
         }.get(query, ("1.25", {"instance": "host-1:9100"}))
         result = [{"metric": label, "values": [[float(form["end"][0]), value]]}]
-        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def prometheus() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Prometheus) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+        self.answer(json.dumps({"status": "success", "data": {"result": result}}).encode())
 
 
 def test_figures_of_a_prometheus_replace_those_of_the_cluster(api: Api, tmp_path: Path) -> None:
-    with prometheus() as url:
+    with serving(_Prometheus) as url:
         source = metrics_source(
             Settings.load(data_dir=tmp_path, twin_prometheus=url), time.monotonic
         )

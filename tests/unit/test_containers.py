@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import socketserver
@@ -17,6 +16,7 @@ from deploy.containers.images import Image, write_archive, write_layer
 from edgeyard.devices.containers import containers_from_file, device_mappings
 from edgeyard.devices.runner.container_engine import ContainerEngine
 from edgeyard.errors import ConfigError, RunFailed
+from tests.builders.web import QuietHandler
 
 IMAGE = "registry.secret.example/lab/ort:1"
 
@@ -76,22 +76,15 @@ def test_device_files_are_understood_in_both_of_docker_s_forms() -> None:
     ]
 
 
-class _Answers(http.server.BaseHTTPRequestHandler):
+class _Answers(QuietHandler):
     """Answers every request with the server's status and text."""
 
     def do_POST(self) -> None:
         server: Any = self.server
-        data = server.text.encode()
-        self.send_response(server.status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.answer(server.text.encode(), server.status)
 
     def address_string(self) -> str:
         return ""
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,43 +17,28 @@ from edgeyard.benchmark_api.scenario_puller import Report, ScenarioPuller
 from edgeyard.errors import InvalidInput, Unavailable
 from edgeyard.scheduler.sim.importers.prometheus import Pull, Series, read_queries
 from edgeyard.scheduler.sim.scenario import Scenario
+from tests.builders.web import QuietHandler, serving
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-Handle = Callable[[BaseHTTPRequestHandler], None]
+Handle = Callable[[QuietHandler], None]
 
 
 @contextmanager
 def server(handle: Handle) -> Iterator[str]:
     """An HTTP server that answers each POST as `handle` does."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             handle(self)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{made.server_port}"
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
+    with serving(Handler) as url:
+        yield url
 
 
 def answering(body: bytes, status: int = 200) -> Handle:
-    def handle(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    return handle
+    return lambda request: request.answer(body, status)
 
 
 def matrix(*values: tuple[object, object]) -> bytes:

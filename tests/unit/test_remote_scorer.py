@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.framework.runner import PluginRunner
+from tests.builders.web import QuietHandler, serving
 
 BATCH = sample_batch(40, 30)
 PAIRS = all_pairs(BATCH)
@@ -44,27 +44,13 @@ def npy(scores: Any) -> bytes:
 def service(answer: Callable[[Any], bytes], status: int = 200) -> Iterator[str]:
     """Its URL; it answers what ``answer`` makes of the columns."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            said = answer(np.load(io.BytesIO(body), allow_pickle=False))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
+            columns = np.load(io.BytesIO(self.body()), allow_pickle=False)
+            self.answer(answer(columns), status)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="service", args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/score"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield f"{url}/score"
 
 
 def test_a_service_gets_columns_and_its_numbers_come_back() -> None:
