@@ -76,11 +76,7 @@ def users(caller: Operator, context: Ctx) -> Answer[shapes.Users]:
         return Answer(shapes.Users(items=[views.user(each) for each in uow.accounts.users()]))
 
 
-@router.post(
-    "/users",
-    status_code=201,
-    openapi_extra=accepts("UserIn"),
-)
+@router.post("/users", status_code=201, openapi_extra=accepts("UserIn"))
 def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Make an account; with a password only by a token that does not expire."""
     request = parse(UserIn, body.tree())
@@ -214,10 +210,7 @@ def webhook(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Webh
         return Answer(_webhook(uow, user_id))
 
 
-@router.put(
-    "/users/{user_id}/webhook",
-    openapi_extra=accepts("WebhookIn"),
-)
+@router.put("/users/{user_id}/webhook", openapi_extra=accepts("WebhookIn"))
 def set_webhook(
     user_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Webhook]:
@@ -269,11 +262,7 @@ def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Answe
         )
 
 
-@router.post(
-    "/tokens",
-    status_code=201,
-    openapi_extra=accepts("TokenIn"),
-)
+@router.post("/tokens", status_code=201, openapi_extra=accepts("TokenIn"))
 def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Token]:
     """Make a token: shown once, in this answer, and stored only as its hash."""
     request = parse(TokenIn, body.tree())

@@ -145,11 +145,7 @@ def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Answer[shapes.
     )
 
 
-@router.post(
-    "/{benchmark_id}/priority",
-    status_code=202,
-    openapi_extra=accepts("PriorityIn"),
-)
+@router.post("/{benchmark_id}/priority", status_code=202, openapi_extra=accepts("PriorityIn"))
 def prioritise(
     benchmark_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Benchmark]:

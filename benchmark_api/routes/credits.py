@@ -32,10 +32,7 @@ def account(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Acco
         return Answer(_account(uow, user_id, context))
 
 
-@router.post(
-    "/users/{user_id}/credits",
-    openapi_extra=accepts("CreditsIn"),
-)
+@router.post("/users/{user_id}/credits", openapi_extra=accepts("CreditsIn"))
 def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Account]:
     """Set how many credits an account has, or add some."""
     request = parse(CreditsIn, body.tree())

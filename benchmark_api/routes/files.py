@@ -36,11 +36,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 router = Router(prefix="/v1/files", tags=["files"])
 
 
-@router.post(
-    "",
-    status_code=201,
-    openapi_extra=accepts_files(),
-)
+@router.post("", status_code=201, openapi_extra=accepts_files())
 async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services

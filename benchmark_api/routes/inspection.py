@@ -107,9 +107,7 @@ def _changes(found: Changes, now: datetime) -> shapes.Changes:
     )
 
 
-@router.get(
-    "/events",
-)
+@router.get("/events")
 async def events(
     benchmark_id: str,
     request: Request,

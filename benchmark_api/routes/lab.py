@@ -96,10 +96,7 @@ def attributes(
     return Answer(shapes.Attributes(items=items))
 
 
-@router.post(
-    "/boards/{target_uid}/drain",
-    openapi_extra=accepts("DrainIn", required=False),
-)
+@router.post("/boards/{target_uid}/drain", openapi_extra=accepts("DrainIn", required=False))
 def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Take a board out: what runs on it ends, nothing new is placed there."""
     reason = parse(DrainIn, body.tree()).reason
@@ -178,11 +175,7 @@ def inventory(caller: Submitter, context: Ctx) -> Answer[shapes.Inventory]:
     )
 
 
-@router.post(
-    "/inventory/boards",
-    status_code=201,
-    openapi_extra=accepts_document(None),
-)
+@router.post("/inventory/boards", status_code=201, openapi_extra=accepts_document(None))
 def add_board(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.ExpectedBoard]:
     """Add a board to the inventory, also of a new family; the body is an entry of its file."""
     services = context.services

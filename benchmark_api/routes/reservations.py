@@ -34,11 +34,7 @@ def leases(caller: Submitter, context: Ctx) -> Answer[shapes.Leases]:
     return Answer(shapes.Leases(items=[views.lease(each, caller) for each in found]))
 
 
-@router.post(
-    "/boards/{target_uid}/lease",
-    status_code=201,
-    openapi_extra=accepts("LeaseIn"),
-)
+@router.post("/boards/{target_uid}/lease", status_code=201, openapi_extra=accepts("LeaseIn"))
 def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Lease]:
     """Keep a board for a user, or from everybody, until a time; it comes free by itself.
 

@@ -95,11 +95,7 @@ async def progress(job: str, request: Request, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
-@router.put(
-    "/upload/{job}/{filename}",
-    status_code=201,
-    openapi_extra=accepts_bytes(),
-)
+@router.put("/upload/{job}/{filename}", status_code=201, openapi_extra=accepts_bytes())
 async def upload(
     job: str, filename: str, request: Request, context: Ctx
 ) -> Answer[shapes.UploadAnswer]:
@@ -123,11 +119,7 @@ async def upload(
     return await run_in_threadpool(_record, context, job, token, [received])
 
 
-@router.post(
-    "/upload/{job}/",
-    status_code=201,
-    openapi_extra=accepts_files(),
-)
+@router.post("/upload/{job}/", status_code=201, openapi_extra=accepts_files())
 async def upload_form(job: str, request: Request, context: Ctx) -> Answer[shapes.UploadAnswer]:
     """Upload any number of result files as a form (field ``file``)."""
     token = bearer_token(request)

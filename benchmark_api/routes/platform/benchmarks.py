@@ -113,10 +113,7 @@ def config(caller: Submitter, context: Ctx, full: Flag = False) -> Answer[shapes
     return Answer(catalogue.configurations(context.services, full=full))
 
 
-@router.post(
-    "/run",
-    openapi_extra=accepts_fields("device", "engine", files=("model",)),
-)
+@router.post("/run", openapi_extra=accepts_fields("device", "engine", files=("model",)))
 async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start a TYPE1 benchmark, or with a dataset a TYPE2 one."""
     limits = {"model": context.services.settings.model_limit_bytes}
@@ -127,10 +124,7 @@ async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shape
     return await run_in_threadpool(_kept, _run, fields, files, caller, context)
 
 
-@router.post(
-    "/train",
-    openapi_extra=accepts_fields("device", "engine", "config", files=("model",)),
-)
+@router.post("/train", openapi_extra=accepts_fields("device", "engine", "config", files=("model",)))
 async def train(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start an on-device training (TYPE3)."""
     limits = {"model": context.services.settings.model_limit_bytes}

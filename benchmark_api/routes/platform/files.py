@@ -43,11 +43,7 @@ def list_datasets(caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObje
     )
 
 
-@datasets.post(
-    "/upload",
-    status_code=207,
-    openapi_extra=accepts_fields("hash", files=("dataset",)),
-)
+@datasets.post("/upload", status_code=207, openapi_extra=accepts_fields("hash", files=("dataset",)))
 async def upload_dataset(
     request: Request, caller: Submitter, context: Ctx
 ) -> Answer[shapes.PlatformObject]:

@@ -55,10 +55,7 @@ async def login(request: Request, context: Ctx) -> Answer[shapes.Session]:
     return Answer(shapes.Session(access_token=opened.access, refresh_token=opened.refresh))
 
 
-@router.post(
-    "/token/refresh",
-    openapi_extra=accepts("RefreshIn"),
-)
+@router.post("/token/refresh", openapi_extra=accepts("RefreshIn"))
 async def refresh(request: Request, context: Ctx) -> Answer[shapes.RefreshAnswer]:
     """Get another access token; the refresh token stays good until it expires or is revoked."""
     tree = (await read_small(request, MAX_BODY_BYTES)).tree()

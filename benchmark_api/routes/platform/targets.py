@@ -123,11 +123,7 @@ def list_families(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     return Answer(list(_families(context).values()))
 
 
-@router.post(
-    "/hardware-types",
-    status_code=201,
-    openapi_extra=accepts("FamilyIn"),
-)
+@router.post("/hardware-types", status_code=201, openapi_extra=accepts("FamilyIn"))
 def create_family(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a family of boards."""
     request = parse(FamilyIn, body.tree())
@@ -167,11 +163,7 @@ def list_engines(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     return Answer(list(_engines(context).values()))
 
 
-@router.post(
-    "/engines",
-    status_code=201,
-    openapi_extra=accepts("EngineIn"),
-)
+@router.post("/engines", status_code=201, openapi_extra=accepts("EngineIn"))
 def create_engine(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register an engine."""
     request = parse(EngineIn, body.tree())
@@ -222,11 +214,7 @@ def list_boards(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformO
     return Answer([_shown(each, known) for each in found if each.user_id == caller.user_id])
 
 
-@router.post(
-    "/hardware-instances",
-    status_code=201,
-    openapi_extra=accepts("BoardIn"),
-)
+@router.post("/hardware-instances", status_code=201, openapi_extra=accepts("BoardIn"))
 def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a board: it gets the ``target_uid`` that its host has to announce."""
     request = parse(BoardIn, body.tree())
@@ -334,21 +322,13 @@ def own_parameters(
     return Answer(own)
 
 
-@router.post(
-    "/engine-parameters",
-    status_code=201,
-    openapi_extra=accepts("ParameterIn"),
-)
+@router.post("/engine-parameters", status_code=201, openapi_extra=accepts("ParameterIn"))
 def create_parameter(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a parameter."""
     return _create_parameter(parse(ParameterIn, body.tree()), caller, context, None)
 
 
-@router.post(
-    "/engines/{engine}/parameters",
-    status_code=201,
-    openapi_extra=accepts("ParameterIn"),
-)
+@router.post("/engines/{engine}/parameters", status_code=201, openapi_extra=accepts("ParameterIn"))
 def create_engine_parameter(
     engine: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.PlatformObject]:
@@ -366,10 +346,7 @@ def show_parameter(key: str, caller: Submitter, context: Ctx) -> Answer[shapes.P
         return Answer(_parameter(uow.registrations.get(_PARAMETER, key)))
 
 
-@router.patch(
-    "/engine-parameters/{key}",
-    openapi_extra=accepts("ParameterChange"),
-)
+@router.patch("/engine-parameters/{key}", openapi_extra=accepts("ParameterChange"))
 def change_parameter(
     key: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.PlatformObject]:
