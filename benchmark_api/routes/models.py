@@ -155,16 +155,9 @@ def _refuse_without_runs(services: Services) -> None:
 
 def _item(model: RegisteredModel) -> shapes.Model:
     data: dict[str, Any] = dict(model.data)
-    return shapes.Model(
-        kind=model.kind.value,
-        version=model.version,
-        state=model.state.value,
-        state_at=model.state_at,
-        by_user_id=model.by_user_id,
-        reason=model.reason,
-        created_at=model.created_at,
-        sha256=model.sha256,
-        features=model.features,
+    return views.same(
+        shapes.Model,
+        model,
         rows=int(data.get("rows", 0)),
         boards=int(data.get("boards", 0)),
         failed_gates=[each.name for each in model.failed_gates],

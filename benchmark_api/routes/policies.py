@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
@@ -127,24 +128,7 @@ def _known(value: float) -> float | None:
 
 
 def _compared(seq: int, cycle: CycleComparison) -> shapes.ComparedCycle:
-    return shapes.ComparedCycle(
-        seq=seq,
-        decided_at=cycle.decided_at,
-        policy=cycle.policy,
-        pending=cycle.pending,
-        placed_then=cycle.placed_then,
-        placed_now=cycle.placed_now,
-        reordered=cycle.reordered,
-        reprioritised=cycle.reprioritised,
-        preemptions=cycle.preemptions,
-        rescored=cycle.rescored,
-        differences=[
-            shapes.OtherBoard(benchmark_id=each.benchmark_id, then=each.then, now=each.now)
-            for each in cycle.differences
-        ],
-        expected_then_s=cycle.expected_then_s,
-        expected_now_s=cycle.expected_now_s,
-    )
+    return views.same(shapes.ComparedCycle, cycle, seq=seq)
 
 
 def _utc(when: datetime | None) -> datetime | None:

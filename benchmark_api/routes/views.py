@@ -32,18 +32,27 @@ from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload
 from edgeyard.scheduler.prediction.repeatability import RunVariation, measured_number
 
-_Model = TypeVar("_Model")
+_Model = TypeVar("_Model", bound=msgspec.Struct)
 
 _PARTS = ("hcl", "explanation", "events", "logs", "results")
 
 
-def same(shape: type[_Model], value: object) -> _Model:
-    """Return the model whose fields are all attributes of a value by the same names.
+def same(shape: type[_Model], value: object, **others: object) -> _Model:
+    """Return the model whose fields are attributes of a value by the same names.
+
+    Args:
+        shape: The model.
+        value: Has the attributes.
+        others: Fields that the value lacks, or has in another form.
 
     Raises:
-        msgspec.ValidationError: The value lacks one, or has another type there: a defect.
+        msgspec.ValidationError: One has another type there: a defect.
     """
-    return msgspec.convert(value, shape, from_attributes=True)
+    if not others:
+        return msgspec.convert(value, shape, from_attributes=True)
+    names = [name for name in shape.__struct_fields__ if name not in others]
+    fields = {name: getattr(value, name) for name in names}
+    return msgspec.convert(fields | others, shape, from_attributes=True)
 
 
 # --- benchmarks ---------------------------------------------------------------------------------
@@ -103,29 +112,7 @@ def benchmark(
 
 
 def _attempt(services: Services, attempt: Attempt) -> shapes.Attempt:
-    return shapes.Attempt(
-        number=attempt.number,
-        job_id=attempt.job_id,
-        state=attempt.state.value,
-        target_uid=attempt.target_uid,
-        allowed_uids=list(attempt.allowed_uids),
-        binding=attempt.binding.value,
-        priority=attempt.priority,
-        created_at=attempt.created_at,
-        queued_at=attempt.queued_at,
-        started_at=attempt.started_at,
-        task_ended_at=attempt.task_ended_at,
-        result_at=attempt.result_at,
-        ended_at=attempt.ended_at,
-        phase=attempt.phase,
-        progress=attempt.progress,
-        time_limit_s=attempt.time_limit_s,
-        counts=attempt.counts,
-        failure=failure(attempt.failure),
-        stopping=failure(attempt.stopping),
-        cluster_page=services.cluster.page_of(attempt.job_id),
-        evaluation_id=attempt.evaluation_id,
-    )
+    return same(shapes.Attempt, attempt, cluster_page=services.cluster.page_of(attempt.job_id))
 
 
 def failure(failure: Failure | None) -> shapes.Failure | None:
@@ -144,20 +131,11 @@ def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | No
     """Return when something is expected to start and end; None where that is not known."""
     if found is None:
         return None
-    coverage = services.engine.coverage()
-    return shapes.Forecast(
-        made_at=found.made_at,
+    return same(
+        shapes.Forecast,
+        found,
         age_s=round(max((services.clock.now() - found.made_at).total_seconds(), 0.0), 3),
-        place=found.place,
-        start=found.start,
-        start_low=found.start_low,
-        start_high=found.start_high,
-        finish=found.finish,
-        finish_low=found.finish_low,
-        finish_high=found.finish_high,
-        deadline_chance=found.deadline_chance,
-        grounded=found.grounded,
-        coverage=shapes.ForecastCoverage(held=coverage.held, ended=coverage.ended),
+        coverage=services.engine.coverage(),
     )
 
 
@@ -173,26 +151,13 @@ def planned_start(found: PlannedStart | None) -> shapes.PlannedStart | None:
 
 def explanation(services: Services, found: Explanation, ran_on: str | None) -> shapes.Explanation:
     """Return why a benchmark was placed, or waits, with every board's verdict."""
-    waiting = found.waiting
-    return shapes.Explanation(
-        benchmark_id=found.benchmark_id,
-        decided_at=found.decided_at,
-        policy=found.policy,
-        rank=found.rank,
-        rank_reason=found.rank_reason,
-        never_ahead=found.never_ahead,
-        priority=found.priority,
-        priority_parts=dict(found.priority_parts),
+    return same(
+        shapes.Explanation,
+        found,
         verdicts=[_verdict(each) for each in found.verdicts],
         placement=None if found.placement is None else placement(found.placement),
-        waiting=None if waiting is None else same(shapes.WaitingExplanation, waiting),
-        never=found.never,
-        scorers=[same(shapes.ScorerPart, each) for each in found.scorers],
-        choice=found.choice,
-        agreement=found.agreement,
         ran_on=ran_on,
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
-        planned=planned_start(found.planned),
     )
 
 
@@ -217,14 +182,7 @@ def _verdict(verdict: Verdict) -> shapes.Verdict:
 
 def event(event: Event) -> shapes.Event:
     """Return one line of the log."""
-    return shapes.Event(
-        seq=event.seq,
-        at=event.at,
-        kind=event.kind,
-        benchmark_id=event.benchmark_id,
-        user_id=event.user_id,
-        data=dict(event.data),
-    )
+    return same(shapes.Event, event)
 
 
 # --- boards -------------------------------------------------------------------------------------
@@ -253,18 +211,7 @@ def user(user: User) -> shapes.User:
 
 def token(token: ApiToken, secret: str | None = None) -> shapes.Token:
     """Return a token without its hash; ``secret`` is the token itself, when it is made."""
-    return shapes.Token(
-        token_id=token.token_id,
-        user_id=token.user_id,
-        role=token.role.value,
-        label=token.label,
-        refreshes=token.refreshes,
-        session_id=token.session_id,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        revoked_at=token.revoked_at,
-        token=secret,
-    )
+    return same(shapes.Token, token, token=secret)
 
 
 def charge(charge: Charge) -> shapes.Charge:
@@ -275,21 +222,8 @@ def charge(charge: Charge) -> shapes.Charge:
 def schedule(schedule: CronSchedule) -> shapes.Schedule:
     """Return a schedule; its files are stored next to the description, which is what users know."""
     description = schedule.description.get("description")
-    return shapes.Schedule(
-        schedule_id=schedule.schedule_id,
-        user_id=schedule.user_id,
-        cron=schedule.cron,
-        prohibit_overlap=schedule.prohibit_overlap,
-        cron_by=schedule.cron_by.value,
-        description=dict(description) if isinstance(description, Mapping) else {},
-        created_at=schedule.created_at,
-        next_fire=schedule.next_fire,
-        active=schedule.active,
-        last_benchmark_id=schedule.last_benchmark_id,
-        skipped=schedule.skipped,
-        problem=schedule.problem,
-        retry_at=schedule.retry_at,
-    )
+    known = description if isinstance(description, Mapping) else {}
+    return same(shapes.Schedule, schedule, description=known)
 
 
 # --- files and results --------------------------------------------------------------------------
@@ -297,40 +231,19 @@ def schedule(schedule: CronSchedule) -> shapes.Schedule:
 
 def user_file(services: Services, file: UserFile) -> shapes.UserFile:
     """Return a user's file with its URL."""
-    return shapes.UserFile(
-        file_id=file.file_id,
-        user_id=file.user_id,
-        name=file.name,
-        sha256=file.sha256,
-        size=file.size_bytes,
-        created_at=file.created_at,
-        url=url(services, "v1", "files", file.file_id, "content"),
-    )
+    content = url(services, "v1", "files", file.file_id, "content")
+    return same(shapes.UserFile, file, size=file.size_bytes, url=content)
 
 
 def upload(found: Upload) -> shapes.Upload:
     """Return an unfinished upload."""
-    return shapes.Upload(
-        upload_id=found.upload_id,
-        user_id=found.user_id,
-        name=found.name,
-        size=found.size_bytes,
-        offset=found.offset_bytes,
-        touched_at=found.touched_at,
-    )
+    return same(shapes.Upload, found, size=found.size_bytes, offset=found.offset_bytes)
 
 
 def result_file(services: Services, file: ResultFile) -> shapes.ResultFile:
     """Return an uploaded file of an attempt with its URL."""
     parts = ("v1", "benchmarks", file.benchmark_id, "results", str(file.attempt), file.name)
-    return shapes.ResultFile(
-        attempt=file.attempt,
-        name=file.name,
-        sha256=file.sha256,
-        size_bytes=file.size_bytes,
-        received_at=file.received_at,
-        url=url(services, *parts),
-    )
+    return same(shapes.ResultFile, file, url=url(services, *parts))
 
 
 def newest(reports: Sequence[Report]) -> Report | None:
