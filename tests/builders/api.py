@@ -480,8 +480,16 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
     return made, clock
 
 
-def add_account(store: SqlStore, user_id: str, role: Role, now: datetime, **changes: Any) -> str:
-    """An account with a token; the token."""
+def add_account(
+    store: SqlStore,
+    user_id: str,
+    role: Role,
+    now: datetime,
+    *,
+    expires_at: datetime | None = None,
+    **changes: Any,
+) -> str:
+    """An account with a token, which may expire; the token."""
     token = new_token()
     with store.write() as uow:
         uow.accounts.add_user(replace(User(user_id=user_id, role=role, created_at=now), **changes))
@@ -493,6 +501,7 @@ def add_account(store: SqlStore, user_id: str, role: Role, now: datetime, **chan
                 sha256=token_hash(token),
                 label="",
                 created_at=now,
+                expires_at=expires_at,
             )
         )
     return token

@@ -41,6 +41,8 @@ BY_PASSWORD = dict.fromkeys(CALLERS, 401)
 """Their bodies say who calls, and those of `BODIES` name nobody."""
 OF_SCHEDULES = dict.fromkeys(CALLERS, 401)
 """Only the token that a schedule's runs share opens it, and none of these is that."""
+OF_RUN = {"upload": 200, "operator": 403, "host": 200, "alice": 403, "bob": 403}
+"""The account ``host`` serves the run's board."""
 EARLY = OWNERS | {"alice": 428, "operator": 428}  # it has not ended
 NEEDS_MORE = USERS | {"alice": 422, "operator": 422, "bob": 422}
 NOT_BUILT = USERS | {"alice": 501, "operator": 501, "bob": 501}
@@ -200,28 +202,10 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/tokens"): ANYBODY,
     ("POST", "/v1/tokens"): ANYBODY,
     ("DELETE", "/v1/tokens/{token_id}"): {"alice": 200, "operator": 200, "bob": 404, "host": 404},
-    ("POST", "/v1/runs/{job}/progress"): {
-        "upload": 200,
-        "operator": 403,
-        "host": 200,  # its account serves the board
-        "alice": 403,
-        "bob": 403,
-    },
+    ("POST", "/v1/runs/{job}/progress"): OF_RUN,
     ("POST", "/v1/runs/{job}/exchange"): OF_SCHEDULES,
-    ("PUT", "/upload/{job}/{filename}"): {
-        "upload": 200,
-        "operator": 403,
-        "host": 200,  # its account serves the board
-        "alice": 403,
-        "bob": 403,
-    },
-    ("POST", "/upload/{job}/"): {
-        "upload": 200,
-        "operator": 403,
-        "host": 200,  # its account serves the board
-        "alice": 403,
-        "bob": 403,
-    },
+    ("PUT", "/upload/{job}/{filename}"): OF_RUN,
+    ("POST", "/upload/{job}/"): OF_RUN,
     ("GET", "/download/{name}"): PUBLIC,
     ("GET", "/livez"): PUBLIC,
     ("GET", "/readyz"): PUBLIC,

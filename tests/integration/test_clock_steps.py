@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from edgeyard.benchmark_api.auth import Authenticator, new_token, token_hash
+from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.errors import NotAuthenticated
 from edgeyard.scheduler.model.benchmark import Binding, FailureCategory, Status
-from edgeyard.scheduler.model.users import ApiToken, Role, User
+from edgeyard.scheduler.model.users import Role
+from tests.builders.api import add_account
 from tests.builders.engine import A, B, Lab
 
 HOUR_S = 3600.0
@@ -21,6 +22,14 @@ def turns(lab: Lab, count: int, of_s: float = 1.0) -> None:
     for _ in range(count):
         lab.clock.forward(of_s)
         lab.turn()
+
+
+def there_and_back(lab: Lab, step_s: float) -> None:
+    """The machine's clock is set wrong and, three turns later, right again."""
+    lab.clock.step(step_s)
+    turns(lab, 3)
+    lab.clock.step(-step_s)
+    turns(lab, 3)
 
 
 @BOTH_WAYS
@@ -141,10 +150,7 @@ def test_a_job_that_waits_in_the_cluster_is_not_taken_back_for_a_step(
     for binding in (Binding.STRICT, Binding.LOOSE):
         lab.submit(binding=binding)
     turns(lab, 5)
-    lab.clock.step(step_s)
-    turns(lab, 3)
-    lab.clock.step(-step_s)
-    turns(lab, 3)
+    there_and_back(lab, step_s)
     assert lab.cluster.stopped == []
 
 
@@ -153,10 +159,7 @@ def test_a_pinned_benchmark_keeps_its_pin_through_a_step(lab: Lab, step_s: float
     lab.cluster.boards = [each for each in lab.cluster.boards if each.target_uid != A]
     benchmark_id = lab.submit(target=None, target_uid=A, binding=Binding.FILTERED)
     turns(lab, 3)
-    lab.clock.step(step_s)
-    turns(lab, 3)
-    lab.clock.step(-step_s)
-    turns(lab, 3)
+    there_and_back(lab, step_s)
     assert not lab.show(benchmark_id).unpinned
 
 
@@ -166,10 +169,7 @@ def test_a_result_that_is_on_its_way_is_waited_for_through_a_step(lab: Lab, step
     job_id = lab.running(benchmark_id)
     lab.cluster.end(job_id)
     turns(lab, 3)
-    lab.clock.step(step_s)
-    turns(lab, 3)
-    lab.clock.step(-step_s)
-    turns(lab, 3)
+    there_and_back(lab, step_s)
     lab.upload(job_id)
     assert lab.show(benchmark_id).status is Status.COMPLETED
 
@@ -212,21 +212,10 @@ def test_what_the_cluster_says_of_a_start_can_not_be_before_its_job_or_to_come(
 
 @BOTH_WAYS
 def test_a_token_does_not_expire_by_a_step(lab: Lab, step_s: float) -> None:
-    token = new_token()
     now = lab.time.now()
-    with lab.store.write() as uow:
-        uow.accounts.add_user(User(user_id="ann", role=Role.SUBMITTER, created_at=now))
-        uow.accounts.add_token(
-            ApiToken(
-                token_id="tok-1",
-                user_id="ann",
-                role=Role.SUBMITTER,
-                sha256=token_hash(token),
-                label="a step",
-                created_at=now,
-                expires_at=now + timedelta(seconds=HOUR_S / 2),
-            )
-        )
+    token = add_account(
+        lab.store, "ann", Role.SUBMITTER, now, expires_at=now + timedelta(seconds=HOUR_S / 2)
+    )
     lab.clock.step(step_s)
     assert Authenticator(lab.store, lab.time).caller(token).user_id == "ann"
     lab.clock.step(-step_s)

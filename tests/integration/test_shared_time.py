@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.benchmark_api.auth import Authenticator, new_token, token_hash
+from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.scheduler.clock import SETTLE_S, SLEW, SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.election import LEASE_S, TURN_S, Election
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.users import ApiToken, Role, User
+from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.store import SqlStore
+from tests.builders.api import add_account
 from tests.builders.engine import A, B, Lab
 from tests.databases import open_store
 from tests.fakes.clock import FixedClock
@@ -93,35 +94,23 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     store.close()
 
 
+def two_servers(servers: Servers, ahead_s: float) -> tuple[Server, Server]:
+    """The first one leads; the clock of the second is ahead."""
+    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
+    servers.forward(15, first, second)
+    return first, second
+
+
 def lab_of(server: Server) -> Lab:
     assert server.lab is not None, f"{server.name} does not lead"
     return server.lab
-
-
-def a_token(servers: Servers, expires_at: datetime) -> str:
-    token, now = new_token(), servers.truth.now()
-    with servers.store.write() as uow:
-        uow.accounts.add_user(User(user_id="ann", role=Role.SUBMITTER, created_at=now))
-        uow.accounts.add_token(
-            ApiToken(
-                token_id="tok-1",
-                user_id="ann",
-                role=Role.SUBMITTER,
-                sha256=token_hash(token),
-                label="of five minutes",
-                created_at=now,
-                expires_at=expires_at,
-            )
-        )
-    return token
 
 
 @BOTH_WAYS
 def test_a_take_over_by_a_server_with_another_clock_ends_nothing(
     servers: Servers, ahead_s: float
 ) -> None:
-    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
-    servers.forward(15, first, second)
+    first, second = two_servers(servers, ahead_s)
     lab = lab_of(first)
     runs = lab.submit(user_time_s=400.0, target=None, target_uid=A)
     job_id = lab.running(runs)
@@ -131,7 +120,7 @@ def test_a_take_over_by_a_server_with_another_clock_ends_nothing(
     patient = lab.submit(target=None, target_uid=A, queue_timeout_s=300.0)
     lab.lease(B, seconds=300)
     leased = lab.submit(target=None, target_uid=B)
-    token = a_token(servers, expires_at=due)
+    token = add_account(servers.store, "ann", Role.SUBMITTER, servers.truth.now(), expires_at=due)
     servers.forward(30, first, second)
 
     servers.forward(LEASE_S + 4 * TURN_S, second)  # the first one is dead
@@ -162,8 +151,7 @@ def test_a_take_over_by_a_server_with_another_clock_ends_nothing(
 def test_times_that_a_following_server_stores_are_the_leaders(
     servers: Servers, ahead_s: float
 ) -> None:
-    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
-    servers.forward(15, first, second)
+    first, second = two_servers(servers, ahead_s)
     lab = lab_of(first)
     benchmark_id = lab.submit()
     lab.turn()
@@ -178,8 +166,7 @@ def test_times_that_a_following_server_stores_are_the_leaders(
 
 @BOTH_WAYS
 def test_the_new_leader_reports_how_far_its_clock_differs(servers: Servers, ahead_s: float) -> None:
-    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
-    servers.forward(15, first, second)
+    _, second = two_servers(servers, ahead_s)
     servers.forward(2 * LEASE_S, second)
     with servers.store.read() as uow:
         events = uow.log.events(after=0, limit=100)
@@ -192,8 +179,7 @@ def test_the_new_leader_reports_how_far_its_clock_differs(servers: Servers, ahea
 def test_the_shared_time_approaches_the_leaders_clock_slowly(
     servers: Servers, ahead_s: float
 ) -> None:
-    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
-    servers.forward(15, first, second)
+    _, second = two_servers(servers, ahead_s)
     servers.forward(15, second)
     before_s = second.time.ahead_s()
     servers.forward(300, second)
@@ -204,8 +190,7 @@ def test_the_shared_time_approaches_the_leaders_clock_slowly(
 def test_a_clock_that_is_corrected_after_a_take_over_changes_no_time(
     servers: Servers, ahead_s: float
 ) -> None:
-    first, second = Server(servers, "first"), Server(servers, "second", ahead_s)
-    servers.forward(15, first, second)
+    _, second = two_servers(servers, ahead_s)
     servers.forward(15, second)
     second.machine.step(-ahead_s)
     servers.forward(SETTLE_S + 30, second)
