@@ -46,12 +46,12 @@ def same(shape: type[_Model], value: object, **others: object) -> _Model:
         others: Fields that the value lacks, or has in another form.
 
     Raises:
-        msgspec.ValidationError: One has another type there: a defect.
+        msgspec.ValidationError: One is missing, or has another type there: a defect.
     """
     if not others:
         return msgspec.convert(value, shape, from_attributes=True)
-    names = [name for name in shape.__struct_fields__ if name not in others]
-    fields = {name: getattr(value, name) for name in names}
+    known = (name for name in shape.__struct_fields__ if hasattr(value, name))
+    fields = {name: getattr(value, name) for name in known if name not in others}
     return msgspec.convert(fields | others, shape, from_attributes=True)
 
 
