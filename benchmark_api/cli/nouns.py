@@ -746,7 +746,7 @@ def schedules_show(session: Session, schedule_id: ScheduleId) -> None:
     Where a problem may pass, such as a quota of Nomad's, its job is registered again; one that
     lasts has ended the schedule.
     """
-    schedule = _record(session.client.api.get(_path("schedules", schedule_id)))
+    schedule = record(session.client.api.get(api_path("schedules", schedule_id)))
     if session.output is not Output.TABLE:
         emit_one(session.output, schedule)
         return
