@@ -137,13 +137,12 @@ def test_a_vanished_board_turns_unhealthy_within_one_probe_and_comes_back(
             boards_file=str(boards), state_dir=str(tmp_path / "state"), probe_interval="1s"
         )
         with plugin.fingerprints() as seen:
-            assert seen.first().healthy()
+            seen.until(lambda shown: shown.healthy())
             facts = read_board(dict(plugin.reserve(FIRST).envs))
             envs = plugin.reserve(FIRST).envs["EDGEYARD_BOARD"]
             assert f'"port": {sshd.port}' in envs
             sshd.stop()
-            shown = seen.until(lambda shown: not shown.healthy())
-            assert "does not answer" in shown.reason()
+            seen.until(lambda shown: "does not answer" in shown.reason())
             sshd.start()
             seen.until(lambda shown: shown.healthy())
 
@@ -159,5 +158,7 @@ def test_a_vanished_board_turns_unhealthy_within_one_probe_and_comes_back(
                 seen.until(lambda shown: shown.healthy())
                 assert logins(sshd) == before
             seen.until(lambda shown: shown.attributes()["dynamic.status"] == "idle")
-            # at first, and when it was back; all other looks were mere calls
-            assert logins(sshd) == 2
+            # at first, and when it was back; all other looks were mere calls, but for those
+            # after a login that a busy machine did not manage in time
+            too_slow = sum("took over" in shown.reason() for shown in seen.seen)
+            assert 2 <= logins(sshd) <= 2 + 2 * too_slow
