@@ -293,9 +293,11 @@ def test_a_greedy_plan_carries_no_label_and_rates_nobody() -> None:
     ]
     rated = {}
     for budget_s in (60.0, 0.001):
-        chosen = tuple(
-            ScorerChoice(name=name, weight=1.0, budget_s=budget_s)
-            for name in ("ilp_fairness", "random")
+        chosen = (
+            ScorerChoice(
+                name="ilp_fairness", weight=1.0, budget_s=budget_s, options={"time_s": 60.0}
+            ),
+            ScorerChoice(name="random", weight=1.0, budget_s=budget_s),
         )
         policy = replace(load_policy("default"), scorers=chosen, evaluator="compared")
         given = CycleInput(snapshot=boards, pending=jobs, now=NOW)
