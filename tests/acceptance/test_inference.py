@@ -150,7 +150,7 @@ def test_the_transcript_in_the_guide_is_what_the_command_prints(
 ) -> None:
     guide = (Path(__file__).parents[2] / "docs/how-to/run-own-inputs.md").read_text("utf-8")
     [transcript] = re.findall(r"\$ (edgeyard infer [^\n]*--compare-local)\n([^`]*)```", guide)
-    command, printed = transcript
+    command, expected = transcript
     shutil.copy(DEMO / "digits.onnx", "digits.onnx")
     rng = np.random.default_rng(0)
     np.savez("images.npz", image=rng.random((20, 1, 8, 8), dtype=np.float32) * 16)
@@ -159,7 +159,7 @@ def test_the_transcript_in_the_guide_is_what_the_command_prints(
     lines, shown = (
         # without the reasons of a verdict, which depend on what else the machine does
         [line for line in text.splitlines() if not line.startswith(("·", "  "))]
-        for text in (done, printed)
+        for text in (done, expected)
     )
     assert len(lines) == len(shown)
     for title in (0, 3):
