@@ -34,10 +34,12 @@ from edgeyard.scheduler.model.history import PastRun
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import Gate
 from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.sim.lab.jobs import can_run
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import COMPLETED
 from edgeyard.scheduler.sim.scenario import (
     DAY_S,
+    MAX_SECONDS,
     BoardGroup,
     JobRow,
     LabScenario,
@@ -47,7 +49,7 @@ from edgeyard.scheduler.sim.scenario import (
     check_scenario,
 )
 from edgeyard.scheduler.training.intervals import Interval, group_means
-from edgeyard.scheduler.training.outcome_models import fit_failures, fit_run_times
+from edgeyard.scheduler.training.outcome_models import fit_failures, fit_run_times, user_weights
 from edgeyard.scheduler.training.outcome_rows import OutcomeRows, encoded_pairs
 
 Floats = NDArray[np.float64]
@@ -111,7 +113,7 @@ def recorded_days(store: Store, rows: OutcomeRows) -> RecordedDays | None:
     if len(timed) < MIN_REPLAYED_RUNS:
         return None
     days = _Days(rows)
-    for seq in np.unique(timed.cycles).tolist():
+    for seq in dict.fromkeys(timed.cycles.tolist()):  # by time, also where a clock was set back
         try:
             with store.read() as uow:
                 record = uow.cycles.get(seq)
@@ -141,14 +143,15 @@ def replay_gate(
         return unmeasured(f"{why} can be lived again")
     try:
         plugins = registry.resolve(days.policy)
-        ends = []
+        ends, users = [], np.empty(0, np.str_)
         for models in (candidate, other):
             run = simulate_lab(days.scenario, days.policy, plugins, models=models)
             completed = run.jobs.status == COMPLETED
             ends.append(np.where(completed, run.jobs.end_s, np.nan))
+            users = np.array(run.jobs.user, np.str_)
     except (ConfigError, InvalidInput) as error:
         return unmeasured(f"the days can't be lived again: {error}")
-    found = paired_difference(ends[0], ends[1])
+    found = paired_difference(ends[0], ends[1], users)
     if found is None:
         return unmeasured("too few of the runs end in both simulations")
     return Gate(
@@ -170,19 +173,23 @@ def unmeasured(why: str) -> Gate:
     return Gate(name=REPLAY_GATE, passed=False, figure=None, limit=0.0, sentence=f"{_CLAIM}: {why}")
 
 
-def paired_difference(ends_s: Floats, others_s: Floats) -> Interval | None:
+def paired_difference(ends_s: Floats, others_s: Floats, users: NDArray[np.str_]) -> Interval | None:
     """Return the mean difference of the ends of the same runs; None: too few ended in both.
+
+    As in the other gates, a user counts for at most as many runs as the median user.
 
     Args:
         ends_s: In the order of submission, shape (runs,); NaN for one without a result.
         others_s: Of the same runs, otherwise.
+        users: Of the same runs.
     """
     difference = ends_s - others_s
-    difference = difference[np.isfinite(difference)]
+    both = np.isfinite(difference)
+    difference = difference[both]
     if len(difference) < MIN_REPLAYED_RUNS:
         return None
     blocks = np.arange(len(difference)) * BLOCKS // len(difference)
-    return group_means(difference, blocks.astype(np.str_))
+    return group_means(difference, blocks.astype(np.str_), weights=user_weights(users[both]))
 
 
 class _Days:
@@ -203,7 +210,7 @@ class _Days:
         """Add a cycle and the runs that it began."""
         if self._began is None:
             self._began = given.now
-            past = given.knowledge.runs[-_MAX_PAST:]
+            past = [each for each in given.knowledge.runs[-_MAX_PAST:] if _is_possible(each)]
             self._past = tuple(
                 _past_row(each, given.now) for each in sorted(past, key=lambda it: it.ended_at)
             )
@@ -234,7 +241,10 @@ class _Days:
 
     def made(self) -> RecordedDays | None:
         """Return the days; None: too few runs can be lived again."""
-        jobs = sorted(self._jobs.values(), key=lambda each: (each.submit_s, each.job_id))
+        jobs = sorted(
+            (each for each in self._jobs.values() if self._can_run(each)),
+            key=lambda each: (each.submit_s, each.job_id),
+        )
         if len(jobs) < MIN_REPLAYED_RUNS or self._policy is None:
             return None
         hosts = {group.hosts[0] for group in self._groups.values()}  # a board may have moved
@@ -264,6 +274,11 @@ class _Days:
             backfill=Backfill.NONE,
         )
         return RecordedDays(scenario=scenario, policy=policy)
+
+    def _can_run(self, job: JobRow) -> bool:
+        """Return whether one of its boards can run it as these were seen at last."""
+        uids = [job.target_uid] if job.target_uid else list(job.board_run_s)
+        return any(uid in self._groups and can_run(self._groups[uid], job) for uid in uids)
 
 
 class _Judge:
@@ -331,6 +346,11 @@ def _job(pending: PendingBenchmark, submit_s: float, by_board: Mapping[str, floa
         user_time_s=pending.user_time_s,
         nb_inference=pending.nb_inference,
     )
+
+
+def _is_possible(run: PastRun) -> bool:
+    """Return whether it can have lasted for so long: clocks of hosts are set."""
+    return run.run_s is None or 0.0 <= run.run_s <= MAX_SECONDS
 
 
 def _past_row(run: PastRun, now: datetime) -> PastRunRow:

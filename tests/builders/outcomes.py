@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from edgeyard.devices.model import Board
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import decide
@@ -81,6 +82,7 @@ def add_past(
     knowledge: Callable[[Knowledge], Knowledge] = lambda known: known,
     family: str = "rpi4b",
     models: tuple[str, ...] = tuple(BASES),
+    idle: tuple[Board, ...] = (),
 ) -> int:
     """Decide cycles and end their runs; return the number of all runs up to now.
 
@@ -96,6 +98,7 @@ def add_past(
         knowledge: What the cycles know beyond the past and the hosts.
         family: Of the boards, and what benchmarks ask for.
         models: Hashes, of which each benchmark has one.
+        idle: Further boards that cycles see, and that run nothing.
     """
     rng = np.random.default_rng(seed)
     chosen = by or policy()
@@ -129,7 +132,7 @@ def add_past(
             },
         )
         given = CycleInput(
-            snapshot=snapshot_of([board(uid) for uid in uids], now=now),
+            snapshot=snapshot_of([*(board(uid) for uid in uids), *idle], now=now),
             pending=jobs,
             now=now,
             seed=cycle,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.testing import NOW
+from edgeyard.plugins.testing import NOW, board
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.model.registered_models import ModelKind
 from edgeyard.scheduler.sim.scenario import Scenario
@@ -88,7 +90,19 @@ def test_without_enough_runs_the_gate_does_not_hold_and_says_so() -> None:
     gate = replay_gate(None, KNOWN, [], [])
     assert (gate.passed, gate.figure) == (False, None)
     assert "fewer than 30 runs of recorded days" in gate.sentence
-    assert paired_difference(np.zeros(40), np.full(40, np.nan)) is None
+    nobody = np.full(40, "")
+    assert paired_difference(np.zeros(40), np.full(40, np.nan), nobody) is None
+
+
+def test_one_users_many_runs_do_not_outvote_the_others() -> None:
+    """Who submits hundreds of runs can't have a model pass that delays everybody else."""
+    users = np.array([["ada", "ben", "cy"][row // 10 % 3] for row in range(30)] + ["dan"] * 270)
+    later = np.where(users == "dan", -10.0, 100.0)
+    order = np.random.default_rng(0).permutation(len(users))
+    found = paired_difference(later[order], np.zeros(len(users)), users[order])
+    assert found is not None
+    assert found.mean == pytest.approx((3 * 100.0 - 10.0) / 4)
+    assert found.low > 0.0
 
 
 @pytest.fixture(name="store", scope="module")
@@ -108,13 +122,56 @@ def test_the_newest_days_are_lived_as_they_were_recorded(store: SqlStore) -> Non
     newest = rows.decided_s >= rows.decided_s.max() - REPLAY_DAYS * 86400.0
     assert found.runs == min(int(newest.sum()), MAX_REPLAYED_RUNS)
     run_s = dict(zip(rows.benchmarks.tolist(), rows.run_s.tolist(), strict=True))
-    board = dict(zip(rows.benchmarks.tolist(), rows.boards.tolist(), strict=True))
+    board_of = dict(zip(rows.benchmarks.tolist(), rows.boards.tolist(), strict=True))
     for job in lab.jobs:
-        assert job.board_run_s[board[job.job_id]] == pytest.approx(run_s[job.job_id])
+        assert job.board_run_s[board_of[job.job_id]] == pytest.approx(run_s[job.job_id])
         assert len(job.board_run_s) == 8
         assert job.model in BASES
     assert lab.loads
     assert recorded_days(store, rows.only(np.arange(MIN_REPLAYED_RUNS - 1))) is None
+
+
+def lab_with(tmp_path: Path) -> SqlStore:
+    return SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+
+
+@pytest.mark.parametrize("run_s", [-5.0, 1.8e9])
+def test_a_past_run_of_a_host_whose_clock_was_set_is_left_out(tmp_path: Path, run_s: float) -> None:
+    """It would keep the gate from being measured for as long as it is among the newest."""
+    store = lab_with(tmp_path)
+    add_past(store, 80, end=lambda run: (run_s if run.number == 3 else 20.0, None))
+    found = recorded_days(store, read_outcome_rows(store))
+    assert found is not None
+    lab = found.scenario.lab
+    assert lab is not None
+    assert lab.past
+    assert all(each.run_s == 20.0 for each in lab.past)
+
+
+def test_runs_that_no_board_can_run_any_more_are_left_out(tmp_path: Path) -> None:
+    """A board that lost an engine keeps nothing else from being lived again."""
+    store = lab_with(tmp_path)
+    runs = add_past(store, 2, boards=1, family="rpi5")
+    changed = board("rpi5-0001-0001", engines={"tflite": ("TYPE1",)})
+    add_past(store, 10, begin=NOW + timedelta(hours=2), first=runs, idle=(changed,))
+    found = recorded_days(store, read_outcome_rows(store))
+    assert found is not None
+    lab = found.scenario.lab
+    assert lab is not None
+    assert {each.family for each in lab.jobs} == {"rpi4b"}
+    gate = replay_gate(found, KNOWN, [], [])
+    assert gate.figure == 0.0, gate.sentence
+
+
+def test_days_are_lived_by_their_time_where_a_clock_was_set_back(tmp_path: Path) -> None:
+    store = lab_with(tmp_path)
+    runs = add_past(store, 5, begin=NOW + timedelta(hours=30))
+    add_past(store, 5, first=runs)
+    found = recorded_days(store, read_outcome_rows(store))
+    assert found is not None
+    lab = found.scenario.lab
+    assert lab is not None
+    assert max(each.submit_s for each in lab.jobs) == 34 * 3600.0
 
 
 @pytest.mark.slow
