@@ -99,7 +99,8 @@ def next_time(cron: str, after: datetime) -> datetime | None:
         ) from error
     trigger.end_date = after + MAX_CRON_AHEAD
     # "After", not "at": a schedule that has just fired must not fire again at once.
-    found: datetime | None = trigger.get_next_fire_time(None, after + timedelta(seconds=1))
+    next_second = after.replace(microsecond=0) + timedelta(seconds=1)
+    found: datetime | None = trigger.get_next_fire_time(None, next_second)
     return None if found is None or found >= trigger.end_date else found
 
 

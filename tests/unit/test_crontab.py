@@ -36,6 +36,22 @@ def test_crontabs_of_five_and_of_nomads_seven_fields_fire_as_written(
 
 
 @pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("2025-08-01T02:59:59.500000", "2025-08-01T03:00:00"),
+        ("2025-08-01T02:59:59.999999", "2025-08-01T03:00:00"),
+        ("2025-08-01T03:00:00", "2025-08-02T03:00:00"),
+        ("2025-08-01T03:00:00.300000", "2025-08-02T03:00:00"),
+    ],
+)
+def test_the_next_start_is_the_first_after_a_moment_within_a_second(
+    after: str, expected: str
+) -> None:
+    moment = datetime.fromisoformat(after).replace(tzinfo=UTC)
+    assert next_fire("0 3 * * *", moment) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
     ("weekdays", "expected"),
     [
         ("*", "Sun Mon Tue Wed Thu Fri Sat"),
