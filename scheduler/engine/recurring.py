@@ -99,6 +99,8 @@ MAX_AGAIN_S = 300.0
 LAST_START_GRACE = timedelta(seconds=60)
 """After its last time a schedule is ended no sooner: Nomad makes the start by its own clock."""
 
+_UNREGISTERED = "its job can't be registered in Nomad, so the schedule has ended: {}"
+
 _T = TypeVar("_T")
 _NO_JOB = RecurringJob(live=False)
 
@@ -311,10 +313,10 @@ class RecurringStarts:
             text = render(job)
             self._verify(job, text)
         except ClusterUnreachable as error:
-            self._postpone(schedule.schedule_id, str(error))
+            self._postpone(schedule.schedule_id, job_id, str(error))
             return
         except (HclError, InvalidInput, NotFound, ValueError) as error:
-            self._end(schedule.schedule_id, str(error))
+            self._end(schedule.schedule_id, _UNREGISTERED.format(error))
             return
         stored = ScheduleJob(
             job_id=job_id,
@@ -330,11 +332,14 @@ class RecurringStarts:
         try:
             self._cluster.dispatch(job_id, text, {UPLOAD_TOKEN: token})
         except ClusterUnreachable as error:  # it may have taken effect: a later turn stops it
-            self._postpone(schedule.schedule_id, str(error))
+            self._postpone(schedule.schedule_id, job_id, str(error))
             return
         except JobRefused as error:
             self._save_job(replace(stored, state=ScheduleJobState.ENDED))
-            (self._end if error.lasting else self._postpone)(schedule.schedule_id, error.reason)
+            if error.lasting:
+                self._end(schedule.schedule_id, _UNREGISTERED.format(error.reason))
+            else:
+                self._postpone(schedule.schedule_id, job_id, error.reason)
             return
         except JobExists:  # of a database that an older backup has replaced: the next turn stops it
             return
@@ -350,17 +355,21 @@ class RecurringStarts:
     def _save_job(self, job: ScheduleJob) -> None:
         self._store.transact(lambda uow: uow.schedules.save_job(job))
 
-    def _end(self, schedule_id: str, reason: str) -> None:
-        """End a schedule whose job Nomad will never take."""
+    def _end(self, schedule_id: str, reason: str) -> CronSchedule:
+        """End a schedule that can't go on, unless its owner has ended it meanwhile."""
 
-        def end(uow: UnitOfWork) -> None:
-            sentence = f"its job can't be registered in Nomad, so the schedule has ended: {reason}"
-            end_schedule(uow, uow.schedules.get(schedule_id), sentence, self._clock.now())
+        def end(uow: UnitOfWork) -> CronSchedule:
+            schedule = uow.schedules.get(schedule_id)
+            if schedule.active:
+                end_schedule(uow, schedule, reason, self._clock.now())
+            return uow.schedules.get(schedule_id)
 
-        self._store.transact(end)
+        return self._store.transact(end)
 
-    def _postpone(self, schedule_id: str, reason: str) -> None:
+    def _postpone(self, schedule_id: str, job_id: str, reason: str) -> None:
         """Try later, after longer and longer waits, to register a job that Nomad did not take."""
+        # The number in the job's id grows with each try, and is not news.
+        reason = reason.replace(job_id, f"benchmark-{schedule_id}")
         count, wait_s = self._refused.failed(schedule_id, reason, self._clock.monotonic_s())
         logger.warning(
             "a schedule's job was not registered in Nomad",
@@ -434,7 +443,10 @@ class RecurringStarts:
             uow.schedules.save(moved)
             return moved
 
-        return self._store.transact(move)
+        try:
+            return self._store.transact(move)
+        except InvalidInput as error:  # its crontab is none, by the rules of now
+            return self._end(schedule.schedule_id, str(error))
 
     # --- runs ---
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.errors import ClusterUnreachable, NotFound
+from edgeyard.errors import ClusterUnreachable, JobRefused, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule, fire_due
 from edgeyard.scheduler.engine.recurring import (
@@ -430,6 +430,52 @@ def test_a_refusal_for_good_ends_the_schedule_with_its_reason(lab: Lab) -> None:
     assert lab.states(schedule) == [ScheduleJobState.ENDED]
     with lab.store.read() as uow:
         assert uow.schedules.left_to_nomad() == []
+
+
+def test_a_refusal_that_names_the_job_is_one_event_however_often_it_is_tried(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        raise JobRefused(job_id, f'job "{job_id}" is in nonexistent node pool "arm"', lasting=False)
+
+    monkeypatch.setattr(lab.nomad, "dispatch", refuse)
+    schedule = lab.scheduled()
+    for _ in range(3):
+        lab.clock.forward(MAX_AGAIN_S)
+        lab.turn()
+    assert len(lab.states(schedule)) == 4
+    (event,) = lab.events("schedule.postponed")
+    assert 'nonexistent node pool "arm"' in str(event.data["sentence"])
+    assert lab.kept(schedule).problem == event.data["sentence"]
+
+
+def test_a_schedule_that_is_ended_while_nomad_refuses_its_job_has_no_problem(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        with lab.store.write() as uow:
+            ended = uow.schedules.get(schedule_of(job_id) or "")
+            uow.schedules.save(replace(ended, active=False))
+        raise JobRefused(job_id, "1 error occurred: * Missing task driver")
+
+    monkeypatch.setattr(lab.nomad, "dispatch", refuse)
+    schedule = lab.scheduled()
+    assert (lab.kept(schedule).active, lab.kept(schedule).problem) == (False, None)
+    assert lab.events("schedule.ended") == []
+
+
+def test_a_schedule_whose_crontab_is_none_any_more_is_ended_and_its_job_stopped(lab: Lab) -> None:
+    schedule = lab.scheduled()
+    parent = lab.parent()
+    lab.change(schedule, cron="* * * * mon#2")
+    lab.clock.forward(120)
+    lab.turn()
+    ended = lab.kept(schedule)
+    assert not ended.active
+    assert "mon#2" in (ended.problem or "")
+    (event,) = lab.events("schedule.ended")
+    assert event.data["sentence"] == ended.problem
+    assert lab.parents() == {parent: False}
 
 
 def test_one_schedule_that_nomad_does_not_take_now_holds_up_no_other(

@@ -311,6 +311,18 @@ class TestDispatch:
             cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
         assert not caught.value.lasting
 
+    def test_of_a_job_that_is_not_valid_is_refused_for_good_whatever_its_user_wrote(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        text = (
+            "1 error occurred:\n\t* Constraint 2 validation failed: 1 error occurred:\n"
+            "\t* Version constraint is invalid: Malformed constraint: >= quota policy\n\n\n\n"
+        )
+        nomad.post("/v1/jobs").respond(500, text=text)
+        with pytest.raises(JobRefused, match="Malformed constraint") as caught:
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert caught.value.lasting
+
     def test_never_overwrites_the_secret_of_a_job_that_is_there(
         self, cluster: NomadCluster, nomad: respx.Router
     ) -> None:

@@ -49,6 +49,7 @@ _PASSING = re.compile(  # refusals for a state of the cluster, which an operator
     r"\bquota|namespace|node pool|job_max_count|until all servers|sentinel|polic(y|ies)",
     re.IGNORECASE,
 )
+_INVALID_PART = "validation failed"  # of a part of the job, with what its user wrote there
 _EVERY_NAMESPACE = "*"  # as far as the token reaches
 
 
@@ -542,7 +543,8 @@ def secrets_path(job_id: str) -> str:
 
 
 def _refusal(job_id: str, text: str) -> JobRefused:
-    return JobRefused(job_id, _one_line(text), lasting=_PASSING.search(text) is None)
+    lasting = _INVALID_PART in text or _PASSING.search(text) is None
+    return JobRefused(job_id, _one_line(text), lasting=lasting)
 
 
 def _said(error: BaseNomadException | CallFailed) -> tuple[int, str]:
