@@ -171,7 +171,9 @@ def from_history(
 
     if save is not None:
         check_scenario_file(save, "--save")
-    with exported_history(export, since, until, data_dir, config) as (folder, source):
+    # With a folder of recorded days, the server is that of the models alone.
+    history = (None, None) if export is not None and model else (data_dir, config)
+    with exported_history(export, since, until, *history) as (folder, source):
         imported = import_history(folder, Selection(name="history"), source=source)
     scenario = imported.scenario
     models = models_named(model or [], data_dir, config)

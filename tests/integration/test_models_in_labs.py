@@ -20,6 +20,7 @@ from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import load_run
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_to_toml
 from edgeyard.scheduler.store import SqlStore
+from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 from tests.builders.registered import active_run_times, add_candidate
 
@@ -115,6 +116,18 @@ def test_sim_run_uses_the_named_model(data: Path, tmp_path: Path) -> None:
     (written,) = out.iterdir()
     run = load_run(written)
     assert {run.boards[board] for board in run.jobs.board.tolist()} == {"rpi5-0002-0001"}
+
+
+def test_exported_days_are_decided_with_a_model_of_the_server(data: Path, tmp_path: Path) -> None:
+    folder = write_export(
+        tmp_path / "export", [benchmark("b0", 0.0)], [outcome("b0", 1000.0, 1300.0)]
+    )
+    words = ["sim", "from-history", "--export", str(folder), "--data-dir", str(data)]
+    found = CliRunner().invoke(app, [*words, "--model", "failure/1", "--json"])
+    assert found.exit_code == 0, found.output
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1
+    assert "--export: can't be combined with" in found.output
 
 
 @pytest.mark.parametrize(
