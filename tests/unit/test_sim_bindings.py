@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from edgeyard.scheduler.sim.lab.world import HEARTBEAT_S
 from edgeyard.scheduler.sim.runs import COMPLETED, SimulatedRun
 from tests.builders.labs import lab_scenario, simulate
 
@@ -74,3 +75,16 @@ def test_the_memory_of_hosts_bounds_how_many_loose_jobs_one_takes() -> None:
     jobs = [{"submit_s": 10.0 * row, "run_s": 500.0, "binding": "loose"} for row in range(4)]
     run = simulate(lab_scenario(boards=boards, jobs=jobs), seed=1)
     assert sorted(hosts(run).values()) == [2, 2]
+
+
+def test_a_job_in_nomads_queue_is_not_decided_again_until_something_happens() -> None:
+    """Three jobs for one board under `native`: each starts in a cycle as soon as it is free.
+
+    In between there is one cycle a minute (`HEARTBEAT_S`).
+    """
+    run_s = 630.5
+    jobs = [{"run_s": run_s}] * 3
+    scenario = lab_scenario(boards=[{"family": "rpi5", "count": 1}], jobs=jobs)
+    run = simulate(scenario, policy="native")
+    assert sorted(run.jobs.start_s.tolist()) == [0.0, run_s, 2 * run_s]
+    assert run.meta.cycles <= 3 + 2 * run_s / HEARTBEAT_S

@@ -277,6 +277,7 @@ class LabWorld:
         self._events, self._pushed, self._handled = no_events(1024), 0, 0
         self._hash = hashlib.sha256()
         self._last_cycle_s, self._cycle_is_due = -math.inf, False
+        self._last_placed_s = -math.inf
         self._heartbeat, self._heartbeat_s, self._last_change_s = 0, HEARTBEAT_S, 0.0
         self._to_come = 0
         self._waiting: Mapping[str, WaitReason | str] = {}
@@ -677,9 +678,11 @@ class LabWorld:
         state = self._queue[placement.benchmark_id]
         job, description = state.job, state.job.description
         board = self._board_of(placement, state)
-        if board is None:  # others of this cycle took all that it could have
-            self._wake()
-            return
+        if board is None:
+            if self._last_placed_s == self.now_s:  # others of this cycle took what it could have
+                self._wake()
+            return  # else it waits in Nomad's queue for an event, such as the end of a run
+        self._last_placed_s = self.now_s
         del self._queue[placement.benchmark_id]
         state.attempts += 1
         state.status = runs.RUNNING
