@@ -12,6 +12,7 @@ from edgeyard.scheduler.prediction.estimates import past_pairs
 class Fastest(DetailedScorer):
     """The expected run time (median) on each board, with the standard error of that expectation.
 
+    The error is at most the time limit of the run, or the expectation itself where that is longer.
     Abstains where nothing is known of such runs.
     """
 
@@ -27,7 +28,9 @@ class Fastest(DetailedScorer):
             return Answer(scores=nothing, errors=nothing)
         law = past_pairs(batch, pairs).run_time_parts()
         seconds = np.exp(law.location)
+        errors = seconds * np.sqrt(np.expm1(law.error))
+        max_s = np.maximum(seconds, batch.time_limits_s[pairs.rows])
         return Answer(
             scores=seconds.astype(np.float32),
-            errors=(seconds * np.sqrt(np.expm1(law.error))).astype(np.float32),
+            errors=np.minimum(errors, max_s).astype(np.float32),
         )

@@ -614,6 +614,23 @@ def test_what_each_scorer_makes_of_a_board_adds_up_to_its_cost() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("nb_inference", "expected"),
+    [(1_000, r"100 s ± 600 s"), (1_000_000, r"100000 s ± 100000 s")],
+)
+def test_the_error_of_a_run_time_is_at_most_its_time_limit(
+    nb_inference: int, expected: str
+) -> None:
+    """Runs of 20 inferences say little of many more; their errors grow with the square."""
+    runs = History(past_run(ONE, run_s=2.0, ago_s=ago_s) for ago_s in (3600.0, 1800.0, 900.0))
+    result = cycle(
+        snapshot_of([board(ONE)]),
+        [pending(nb_inference=nb_inference)],
+        knowledge=Knowledge(runs=runs, max_run_s=600.0),
+    )
+    assert f"({expected})" in result.explanation("b-1").choice
+
+
 def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
     result = cycle(snapshot_of([board(ONE)]), [pending()])
     explanation = result.explanation("b-1")
