@@ -413,9 +413,9 @@ def _literal(host: str) -> Address | None:
 
 
 def _shown(url: str) -> str:
-    """Return a URL for people and logs: queries may hold signatures."""
+    """Return a URL for people and logs without its password and query (perhaps a signature)."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:300]
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
 
 
 def in_time(resolve: Resolver, ends_at: float, cancelled: Callable[[], bool] = never) -> Resolver:

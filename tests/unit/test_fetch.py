@@ -430,9 +430,9 @@ def test_a_stated_size_over_the_limit_is_not_downloaded(tmp_path: Path, port: in
         fetch.fetch(f"http://models.lab:{port}/long-enough", 3)
 
 
-def test_nobody_listening_is_a_matter_of_the_network(tmp_path: Path) -> None:
+def test_nobody_listening_is_a_matter_of_the_network_and_names_the_port(tmp_path: Path) -> None:
     fetch, _ = fetcher(tmp_path, "models.lab")
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailed, match=r"http://models\.lab:1/x can't be reached") as caught:
         fetch.fetch("http://models.lab:1/x", 1000)
     assert caught.value.category == "network"
 
