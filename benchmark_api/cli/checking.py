@@ -80,7 +80,9 @@ def check(
     ] = None,
     dataset: Annotated[
         list[str] | None,
-        typer.Option(help="File, URL or name (TYPE2); the rows of several follow one another."),
+        typer.Option(
+            help="File, URL or name (TYPE2); rows of several files or URLs follow one another."
+        ),
     ] = None,
     version_tag: Annotated[
         str | None, typer.Option(help="Version of the engine, or its beginning, e.g. 1.20.")

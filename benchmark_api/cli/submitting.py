@@ -71,7 +71,9 @@ def submit(
     ] = None,
     dataset: Annotated[
         Texts | None,
-        _option("File, URL or name (TYPE2, TYPE3); the rows of several follow one another."),
+        _option(
+            "File, URL or name (TYPE2, TYPE3); rows of several files or URLs follow one another."
+        ),
     ] = None,
     odt_config: Annotated[
         str | None, _option("File, URL, name, or the JSON itself (TYPE3).")

@@ -292,8 +292,8 @@ def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) 
     """Upload a description's local files, and return it with the server's names for them.
 
     ``model``, ``dataset``, ``dataset_urls`` and ``odt_config`` are a local file (a `Path`, or text
-    that names an existing file, seen from ``base``), a URL, or else the name of a file that was
-    uploaded before.
+    that names an existing file, seen from ``base``), a URL, or else, but for ``dataset_urls``, the
+    name of a file that was uploaded before.
     All are looked for before the first is uploaded.
 
     Raises:
@@ -364,6 +364,10 @@ def _local(name: str, value: object, base: Path) -> Path | None:
     if isinstance(value, Path) or "/" in value:
         raise InvalidInput.at(
             f"/{name}", f"there is no file {path}", "a file here, a URL, or the name of an upload"
+        )
+    if name == "dataset_urls":
+        raise InvalidInput.at(
+            f"/{name}", f"there is no file {path}", "of several datasets, files here or URLs"
         )
     return None
 

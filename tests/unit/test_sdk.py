@@ -273,6 +273,20 @@ def test_a_path_without_a_file_is_refused_before_anything_is_sent(model: str | P
     assert server.requests == []
 
 
+def test_of_several_datasets_one_without_a_file_is_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    rows = tmp_path / "rows.npz"
+    rows.write_bytes(b"rows")
+    server = Server(accepted())
+    with pytest.raises(InvalidInput, match=r"/dataset_urls: there is no file .*more\.npz"):
+        client_of(server).submit(
+            model="net.onnx", runtime="ort", benchmark_type="TYPE2", target="x",
+            dataset_urls=[rows, "https://h/rows.npz", "more.npz"],
+        )  # fmt: skip
+    assert server.requests == []
+
+
 def test_lists_make_a_campaign_and_a_list_of_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(a_model_file(fill=b"model"))
     members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b", "c", "d")]
