@@ -807,8 +807,7 @@ def _past_problems(lab: LabScenario) -> Iterator[_Problem]:
             yield f"{here}target_uid", f"is {past.target_uid!r}", accepted
         if not ENGINE_PATTERN.fullmatch(past.engine):
             yield f"{here}engine", f"is {past.engine!r}", "the name of an engine such as ort"
-        if past.nb_inference < 1:
-            yield f"{here}nb_inference", f"is {past.nb_inference}", _COUNT
+        yield from _inference_problems(past.nb_inference, here)
         if row and past.ended_s > lab.past[row - 1].ended_s:
             yield f"{here}ended_s", "is more than that of the run before", "the oldest run first"
 
@@ -821,6 +820,11 @@ def _load_problems(lab: LabScenario) -> Iterator[_Problem]:
         for field in ("cpu", "memory"):
             if (getattr(load, field) or 0.0) > 1.0:
                 yield f"{here}{field}", f"is {getattr(load, field):g}", "a number from 0 to 1"
+
+
+def _inference_problems(count: int, here: str) -> Iterator[_Problem]:
+    if not 1 <= count <= 2**31:
+        yield f"{here}nb_inference", f"is {count}", f"{_COUNT} to {2**31}"
 
 
 def _size_problems(model_bytes: int | None, here: str) -> Iterator[_Problem]:
@@ -1003,8 +1007,7 @@ def _request_problems(description: JobKind | JobRow, here: str) -> Iterator[_Pro
     for field in ("ram_mib", "storage_mib", "max_retries"):
         if not 0 <= getattr(description, field) <= 2**31:
             yield f"{here}{field}", f"is {getattr(description, field)}", "a whole number from 0"
-    if description.nb_inference < 1:
-        yield f"{here}nb_inference", f"is {description.nb_inference}", _COUNT
+    yield from _inference_problems(description.nb_inference, here)
     yield from _size_problems(description.model_bytes, here)
     threshold = description.job_completion_threshold
     if threshold is not None and not 0 <= threshold <= 100:

@@ -119,6 +119,13 @@ def test_the_hash_is_that_of_what_is_simulated() -> None:
             '[[lab.past]]\ntarget_uid = "rpi5-0001-0001"\nended_s = 1\n[[lab.changes]]',
             "the field 'run_s' is missing",
         ),
+        (
+            "[[lab.changes]]",
+            '[[lab.past]]\ntarget_uid = "rpi5-0001-0001"\nended_s = 1\nrun_s = 1\n'
+            f"nb_inference = {10**30}\n[[lab.changes]]",
+            f"lab.past[0].nb_inference: is {10**30}",
+        ),
+        ("run_s = 30", f"nb_inference = {2**63}", f"lab.arrivals.mix[0].nb_inference: is {2**63}"),
         ("count = 4", "counts = 4", "there is no field 'counts'; did you mean count?"),
         ("rate_per_hour = 60", "rate_per_hour = 0", "lab.arrivals.rate_per_hour: is 0"),
         ("run_s = 30", "run_s = nan", "lab.arrivals.mix[0].run_s: is nan"),
