@@ -83,7 +83,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
-from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of
+from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.tariff import parse_tariff
@@ -895,11 +895,26 @@ def _has_ended(uow: UnitOfWork, job_id: str) -> bool:
         try:
             return uow.schedules.job(job_id).state is ScheduleJobState.ENDED
         except NotFound:
-            return False
+            return _is_pruned(uow, job_id)
     try:
         return uow.attempts.by_job_id(job_id).state is AttemptState.ENDED
     except NotFound:
         return False
+
+
+def _is_pruned(uow: UnitOfWork, parent_id: str) -> bool:
+    """Return whether an unknown parent job is one of a schedule of ours whose row was pruned.
+
+    Only rows of ended jobs are, and never the last one of an active schedule: a later one belongs
+    to a database of which this one is an older backup.
+    """
+    schedule_id = schedule_of(parent_id) or ""
+    try:
+        active = uow.schedules.get(schedule_id).active
+    except NotFound:
+        return False
+    last_version = max((job.version for job in uow.schedules.jobs(schedule_id)), default=0)
+    return not active or int(parent_id.rpartition("-")[2]) < last_version
 
 
 def nomad_access(settings: Settings) -> NomadAccess:

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import event
 from typer.testing import CliRunner
 
+from edgeyard.benchmark_api.bootstrap import _has_ended
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.engine import lifecycle
@@ -140,6 +141,27 @@ def test_ended_jobs_of_schedules_go_but_for_the_last_one_of_an_active_schedule(
     with store.read() as uow:
         left_schedules = {each.schedule_id for each in uow.schedules.all(None)}
     assert left_schedules == {"active", "running", "over", "young"}
+
+
+def test_jobs_of_schedules_can_be_removed_from_nomad_after_their_rows_were_pruned(
+    store: Store,
+) -> None:
+    active, over = "cron-" + "a" * 16, "cron-" + "b" * 16
+    old = make.at(-2 * DAY_S)
+    with store.write() as uow:
+        uow.schedules.add(make.a_schedule(active, created_at=old))
+        uow.schedules.add(make.a_schedule(over, active=False, created_at=old))
+        for version in (1, 2):
+            uow.schedules.add_job(make.a_schedule_job(version, active, created_at=old), ())
+        uow.schedules.add_job(make.a_schedule_job(1, over, created_at=old), ())
+    store.prune({})
+    with store.read() as uow:
+        assert [job.version for job in uow.schedules.jobs(active)] == [2]
+        assert _has_ended(uow, f"benchmark-{active}-1")
+        assert _has_ended(uow, f"benchmark-{over}-1")
+        # of a newer database, and of another Edgeyard
+        assert not _has_ended(uow, f"benchmark-{active}-3")
+        assert not _has_ended(uow, f"benchmark-cron-{'c' * 16}-1")
 
 
 def test_an_ended_schedule_goes_after_the_last_of_its_benchmarks(store: Store) -> None:
