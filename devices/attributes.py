@@ -10,6 +10,7 @@
 ``target_uid``                       ``rpi4b-0001-0001``
 ``cpu.arch``, ``cpu.model``          ``aarch64``, ``Cortex-A72``
 ``cpu.cores``                        that a benchmark may use
+``cpu.duty_cycle``                   share of the time that an emulated board computes, below 1
 ``os.name``, ``os.kernel``           as ``cpu.model``
 ``accelerators``                     names, joined by commas, or ``none``
 ``engine.<name>.execution_providers`` names, joined by commas, if the engine has such
@@ -54,6 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "cpu.arch": "architecture of the processor",
     "cpu.model": "model of the processor",
     "cpu.cores": "cores that a benchmark may use",
+    "cpu.duty_cycle": "share of the time that an emulated board computes",
     "os.name": "operating system",
     "accelerators": "accelerators by their drivers, joined by commas, or none",
     "os.kernel": "version of the kernel",

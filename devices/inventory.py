@@ -135,9 +135,19 @@ class Inventory:
 
 
 def with_shared_cores(boards: Sequence[Board]) -> Tuple[Board, ...]:
-    """Return the boards, each with the names of those that use a CPU of its own slice."""
+    """Return the boards, each with the names of those that use a CPU of its own slice.
+
+    Boards whose duty cycles add up to at most 1 on a CPU do not share it: there is time for all.
+    """
+    used: Dict[int, float] = {}
+    for board in boards:
+        if board.local is not None:
+            for cpu in board.local.cpus:
+                used[cpu] = used.get(cpu, 0.0) + board.local.duty_cycle
     cpus = {
-        board.target_uid: frozenset(board.local.cpus) for board in boards if board.local is not None
+        board.target_uid: frozenset(cpu for cpu in board.local.cpus if used[cpu] > 1.0)
+        for board in boards
+        if board.local is not None
     }
     return tuple(
         replace(

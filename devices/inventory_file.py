@@ -206,6 +206,13 @@ class LocalEntry(_Entry):
         AfterValidator(lambda cpus: sorted(set(cpus))),
     ]
     threads: int = Field(default=1, ge=1, le=_MAX_CPUS)
+    duty_cycle: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Share of the time that the engine computes; below 1 it idles after each "
+        "inference. Boards whose duty cycles add up to at most 1 on a CPU do not share it.",
+    )
 
 
 class SshEntry(_Entry):

@@ -34,6 +34,8 @@ def machine_attributes(board: Board, *, root: Path = Path("/")) -> Dict[str, Att
     found: Dict[str, AttributeValue] = dict(machine_facts.machine_facts(str(root)))
     if board.local is not None:
         found["cpu.cores"] = len(board.local.cpus)
+        if board.local.duty_cycle < 1.0:
+            found["cpu.duty_cycle"] = board.local.duty_cycle
     return found
 
 

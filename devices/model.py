@@ -63,10 +63,13 @@ class LocalSlice:
     Attributes:
         cpus: CPU numbers that its task is pinned to.
         threads: Threads that the engine may use.
+        duty_cycle: Share of the time that the engine computes, above 0 up to 1: below 1 it idles
+            after each inference, so that the board is slower than the machine.
     """
 
     cpus: Tuple[int, ...]
     threads: int
+    duty_cycle: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,11 @@ def _facts(board: Board, progress_file: str) -> Dict[str, object]:
         "sandbox": asdict(sandbox_of(board)),
     }
     if board.local is not None:
-        facts.update(cpus=list(board.local.cpus), threads=board.local.threads)
+        facts.update(
+            cpus=list(board.local.cpus),
+            threads=board.local.threads,
+            duty_cycle=board.local.duty_cycle,
+        )
     if board.ssh is not None:
         facts["ssh"] = asdict(board.ssh)
     if board.hooks:

@@ -274,6 +274,7 @@ class BoardFacts:
         streams: Progress is written to stdout, too, as JSON lines: our host reads them.
         storage_bytes: The largest result; None: as the machine's memory allows.
         sandbox: How the run is confined, and what it may use all the same.
+        duty_cycle: Share of the time that the engine computes; the rest of it idles.
     """
 
     target_uid: str = ""
@@ -289,3 +290,4 @@ class BoardFacts:
     streams: bool = False
     storage_bytes: Optional[int] = None
     sandbox: Sandbox = DEFAULT_SANDBOX
+    duty_cycle: float = 1.0

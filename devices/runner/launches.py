@@ -172,6 +172,7 @@ def _common(
         "input": dict(spec.input),
         "results": str(spec.results_dir),
         "threads": board.threads,
+        "duty_cycle": board.duty_cycle,
         "cpus": list(board.cpus),
         "ram_bytes": board.ram_bytes,
         "confined": confined,
@@ -215,6 +216,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
 
     from edgeyard.devices.runner import board as machine
     from edgeyard.devices.runner.conditions import Watch
+    from edgeyard.devices.runner.duty_cycle import with_duty_cycle
     from edgeyard.devices.runner.feeds import random_feeds
     from edgeyard.devices.runner.measure import measure
 
@@ -231,6 +233,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         )
         took_ms = (time.perf_counter() - load_began) * 1e3
         stated = loaded.facts.get("load_ms")
+        loaded = with_duty_cycle(loaded, order["duty_cycle"])
         return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
 
     session, cold_ms = load()

@@ -105,6 +105,7 @@ def build_report(
             "emulated": board.emulated,
             "cpus": list(board.cpus),
             "threads": board.threads,
+            "duty_cycle": board.duty_cycle,
             "ram_bytes": board.ram_bytes,
         },
         "runner": {"version": edgeyard.__version__, "python": platform.python_version()},

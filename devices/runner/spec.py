@@ -247,6 +247,7 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
             ssh=_address(facts.get("ssh")),
             hooks=tuple(_hook(each) for each in facts.get("hooks") or ()),
             streams=bool(facts.get("streams")),
+            duty_cycle=float(facts.get("duty_cycle", 1.0)),
         )
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise RunFailed("board_fault", f"EDGEYARD_BOARD can't be read: {error}") from error

@@ -152,6 +152,7 @@ class _Task:
 
     def _load(self, engine: Engine, report: Report) -> Session:
         """Load twice: the first time pays for what the second finds in caches."""
+        from edgeyard.devices.runner.duty_cycle import with_duty_cycle
 
         def load() -> Tuple[Session, float]:
             began = time.perf_counter()
@@ -176,7 +177,7 @@ class _Task:
             {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
             for one in session.inputs
         ]
-        return session
+        return with_duty_cycle(session, self.board.duty_cycle)
 
     def _latency(self) -> Report:
         user_time_s = self.spec.user_time_s

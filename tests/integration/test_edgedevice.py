@@ -244,9 +244,8 @@ def test_a_reserved_board_reports_its_task_what_it_needs(
         "identity_file": "/etc/edgeyard/keys/a",
         "known_hosts_file": "/etc/edgeyard/known_hosts",
     }
-    write_boards(
-        boards, board_entry(local={"cpus": [cpu], "threads": 2}), board_entry(SECOND, ssh=ssh)
-    )
+    local = {"cpus": [cpu], "threads": 2, "duty_cycle": 0.25}
+    write_boards(boards, board_entry(local=local), board_entry(SECOND, ssh=ssh))
     with ready.fingerprints() as seen:
         seen.first()
     reservation = ready.reserve(FIRST)
@@ -257,6 +256,7 @@ def test_a_reserved_board_reports_its_task_what_it_needs(
         (cpu,),
         2,
     )
+    assert facts.duty_cycle == 0.25
     assert facts.ram_bytes == 4 * GIB
     assert facts.emulated
     assert facts.progress_file == reservation.envs["EDGEYARD_PROGRESS_FILE"]

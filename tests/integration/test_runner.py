@@ -136,6 +136,29 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert server.progress[0]["phase"] == "loading"
 
 
+@pytest.mark.parametrize("own_inputs", [False, True])
+def test_a_board_with_a_duty_cycle_idles_and_the_report_names_it(
+    server: UploadServer, tmp_path: Path, own_inputs: bool
+) -> None:
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.ones((1, 3, 224, 224), np.float32))
+    task = make_task(
+        tmp_path,
+        server,
+        SQUEEZENET,
+        board={"duty_cycle": 0.25},
+        datasets={"inputs.npz": inputs} if own_inputs else None,
+        keep_outputs=own_inputs,
+        nb_inference=4,
+    )
+    task.complete()
+    report = report_of(server)
+    assert report["board"]["duty_cycle"] == 0.25
+    # A busy machine makes this share smaller; what is besides the inferences, larger.
+    conditions = report["conditions"]
+    assert conditions["own_cpu_s"] < 0.6 * conditions["wall_s"]
+
+
 def test_a_model_is_launched_several_times_and_each_launch_counts_alike(
     server: UploadServer, tmp_path: Path
 ) -> None:

@@ -133,6 +133,36 @@ def test_two_cpus_carry_four_emulated_boards() -> None:
     assert not offline.shares_with
 
 
+def slow_board(uid: str, cpus: list[int], duty_cycle: float) -> dict[str, object]:
+    local = {"cpus": cpus, "threads": 1, "duty_cycle": duty_cycle}
+    engines = {"ort": {"version": "1", "supported_types": ["TYPE1"]}}
+    memory = {"ram": GIB, "storage": GIB}
+    return {"target_uid": uid, "memory": memory, "engines": engines, "local": local}
+
+
+def test_boards_share_no_cpu_that_has_time_for_all_of_their_duty_cycles() -> None:
+    boards = [
+        slow_board("emuany-0001-0001", [0, 1], 0.5),
+        slow_board("emuany-0001-0002", [0], 0.25),
+        slow_board("emuany-0001-0003", [1], 0.75),
+    ]
+    inventory = Inventory.from_json({"emuany": boards})
+    assert inventory.to_json()["emuany"][0]["local"] == {
+        "cpus": [0, 1],
+        "duty_cycle": 0.5,
+    }
+    first, second, third = inventory.boards
+    assert first.shares_with == {third.target_uid}
+    assert third.shares_with == {first.target_uid}
+    assert not second.shares_with
+
+
+@pytest.mark.parametrize("duty_cycle", [0, -0.5, 1.5])
+def test_a_duty_cycle_is_a_share_of_the_time(duty_cycle: float) -> None:
+    with pytest.raises(ConfigError, match="duty_cycle"):
+        Inventory.from_json({"emuany": [slow_board("emuany-0001-0001", [0], duty_cycle)]})
+
+
 def test_one_cpu_carries_fewer_boards_and_no_cpu_none() -> None:
     inventory = default_embedded_inventory([3], 2 * GIB, [ORT])
     assert [each.target_uid for each in inventory.boards if each.local] == [

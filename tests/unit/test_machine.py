@@ -29,6 +29,14 @@ def test_processor_cores_and_system_are_attributes(tmp_path: Path) -> None:
     assert found["cpu.arch"]
 
 
+def test_a_board_that_idles_states_its_duty_cycle(tmp_path: Path) -> None:
+    part = board("emumid-0001-0001")
+    slow = replace(part, local=LocalSlice(cpus=(0,), threads=1, duty_cycle=0.25))
+    assert machine_attributes(slow, root=tmp_path)["cpu.duty_cycle"] == 0.25
+    whole = replace(part, local=LocalSlice(cpus=(0,), threads=1))
+    assert "cpu.duty_cycle" not in machine_attributes(whole, root=tmp_path)
+
+
 def test_what_the_machine_does_not_state_is_left_out(tmp_path: Path) -> None:
     found = machine_attributes(board("rpi4b-0001-0001"), root=tmp_path)
     assert not {"cpu.model", "os.name"} & found.keys()

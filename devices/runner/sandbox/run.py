@@ -196,6 +196,7 @@ class ConfinedRun:
             family=board.family,
             cpus=board.cpus,
             threads=board.threads,
+            duty_cycle=board.duty_cycle,
             ram_bytes=board.ram_bytes,
             emulated=board.emulated,
         )

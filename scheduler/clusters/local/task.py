@@ -205,6 +205,7 @@ class Task:
             family=board.family,
             cpus=board.local.cpus if board.local else (),
             threads=board.local.threads if board.local else 1,
+            duty_cycle=board.local.duty_cycle if board.local else 1.0,
             ram_bytes=board.ram_bytes or None,
             progress_file=str(progress_file(self._folder)),
             emulated=True,
