@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from benchmarks import learned_queues
+from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
 
 def run() -> list[Row]:
     """All rows."""
-    return learned_queues.rows()
+    return [
+        *learned_queues.rows(),
+        *completion.rows(),
+    ]
