@@ -128,7 +128,7 @@ def compare(attribute: AttributeValue | None, operator: str, text: str) -> bool:
     if operator == "regexp":
         return isinstance(attribute, str) and isinstance(wanted, str) and _search(wanted, attribute)
     if operator in ("version", "semver"):
-        if isinstance(attribute, (bool, float)):
+        if isinstance(attribute, (bool, float)) or not isinstance(wanted, str):
             return False
         return versions.meets(str(attribute), text, strict=operator == "semver")
     if operator in ("set_contains", "set_contains_any"):
@@ -166,6 +166,9 @@ def constraint_problem(attribute: str, operator: str, text: str) -> str | None:
             versions.parse_conditions(text, strict=operator == "semver")
         except ValueError as error:
             return f"invalid condition of versions: {error}"
+        if not is_of_node(attribute) and not isinstance(_parse(text), str):
+            # Nomad reads the values of device constraints as numbers where it can.
+            return f"invalid condition of versions: {text!r} is a number: write '= {text}'"
     if operator == "regexp":
         try:
             _compile(text)

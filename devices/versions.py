@@ -1,36 +1,54 @@
 """Conditions on versions, decided as Nomad's operators ``version`` and ``semver`` decide them.
 
-A condition is a list such as ``>= 1.17, < 2``, of which all must hold. ``version`` reads versions
-of any number of parts and knows ``~>``; there a pre-release only meets a condition that names a
-pre-release of the same version. ``semver`` reads ``MAJOR.MINOR.PATCH`` and orders pre-releases as
-Semantic Versioning 2.0 does.
+A condition is a list such as ``>= 1.17, < 2``, of which all must hold. ``version`` knows ``~>``,
+and there a pre-release only meets a condition that names a pre-release of the same version.
+``semver`` orders pre-releases as Semantic Versioning 2.0 does, below their version. Follows
+github.com/hashicorp/go-version and ``helper/constraints/semver`` of Nomad.
 """
 
 import re
 from functools import lru_cache
-from typing import Optional, Tuple
+from itertools import zip_longest
+from typing import NamedTuple, Optional, Tuple
 
 _OPERATORS = ("=", "!=", ">", "<", ">=", "<=", "~>")
-_CONDITION = re.compile(r"\s*(=|!=|>=|<=|~>|>|<)?\s*([^\s=<>!~,]+)\s*")
-_LOOSE = re.compile(
-    r"v?([0-9]{1,18}(?:\.[0-9]{1,18})*)"
-    r"(?:-([0-9]+[0-9A-Za-z\-~]*(?:\.[0-9A-Za-z\-~]+)*)|-?([A-Za-z\-~]+[0-9A-Za-z\-~]*"
-    r"(?:\.[0-9A-Za-z\-~]+)*))?(?:\+[0-9A-Za-z\-~.]+)?"
-)
-_STRICT = re.compile(
-    r"v?((?:0|[1-9][0-9]{0,17})(?:\.(?:0|[1-9][0-9]{0,17})){2})"
-    r"(?:-([0-9A-Za-z\-]+(?:\.[0-9A-Za-z\-]+)*))?(?:\+[0-9A-Za-z\-.]+)?"
-)
+_SPACE = r"[\t\n\f\r ]*"
+_CONDITION = re.compile(rf"{_SPACE}(=|!=|>=|<=|~>|>|<)?{_SPACE}(v?[0-9].*?){_SPACE}", re.DOTALL)
+_NUMBERS = r"v?([0-9]{1,18}(?:\.[0-9]{1,18})*?)"
+_NUMERIC_PRERELEASE = r"-([0-9]+[0-9A-Za-z\-~]*(?:\.[0-9A-Za-z\-~]+)*)"
+_PRERELEASE = r"([A-Za-z\-~]+[0-9A-Za-z\-~]*(?:\.[0-9A-Za-z\-~]+)*)"
+_METADATA = r"(?:\+[0-9A-Za-z\-~]+(?:\.[0-9A-Za-z\-~]+)*)?"
+_VERSION = re.compile(rf"{_NUMBERS}(?:{_NUMERIC_PRERELEASE}|-?{_PRERELEASE})?{_METADATA}")
+_SEMVER = re.compile(rf"{_NUMBERS}(?:{_NUMERIC_PRERELEASE}|-{_PRERELEASE})?{_METADATA}")
+_WHOLE = re.compile("-?[0-9]{1,18}")
 
-Version = Tuple[Tuple[int, ...], int, str]
-"""Parts without zeros at their end, how many were written, and the pre-release or ""."""
+
+class Version(NamedTuple):
+    """A version.
+
+    Attributes:
+        numbers: At least three; those that are not stated are 0.
+        stated: How many of them were.
+        prerelease: "" where it is none.
+    """
+
+    numbers: Tuple[int, ...]
+    stated: int
+    prerelease: str
+
 
 Condition = Tuple[str, Version]
 
 
 def meets(version: str, conditions: str, *, strict: bool) -> bool:
-    """Return whether a version meets all conditions; False where one of the two can't be read."""
-    found = _parse(version, strict)
+    """Return whether a version meets all conditions; False where one of the two can't be read.
+
+    Args:
+        version: Of any number of parts.
+        conditions: Of ``semver`` where `strict`, otherwise of ``version``.
+        strict: Whether pre-releases are ordered as Semantic Versioning does.
+    """
+    found = _parse(_VERSION, version)
     if found is None:
         return False
     try:
@@ -50,27 +68,25 @@ def parse_conditions(text: str, *, strict: bool) -> Tuple[Condition, ...]:
     found = []
     for part in text.split(","):
         match = _CONDITION.fullmatch(part)
-        version = None if match is None else _parse(match.group(2), strict)
-        if match is None or version is None:
-            form = "MAJOR.MINOR.PATCH" if strict else "a version"
-            raise ValueError(f"{part.strip()!r} is not {form} after one of {', '.join(_OPERATORS)}")
-        operator = match.group(1) or "="
-        if strict and operator == "~>":
+        if strict and match is not None and match.group(1) == "~>":
             raise ValueError("semver has no ~>")
-        found.append((operator, version))
+        form = _SEMVER if strict else _VERSION
+        version = None if match is None else _parse(form, match.group(2))
+        if match is None or version is None:
+            operators = ", ".join(_OPERATORS[:-1] if strict else _OPERATORS)
+            raise ValueError(f"{part.strip()!r} is not a version after one of {operators}")
+        found.append((match.group(1) or "=", version))
     return tuple(found)
 
 
 @lru_cache(maxsize=65536)
-def _parse(text: str, strict: bool) -> Optional[Version]:
-    match = (_STRICT if strict else _LOOSE).fullmatch(text.strip())
+def _parse(form: "re.Pattern[str]", text: str) -> Optional[Version]:
+    match = form.fullmatch(text)
     if match is None:
         return None
-    parts = [int(each) for each in match.group(1).split(".")]
-    written = len(parts)
-    while parts and parts[-1] == 0:
-        parts.pop()
-    return tuple(parts), written, next((each for each in match.groups()[1:] if each), "")
+    numbers = [int(each) for each in match.group(1).split(".")]
+    padded = (*numbers, *[0] * (3 - len(numbers)))
+    return Version(padded, len(numbers), match.group(3) or match.group(2) or "")
 
 
 def _meets(found: Version, operator: str, wanted: Version, strict: bool) -> bool:
@@ -82,36 +98,64 @@ def _meets(found: Version, operator: str, wanted: Version, strict: bool) -> bool
     if not strict and not _comparable(found, wanted):
         return False
     if operator == "~>":
-        return order >= 0 and _same_but_last(found, wanted)
+        return order >= 0 and _within(found, wanted)
     return {">": order > 0, "<": order < 0, ">=": order >= 0, "<=": order <= 0}[operator]
 
 
 def _comparable(found: Version, wanted: Version) -> bool:
-    """Whether a pre-release is on both sides and of the same version, or on neither."""
-    if found[2] and wanted[2]:
-        return found[0] == wanted[0]
-    return not found[2]
+    """Return whether neither is a pre-release, or `wanted` alone, or both of the same version."""
+    if found.prerelease and wanted.prerelease:
+        return found.numbers == wanted.numbers
+    return not found.prerelease
 
 
-def _same_but_last(found: Version, wanted: Version) -> bool:
-    kept = wanted[1] - 1
-    pad = (0,) * wanted[1]
-    return (found[0] + pad)[:kept] == (wanted[0] + pad)[:kept]
+def _within(found: Version, wanted: Version) -> bool:
+    """Return whether all stated numbers but the last are equal, as ``~>`` asks."""
+    if wanted.prerelease and not found.prerelease:
+        return False
+    last = len(wanted.numbers) - 1
+    kept = wanted.stated - 1
+    return (
+        len(found.numbers) > last
+        and found.numbers[:kept] == wanted.numbers[:kept]
+        and found.numbers[last] >= wanted.numbers[last]
+    )
 
 
 def _order(one: Version, other: Version) -> int:
-    if one[0] != other[0]:
-        return 1 if one[0] > other[0] else -1
-    if one[2] == other[2]:
+    """Return a negative number, 0 or a positive one."""
+    if one.numbers == other.numbers:
+        return _order_of_prereleases(one.prerelease, other.prerelease)
+    pairs = zip_longest(one.numbers, other.numbers, fillvalue=0)
+    return next(((a > b) - (a < b) for a, b in pairs if a != b), 0)
+
+
+def _order_of_prereleases(one: str, other: str) -> int:
+    if one == other:
         return 0
-    if not one[2] or not other[2]:
-        return -1 if one[2] else 1
-    ours, theirs = _keys(one[2]), _keys(other[2])
-    return (ours > theirs) - (ours < theirs)
+    if not one or not other:
+        return -1 if one else 1
+    pairs = zip_longest(one.split("."), other.split("."), fillvalue="")
+    return next(_order_of_parts(a, b) for a, b in pairs if a != b)
 
 
-def _keys(prerelease: str) -> Tuple[Tuple[int, int, str], ...]:
-    """Return what orders pre-releases: numbers before words, and shorter lists first."""
-    return tuple(
-        (0, int(each), "") if each.isdigit() else (1, 0, each) for each in prerelease.split(".")
-    )
+def _order_of_parts(one: str, other: str) -> int:
+    """Return -1 or 1 for two parts that differ; one is "" where the shorter list has ended.
+
+    Numbers come before words. A list that goes on comes after one that has ended if its next part
+    is a number, and before it otherwise, as go-version has it.
+    """
+    ours, theirs = _whole(one), _whole(other)
+    if not one:
+        return 1 if theirs is None else -1
+    if not other:
+        return -1 if ours is None else 1
+    if ours is None and theirs is None:
+        return 1 if one > other else -1
+    if ours is None or theirs is None:
+        return 1 if ours is None else -1
+    return 1 if ours > theirs else -1
+
+
+def _whole(part: str) -> Optional[int]:
+    return int(part) if _WHOLE.fullmatch(part) else None
