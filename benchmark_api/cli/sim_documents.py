@@ -51,10 +51,12 @@ TITLES: Mapping[str, str] = {
     "failed_attempts": "failed attempts",
     "overloaded": "overloaded nodes",
     "energy_j": "energy, J",
+    "credits": "credits",
+    "comparable_share": "comparable runs",
 }
 """What figures are called for people."""
 
-HIGHER_IS_BETTER = frozenset({"utilisation", "fairness"})
+HIGHER_IS_BETTER = frozenset({"utilisation", "fairness", "comparable_share"})
 
 _OF_ALL_JOBS = frozenset({"deadline_misses", "preemptions", "failed_attempts"})
 """Figures that count all jobs, completed or not."""
@@ -73,7 +75,8 @@ RULES = (
     "A deadline is missed by a job that did not complete by then; those that lie after the end of "
     "the run count only for completed jobs.",
     "Fairness is Jain's index of the users' mean bounded slowdowns: 1 if all are equal.",
-    "Overloaded nodes and energy are shown where the scenario knows them.",
+    "Overloaded nodes, energy, credits and the share of comparable runs (of completed benchmarks "
+    "beside which nothing ran on their host) are shown where the scenario knows them.",
     "Policies are compared on common random numbers: the same scenario and seed, job by job. Jobs "
     "that did not get so far under one of the two policies are counted as unpaired and are in "
     "neither mean.",

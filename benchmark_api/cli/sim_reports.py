@@ -296,7 +296,15 @@ def show_part(part: Part) -> None:
         show("", *sentences)
 
 
-_COMPARED = ("wait_s", "turnaround_s", "bounded_slowdown", "utilisation", "deadline_misses")
+_COMPARED = (
+    "wait_s",
+    "turnaround_s",
+    "bounded_slowdown",
+    "utilisation",
+    "deadline_misses",
+    "credits",
+    "comparable_share",
+)
 
 _POLICY_COLUMNS = (
     Column(title="POLICY", of=field("policy"), shorten=True),
@@ -329,6 +337,10 @@ _POLICY_COLUMNS = (
     ),
     Column(
         title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=1
+    ),
+    Column(title="CREDITS", of=field("credits"), right=True, whole=True, always=False),
+    Column(
+        title="COMPARABLE", of=field("comparable_share"), right=True, whole=True, always=False
     ),
     Column(
         title="FAIRNESS", of=field("fairness"), right=True, whole=True, from_width=120, yields=3

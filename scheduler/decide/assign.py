@@ -223,23 +223,24 @@ def assign(
             at_other = None if board == NO_ROW else pairs.at(row, board)
             if at_other is None or scores[at_own] >= scores[at_other]:
                 board = own
-        elif (
-            explorer is not None
-            and explorer.is_drawn(job)
-            and not avoided
-            and job not in tried
-            and job not in planned
-        ):
-            those = open_pairs.boards[open_pairs.of(row)]
-            those = those[choices.free[those]]
-            drawn = explorer.board(job, those)
-            if len(those) > 1:
-                explored[job] = len(those), drawn == board
-                board = drawn
-        elif planner.may_hold and own == NO_ROW and (guarded is None or not guarded[job]):
-            board = planner.choose(job, board, choices.free, (*tried.get(job, ()), *avoided))
-            if board == NO_ROW:
-                continue
+        else:
+            if planner.may_hold and own == NO_ROW and (guarded is None or not guarded[job]):
+                board = planner.choose(job, board, choices.free, (*tried.get(job, ()), *avoided))
+                if board == NO_ROW:
+                    continue
+            if (
+                explorer is not None
+                and explorer.is_drawn(job)
+                and not avoided
+                and job not in tried
+                and job not in planned
+            ):
+                those = open_pairs.boards[open_pairs.of(row)]
+                those = those[choices.free[those]]
+                drawn = explorer.board(job, those)
+                if len(those) > 1:
+                    explored[job] = len(those), drawn == board
+                    board = drawn
         if bounded:
             ledgers.place(job)
         give(job, board)

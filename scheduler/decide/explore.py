@@ -9,7 +9,8 @@ which an honest evaluation of another policy needs) is::
     1 - explore_share + explore_share / n      for the best one, however it was chosen
 
 Benchmarks with a board of their own (reserved, named, the only one), after failures, with a mapping
-heuristic or a joint assignment are not drawn: their propensity is 1.
+heuristic or a joint assignment are not drawn: their propensity is 1. Nor is one that a plan holds
+back: it is drawn only in the cycle in which it would start, so that each start is drawn once.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ RUN_FIGURES = (
     "failed_attempts",
     "overloaded",
     "energy_j",
+    "credits",
+    "comparable_share",
 )
 """Names of the figures that each run has one of."""
 
@@ -153,7 +155,8 @@ def measured(run: SimulatedRun, *, scenario: str | None = None) -> MeasuredRun:
     last = jobs.until_s if jobs.unended.any() else float(ended.max(initial=0.0))
     span = float(jobs.submit_s.min(initial=np.inf)), last
     series = run.series
-    energy = run.meta.figures.get("energy_j", float("nan"))
+    stated = run.meta.figures
+    unknown = float("nan")
     metrics = measure(
         jobs,
         utilisation=time_mean(series.time_s, series.busy_share, *span),
@@ -161,9 +164,11 @@ def measured(run: SimulatedRun, *, scenario: str | None = None) -> MeasuredRun:
         overloaded=(
             time_mean(series.time_s, series.overloaded, *span)
             if run.meta.world == "nodes"
-            else float("nan")
+            else unknown
         ),
-        energy_j=energy,
+        energy_j=stated.get("energy_j", unknown),
+        credits=stated.get("credits", unknown),
+        comparable_share=stated.get("comparable_share", unknown),
     )
     return MeasuredRun(
         scenario=run.meta.scenario if scenario is None else scenario,

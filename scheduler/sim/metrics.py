@@ -334,6 +334,9 @@ class RunMetrics:
         failed_attempts: Attempts that failed or were lost.
         overloaded: Mean number of overloaded nodes over time; NaN: the world has none.
         energy_j: Of all runs; NaN: unknown.
+        credits: Cost of all runs; NaN: unknown.
+        comparable_share: Share of the completed benchmarks beside which nothing ran on their host,
+            0 to 1; NaN: unknown.
     """
 
     jobs: int
@@ -349,6 +352,8 @@ class RunMetrics:
     failed_attempts: int
     overloaded: float
     energy_j: float
+    credits: float
+    comparable_share: float
 
 
 def measure(
@@ -358,6 +363,8 @@ def measure(
     failed_attempts: int | None = None,
     overloaded: float = float("nan"),
     energy_j: float = float("nan"),
+    credits: float = float("nan"),
+    comparable_share: float = float("nan"),
     resamples: int = RESAMPLES,
 ) -> RunMetrics:
     """Return the metrics of a run.
@@ -369,6 +376,8 @@ def measure(
             preemption, and had ended.
         overloaded: See `RunMetrics`.
         energy_j: See `RunMetrics`.
+        credits: See `RunMetrics`.
+        comparable_share: See `RunMetrics`.
         resamples: Of the bootstrap.
     """
     ended = jobs.end_s[~jobs.unended]
@@ -399,6 +408,8 @@ def measure(
         failed_attempts=int(failed.sum()) if failed_attempts is None else failed_attempts,
         overloaded=overloaded,
         energy_j=energy_j,
+        credits=credits,
+        comparable_share=comparable_share,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from edgeyard.plugins.testing import board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.propensity import propensity
 from edgeyard.scheduler.decide.record import Recorder, result_of
+from edgeyard.scheduler.framework.policy import Planner
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
-from tests.builders.decision import cycle, places
+from tests.builders.decision import cycle, lab, places, runs_on
 
 UIDS = [f"rpi4b-0001-000{number}" for number in range(1, 5)]
 SNAPSHOT = snapshot_of([board(uid) for uid in UIDS])
@@ -63,6 +65,30 @@ def test_one_that_names_its_board_or_was_tried_before_is_not_drawn() -> None:
         assert propensity(named.decided, 0) == 1.0
         again = decided(seed, pending(tried_uids=frozenset({UIDS[0]})), share=0.5)
         assert places(again) == {"b-1": UIDS[1]}
+
+
+def test_one_that_a_plan_holds_back_is_drawn_only_when_it_would_start() -> None:
+    """Drawn in each cycle of its wait, it would hardly ever wait as long as planned."""
+    slow, fast = UIDS[1], UIDS[0]
+    held = partial(
+        cycle,
+        lab(slow, UIDS[2], busy=(fast,)),
+        [pending()],
+        planner=Planner.EXPECTED_COST,
+        explore_share=0.5,
+    )
+    runs = [
+        past_run(uid, run_s=100.0 if uid == fast else 400.0, ago_s=5000.0 - number)
+        for number in range(40)
+        for uid in UIDS[:3]
+    ]
+    known = Knowledge(runs=History(runs))
+    for seed in range(50):
+        waits = held(seed=seed, knowledge=known, holders=[runs_on(fast, 90.0, pending())])
+        assert not places(waits)
+        assert not waits.decided.assignment.explored
+    starts = [held(seed=seed, knowledge=KNOWN) for seed in range(50)]
+    assert {places(each)["b-1"] for each in starts} == {slow, UIDS[2]}
 
 
 def test_boards_that_went_to_earlier_ones_do_not_count() -> None:

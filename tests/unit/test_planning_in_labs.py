@@ -41,7 +41,7 @@ def simulated(
         history_jobs=100,
         tariff=tariff,
     )
-    policy = replace(load_policy("default"), planner=planner, quiet_s=quiet_s, explore_share=0.0)
+    policy = replace(load_policy("default"), planner=planner, quiet_s=quiet_s)
     if credit_s:
         cheapest = ScorerChoice(name="cheapest", weight=credit_s)
         policy = replace(policy, scorers=(*policy.scorers, cheapest))
@@ -93,7 +93,7 @@ def test_cheap_hours_save_credits() -> None:
     boards = (BoardGroup(family="rpi4b", count=12),)
     without = simulated(boards, 8.0, credit_s=10.0, planner=None, tariff=FROM_THREE_ON)
     planned = simulated(boards, 8.0, credit_s=10.0, tariff=FROM_THREE_ON)
-    assert planned.meta.figures["credits"] < without.meta.figures["credits"]
+    assert planned.meta.figures["credits"] < 0.9 * without.meta.figures["credits"]
 
 
 def test_a_tariff_needs_a_factor_for_each_hour() -> None:

@@ -62,9 +62,16 @@ def test_a_run_in_which_nothing_completed_has_figures() -> None:
     assert summarise([measured(simulated_run([Job(job="a", status="pending")]))])[0].completed == 0
 
 
-def test_energy_comes_from_the_scenario() -> None:
-    run = simulated_run([Job(job="a", start_s=0, end_s=5)], figures={"energy_j": 12.5})
-    assert measured(run).metrics.energy_j == 12.5
+@pytest.mark.parametrize("name", ["energy_j", "credits", "comparable_share"])
+def test_what_only_some_scenarios_know_comes_from_the_run(name: str) -> None:
+    jobs = [Job(job="a", start_s=0, end_s=5)]
+    ours, theirs = (
+        measured(simulated_run(jobs, policy=policy, figures={name: value}))
+        for policy, value in (("a", 0.5), ("b", 0.75))
+    )
+    found = {each.figure: each.result for each in compare_policies([ours, theirs], baseline="b")}
+    assert found[name].difference.mean == -0.25
+    assert math.isnan(getattr(measured(simulated_run(jobs)).metrics, name))
 
 
 def test_the_mean_of_a_series_holds_each_value_until_the_next_time() -> None:
