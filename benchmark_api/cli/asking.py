@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.sizes import parse_size
@@ -140,26 +138,6 @@ def _constraint(value: str, flag: str = "--constraint") -> Mapping[str, object]:
         "operator": operator,
         "value": rest.removeprefix(operator).strip(),
     }
-
-
-def refuse_unwritable(path: Path, flag: str) -> None:
-    """Refuse a file that could not be written, before anything runs.
-
-    Raises:
-        InvalidInput: It is a folder, its folder or that of its link's target is missing, or the
-            user may not write there.
-    """
-    if path.is_dir():
-        raise InvalidInput.at(flag, f"{path} is a folder", f"a file, e.g. {path / 'result'}")
-    try:
-        target = path.absolute().resolve()
-    except RuntimeError:  # Python before 3.13
-        raise InvalidInput.at(flag, f"{path} is a link to itself", "a file") from None
-    if not target.parent.is_dir():
-        reason = f"there is no folder {target.parent if path.is_symlink() else path.parent}"
-        raise InvalidInput.at(flag, reason, "a folder that exists")
-    if not os.access(path if path.exists() else target.parent, os.W_OK):
-        raise InvalidInput.at(flag, f"{path} cannot be written", "a file that you may write")
 
 
 def moment(value: str | None, flag: str) -> str | None:

@@ -16,6 +16,7 @@ import typer
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.api import items
 from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, plain, three_digits
+from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.model.quantities import ratio
@@ -222,7 +223,7 @@ class _Files:
             InvalidInput: Naming the flag.
         """
         for flag, path in self._flags():
-            asking.refuse_unwritable(path, flag)
+            check_output(path, flag)
         if self.junit is not None and self.junit == self.markdown:
             raise InvalidInput.at("--markdown", "is the same file as --junit", "another file")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.atomic_files import open_atomically
+from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import (
     AsJson,
@@ -81,7 +82,7 @@ def export_tables(
     from edgeyard.benchmark_api.bootstrap import known_plugins
 
     with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, "FOLDER")
         columns = schemas()
         tables: dict[str, Callable[[], Iterable[Row]]] = {
             "benchmarks": lambda: _benchmarks(store, utc(since), utc(until)),

@@ -25,6 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
+from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import (
     CancelOnTimeout,
@@ -97,11 +98,9 @@ def infer(
     The exit status is 0 if the outputs were written, 3 if the run failed or expired, 4 if the time
     was up, 5 if it was cancelled. Ctrl-C ends only the waiting.
     """
-    if out.is_dir():
-        raise InvalidInput.at("--out", f"{out} is a folder", f"a file, e.g. {out / 'outputs.npz'}")
+    check_output(out, "--out", example="outputs.npz")
     if out.exists() and not force:
         raise InvalidInput.at("--out", f"{out} exists", "another file, or --force")
-    asking.refuse_unwritable(out, "--out")
     timeout_s = wait_limit_s(timeout, cancel_on_timeout)
     target = asking.single(target, "--target")
     runtime = asking.single(runtime, "--runtime") or ""

@@ -1,5 +1,6 @@
 """Files that commands write where a flag says."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,17 +38,29 @@ def make_folder(folder: Path, flag: str) -> Path:
     return folder
 
 
-def check_output(path: Path, flag: str) -> None:
+def check_output(path: Path, flag: str, example: str = "result") -> None:
     """Check where a file is to be written, before work is done for it.
 
+    Args:
+        path: The file.
+        flag: Named in errors.
+        example: Name of such a file, which is proposed where the path is a folder.
+
     Raises:
-        InvalidInput: The folder is missing, or the path is a folder; names the flag.
+        InvalidInput: It is a folder, its folder or that of its link's target is missing, or the
+            user may not write there.
     """
-    path = path.absolute()
-    if not path.parent.is_dir():
-        raise InvalidInput.at(flag, f"there is no folder {path.parent}")
     if path.is_dir():
-        raise InvalidInput.at(flag, f"{path} is a folder", "a file")
+        raise InvalidInput.at(flag, f"{path} is a folder", f"a file, e.g. {path / example}")
+    try:
+        target = path.absolute().resolve()
+    except RuntimeError:  # Python before 3.13
+        raise InvalidInput.at(flag, f"{path} is a link to itself", "a file") from None
+    if not target.parent.is_dir():
+        missing = target.parent if path.is_symlink() else path.parent
+        raise InvalidInput.at(flag, f"there is no folder {missing}")
+    if not os.access(path if path.exists() else target.parent, os.W_OK):
+        raise InvalidInput.at(flag, f"{path} can't be written", "a file that you may write")
 
 
 @contextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
 
 from edgeyard import __version__
-from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.output import (
     Row,
     accuracy,
@@ -36,11 +34,10 @@ background:currentColor}.chart td{border:0;padding:.12rem .5rem}.note{opacity:.7
 """
 
 
-def write_report(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Write rows of `compare` as a page.
+def report_page(rows: Sequence[Row], title: str) -> str:
+    """Return rows of `compare` as a page.
 
     Args:
-        path: File to write.
         rows: Compared results.
         title: Campaign or tag that they belong to; "": none.
     """
@@ -57,8 +54,7 @@ def write_report(path: Path, rows: Sequence[Row], title: str) -> None:
         *_remarks(rows),
         "</html>\n",
     ]
-    with open_atomically(path) as file:
-        file.write("\n".join(page).encode())
+    return "\n".join(page)
 
 
 def _text(value: object) -> str:

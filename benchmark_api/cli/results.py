@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
     THROUGHPUT_COLUMNS,
     Column,
@@ -30,6 +29,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
+from edgeyard.benchmark_api.cli.output_files import check_output, make_folder, write_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
@@ -102,7 +102,7 @@ def results(
         raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
     for flag, path in (("--plot", plot), ("--html", html)):
         if path is not None:
-            asking.refuse_unwritable(path, flag)
+            check_output(path, flag)
     if history is not None:
         from edgeyard.benchmark_api.cli.history import show_history
 
@@ -145,9 +145,9 @@ def results(
     else:
         show(*_comparison(rows), *_without_result(session, rows))
     if html is not None:
-        from edgeyard.benchmark_api.cli.report import write_report
+        from edgeyard.benchmark_api.cli.report import report_page
 
-        write_report(html, rows, campaign or tag or "")
+        write_output(html, "--html", report_page(rows, campaign or tag or ""))
         session.report(f"wrote {html}")
     if plot is not None:
         from edgeyard.benchmark_api.cli.plot import bars_of, draw
@@ -502,8 +502,7 @@ def _share(value: object) -> str:
 def _download(session: Session, benchmark_ids: Sequence[str], folder: Path) -> None:
     for benchmark_id in benchmark_ids:
         found = session.client.results(benchmark_id)
-        into = folder / Path(benchmark_id).name
-        into.mkdir(parents=True, exist_ok=True)
+        into = make_folder(folder / Path(benchmark_id).name, "--download")
         for name in sorted({file.name for file in found.files}):
             session.report(f"downloaded {found.download(name, into)}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from edgeyard.benchmark_api.cli.output import Column, Row, emit
 from edgeyard.benchmark_api.cli.program import Session
 from edgeyard.benchmark_api.scenario_db import opened_db
 from edgeyard.errors import InvalidInput
@@ -22,33 +23,26 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.ports import Store
     from edgeyard.scheduler.sim.scenario import Scenario
 
+_LOCAL_DB_HELP = (
+    "Local ScenarioDB: an SQLite file or the URL of a PostgreSQL database; default: "
+    "EDGEYARD_SCENARIO_DB, or scenarios.db in the user's data folder."
+)
+LocalDb = Annotated[str | None, typer.Option("--db", metavar="FILE|URL", help=_LOCAL_DB_HELP)]
 Db = Annotated[
     str | None,
     typer.Option(
         "--db",
         metavar="FILE|URL",
-        help="Local ScenarioDB: an SQLite file or the URL of a PostgreSQL database; default: "
-        "EDGEYARD_SCENARIO_DB, or scenarios.db in the user's data folder. Not with --url or "
-        "--profile, which name a server.",
+        help=f"{_LOCAL_DB_HELP} Not with --url or --profile, which name a server.",
     ),
 ]
-
-
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of rows, newest first.")]
 StoreRuns = Annotated[
     bool | None,
     typer.Option(
         "--store/--no-store",
         help="Store scenarios and runs in the ScenarioDB, for sim list, show and report. Default: "
         "if --db or EDGEYARD_SCENARIO_DB names one.",
-    ),
-]
-LocalDb = Annotated[
-    str | None,
-    typer.Option(
-        "--db",
-        metavar="FILE|URL",
-        help="Local ScenarioDB: an SQLite file or the URL of a PostgreSQL database; default: "
-        "EDGEYARD_SCENARIO_DB, or scenarios.db in the user's data folder.",
     ),
 ]
 
@@ -68,10 +62,10 @@ class ScenarioDb(Protocol):
         """Return the content of a scenario, with the tags that it has now."""
         ...
 
-    def page(
+    def newest(
         self, name: str | None, world: str | None, tags: Sequence[str], limit: int
-    ) -> tuple[Sequence[shapes.Scenario], bool]:
-        """Return the newest scenarios, and whether there are more."""
+    ) -> Sequence[shapes.Scenario]:
+        """Return the newest scenarios, at most so many."""
         ...
 
     def tag(self, reference: str, add: Sequence[str], remove: Sequence[str]) -> shapes.Scenario:
@@ -83,6 +77,34 @@ class ScenarioDb(Protocol):
         ...
 
 
+def names_server(session: Session, db: str | None) -> bool:
+    """Return whether the command line names a server rather than a local database.
+
+    Raises:
+        InvalidInput: Both are named.
+    """
+    if session.names_server and db is not None:
+        raise InvalidInput.at("--db", "is for local databases", "--db, or --url and --profile")
+    return session.names_server
+
+
+def emit_newest(
+    session: Session, rows: Sequence[Row], columns: Sequence[Column], limit: int, of: str
+) -> None:
+    """Write the newest rows, and report where there are more.
+
+    Args:
+        session: Of the command.
+        rows: Newest first, up to one more than ``limit``.
+        columns: Of the table.
+        limit: How many are shown.
+        of: What a row is, in the plural.
+    """
+    emit(session.output, rows[:limit], columns, f"no {of}")
+    if len(rows) > limit:
+        session.report(f"there are more: --limit {limit} showed the newest")
+
+
 @contextmanager
 def scenario_db(session: Session, db: str | None) -> Iterator[ScenarioDb]:
     """Open the server's ScenarioDB if the command line names a server, otherwise a local one.
@@ -90,9 +112,7 @@ def scenario_db(session: Session, db: str | None) -> Iterator[ScenarioDb]:
     Raises:
         InvalidInput: Both are named, or the local one can't be opened.
     """
-    if session.names_server:
-        if db is not None:
-            raise InvalidInput.at("--db", "is for local databases", "--db, or --url and --profile")
+    if names_server(session, db):
         yield _ServerScenarios(session.client)
         return
     with opened_db(db) as store:
@@ -123,12 +143,12 @@ class _LocalScenarios(ScenarioDb):
         with self._store.read() as uow:
             return scenario_of(uow.scenarios.body(stored.sha256), tags=stored.tags)
 
-    def page(
+    def newest(
         self, name: str | None, world: str | None, tags: Sequence[str], limit: int
-    ) -> tuple[Sequence[shapes.Scenario], bool]:
+    ) -> Sequence[shapes.Scenario]:
         with self._store.read() as uow:
-            found, cursor = uow.scenarios.page(name=name, world=world, tags=tags, limit=limit)
-        return [_answer(each) for each in found], cursor is not None
+            found, _ = uow.scenarios.page(name=name, world=world, tags=tags, limit=limit)
+        return [_answer(each) for each in found]
 
     def tag(self, reference: str, add: Sequence[str], remove: Sequence[str]) -> shapes.Scenario:
         sha256 = self._stored(reference).sha256
@@ -167,12 +187,11 @@ class _ServerScenarios(ScenarioDb):
         body = self._client.scenario_content(stored.sha256)
         return scenario_of(body, tags=stored.tags)
 
-    def page(
+    def newest(
         self, name: str | None, world: str | None, tags: Sequence[str], limit: int
-    ) -> tuple[Sequence[shapes.Scenario], bool]:
-        found = self._client.scenarios(name=name, world=world, tags=tags, page_size=limit + 1)
-        first = list(islice(found, limit + 1))
-        return first[:limit], len(first) > limit
+    ) -> Sequence[shapes.Scenario]:
+        found = self._client.scenarios(name=name, world=world, tags=tags, page_size=limit)
+        return list(islice(found, limit))
 
     def tag(self, reference: str, add: Sequence[str], remove: Sequence[str]) -> shapes.Scenario:
         return self._client.tag_scenario(reference, add=add, remove=remove)

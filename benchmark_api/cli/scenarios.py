@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
-from edgeyard.benchmark_api.cli.scenario_db import Db, ScenarioDb, scenario_db
+from edgeyard.benchmark_api.cli.scenario_db import Db, Limit, ScenarioDb, emit_newest, scenario_db
 from edgeyard.benchmark_api.cli.scenario_files import (
     check_scenario_file,
     scenario_text,
@@ -101,16 +101,12 @@ def scenarios_list(
     name: Annotated[str | None, typer.Option(help="Only scenarios of this name.")] = None,
     world: Annotated[World | None, typer.Option(help="Only scenarios of this world.")] = None,
     tag: Tags = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="Maximum number of rows, newest first.")
-    ] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List stored scenarios, newest first. With several --tag: those that have all of them."""
     with scenario_db(session, db) as scenarios:
-        found, more = scenarios.page(name, None if world is None else world.value, tag or (), limit)
-    emit(session.output, [_row(each) for each in found], _COLUMNS, "no scenarios")
-    if more:
-        session.report(f"there are more: --limit {limit} showed the newest")
+        found = scenarios.newest(name, None if world is None else world.value, tag or (), limit + 1)
+    emit_newest(session, [_row(each) for each in found], _COLUMNS, limit, "scenarios")
 
 
 def scenarios_show(session: Session, scenario: Reference, db: Db = None) -> None:
@@ -573,7 +569,7 @@ class _PulledBySession:
         self.rows: list[Row] = []
 
     def newest(self) -> tuple[str, float] | None:
-        found, _ = self._scenarios.page(None, World.NODES.value, ["pulled"], 1000)
+        found = self._scenarios.newest(None, World.NODES.value, ["pulled"], 1000)
         own = [each for each in found if each.source == self._source]
         return (own[0].name, own[0].duration_s) if own else None
 

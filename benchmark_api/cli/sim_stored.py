@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -15,7 +15,6 @@ from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
     console,
-    emit,
     emit_one,
     field,
     local_time,
@@ -25,9 +24,8 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import Session, verb
-from edgeyard.benchmark_api.cli.scenario_db import Db
+from edgeyard.benchmark_api.cli.scenario_db import Db, Limit, emit_newest, names_server
 from edgeyard.benchmark_api.scenario_db import opened_db, runs_folder
-from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.model.scenarios import StoredScenario, StoredSimulation
@@ -71,27 +69,22 @@ def simulations_list(
     kind: Annotated[
         str | None, typer.Option(help="Only simulations of this kind, e.g. sim or ste.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="Maximum number of rows, newest first.")
-    ] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List stored simulations, newest first."""
-    if _names_server(session, db):
+    found: Iterable[object]
+    if names_server(session, db):
         found = session.client.simulations(
             scenario=scenario, policy=policy, kind=kind, page_size=min(limit + 1, 1000)
         )
-        rows = [_plain_row(each) for each in islice(found, limit + 1)]
-        more, rows = len(rows) > limit, rows[:limit]
     else:
         with opened_db(db) as store, store.read() as uow:
             sha256 = None if scenario is None else uow.scenarios.get(scenario).sha256
-            page, cursor = uow.simulations.runs(
-                scenario=sha256, policy=policy, kind=kind, limit=limit
+            found, _ = uow.simulations.runs(
+                scenario=sha256, policy=policy, kind=kind, limit=limit + 1
             )
-            rows, more = [_plain_row(each) for each in page], cursor is not None
-    emit(session.output, rows, _COLUMNS, "no simulations")
-    if more:
-        session.report(f"there are more: --limit {limit} showed the newest")
+    rows = [_plain_row(each) for each in islice(found, limit + 1)]
+    emit_newest(session, rows, _COLUMNS, limit, "simulations")
 
 
 def simulations_show(
@@ -102,7 +95,7 @@ def simulations_show(
     db: Db = None,
 ) -> None:
     """Show a stored simulation with its metrics."""
-    if _names_server(session, db):
+    if names_server(session, db):
         row = _plain_row(session.client.simulation(run))
     else:
         with opened_db(db) as store, store.read() as uow:
@@ -118,12 +111,6 @@ def simulations_show(
         Column(title="VALUE", of=lambda row: plain(row["value"])),
     )
     emit_one(session.output, row, table(rows, columns, console().width))
-
-
-def _names_server(session: Session, db: str | None) -> bool:
-    if session.names_server and db is not None:
-        raise InvalidInput.at("--db", "is for local databases", "--db, or --url and --profile")
-    return session.names_server
 
 
 def _plain_row(stored: object) -> dict[str, object]:

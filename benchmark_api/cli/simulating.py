@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.cli import (
     sim_validate,
 )
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.output_files import open_output
+from edgeyard.benchmark_api.cli.output_files import check_output, open_output
 from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.errors import ConfigError, InvalidInput
 
@@ -141,15 +141,14 @@ def replay(
             if given is not None:
                 raise InvalidInput.at(flag, "is part of the policy of --policy", "one of the two")
         label, ordering, backfill = _of_policy(policy, registry())
-    if starts is not None and not starts.absolute().parent.is_dir():
-        raise InvalidInput.at("--starts", f"there is no folder {starts.absolute().parent}")
     for flag, path in (("--starts", starts), ("--out", out)):
-        if path is not None and path.exists() and log.exists() and path.samefile(log):
+        if path is None:
+            continue
+        check_output(path, flag)
+        if path.exists() and log.exists() and path.samefile(log):
             raise InvalidInput.at(flag, "is the log itself", "another file")
     if starts is not None and out is not None and starts.resolve() == out.resolve():
         raise InvalidInput.at("--out", "is the file of --starts", "another file")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InvalidInput.at("--out", f"there is no folder {out.absolute().parent}")
     began = time.monotonic()
     with sim_reports.progress() as advanced:
         whole = read_swf(log, lambda share: advanced("reading", share))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -22,6 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
+from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import add_group, echo
 from edgeyard.benchmark_api.cli.scenario_db import Db, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
@@ -527,13 +527,10 @@ def show_(
     else:
         found = _runs(runs_dir).run(run_id)
     if plot is not None:
-        if not plot.absolute().parent.is_dir():
-            raise InvalidInput.at("--plot", f"there is no folder {plot.absolute().parent}")
+        check_output(plot, "--plot")
         from edgeyard.benchmark_api.ste_services.curves import curve_png
 
-        image = curve_png(found)
-        with open_atomically(plot) as file:
-            file.write(image)
+        write_output(plot, "--plot", curve_png(found))
     if as_json:
         emit_json(found)
     else:
