@@ -65,6 +65,34 @@ def random_feeds(
     return feeds
 
 
+def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, NDArray[np.generic]]) -> None:
+    """Check that feeds are what the inputs take.
+
+    Raises:
+        RunFailed: ``user_input``, naming the input.
+    """
+    names = {spec.name for spec in inputs}
+    if names != set(feeds):
+        raise RunFailed(
+            "user_input", f"the model takes the inputs {sorted(names)}, not {sorted(feeds)}"
+        )
+    for spec in inputs:
+        value = feeds[spec.name]
+        fits = len(value.shape) == len(spec.shape) and all(
+            not isinstance(size, int) or size == have
+            for size, have in zip(spec.shape, value.shape, strict=True)
+        )
+        if not fits:
+            raise RunFailed(
+                "user_input",
+                f"input {spec.name!r} takes the shape {spec.shape}, but got {value.shape}",
+            )
+        if value.dtype.name != spec.dtype:
+            raise RunFailed(
+                "user_input", f"input {spec.name!r} takes {spec.dtype}, but got {value.dtype.name}"
+            )
+
+
 def given_problems(
     inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]]
 ) -> List[Tuple[str, str, str]]:

@@ -516,7 +516,7 @@ class TestOrt:
     @pytest.mark.parametrize(
         ("parameters", "words"),
         [
-            ({"turbo": 1}, ["'turbo'", "threads", "execution_provider"]),
+            ({"turbo": 1}, ["turbo", "threads", "execution_provider"]),
             ({"threads": 3}, ["1 to 2"]),
             ({"threads": True}, ["1 to 2"]),
             ({"graph_optimization": "most"}, ["disabled, basic, extended, all"]),

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgeyard.devices.runner.engine_parameters import bad_parameter, check_names, read_threads
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.errors import RunFailed
 
-PARAMETERS = {
-    "threads": "a whole number, 1 to the board's threads",
-    "xnnpack": "true (default) or false: the optimised CPU kernels",
-    "signature": "the signature to run, where the model has several",
-}
-"""What the job description's ``parameters`` may hold for this engine."""
+PARAMETERS = ("threads", "xnnpack", "signature")
 
 _MAX_FILE_BYTES = 2**31 - 1
 _IDENTIFIER = b"TFL3"
@@ -32,26 +28,16 @@ class Options:
         """Read the job description's parameters.
 
         Raises:
-            RunFailed: ``user_input``: a parameter that is unknown or can't be.
+            RunFailed: ``user_input``: a parameter that is unknown, or has a wrong value.
         """
-        for name in parameters:
-            if name not in PARAMETERS:
-                known = ", ".join(sorted(PARAMETERS))
-                raise bad_parameter(str(name)[:50], f"is unknown to engine tflite (it has {known})")
-        requested = parameters.get("threads", threads)
-        if (
-            not isinstance(requested, int)
-            or isinstance(requested, bool)
-            or not 1 <= requested <= threads
-        ):
-            raise bad_parameter("threads", f"must be 1 to {threads}, what this board allows")
+        check_names(parameters, PARAMETERS, "tflite")
         xnnpack = parameters.get("xnnpack", True)
         if not isinstance(xnnpack, bool):
-            raise bad_parameter("xnnpack", "must be true or false")
+            raise bad_parameter("xnnpack", "is not true or false")
         signature = parameters.get("signature", "")
         if not isinstance(signature, str):
-            raise bad_parameter("signature", "must be the name of a signature")
-        return cls(threads=requested, xnnpack=xnnpack, signature=signature)
+            raise bad_parameter("signature", "is not the name of a signature")
+        return cls(threads=read_threads(parameters, threads), xnnpack=xnnpack, signature=signature)
 
 
 def read_model(model: Path) -> bytes:
@@ -117,8 +103,3 @@ def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
         if "bad_alloc" in text or ("llocat" in text and "fail" in text.lower()):
             raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
         raise RunFailed("user_model", f"LiteRT can't {doing} the model: {text}") from error
-
-
-def bad_parameter(name: str, reason: str) -> RunFailed:
-    """Return the failure of a parameter that can't be."""
-    return RunFailed("user_input", f"parameter {name!r} {reason}")

@@ -21,6 +21,7 @@ from edgeyard.devices.runner.engine import (
     TrainingConfig,
     TrainingResult,
 )
+from edgeyard.devices.runner.engine_parameters import check_names, read_choice, read_threads
 from edgeyard.devices.runner.model_archive import is_archive, open_archive
 from edgeyard.devices.runner.onnx_file import inspect, open_model
 from edgeyard.devices.runner.sealed import sealed
@@ -159,18 +160,12 @@ class OrtEngine:
     ) -> Tuple[onnxruntime.InferenceSession, Mapping[str, object]]:
         """onnxruntime's session with its facts; with its profiler on where a prefix is given."""
         ort = self._ort
-        unknown = sorted(set(parameters) - set(PARAMETERS))
-        if unknown:
-            raise RunFailed(
-                "user_input",
-                f"parameters: engine ort does not know {unknown[0]!r}; "
-                f"it takes {', '.join(PARAMETERS)}",
-            )
-        threads = _threads(parameters.get("threads"), threads)
-        optimization = _choice(parameters, "graph_optimization", tuple(_OPTIMIZATIONS), "all")
-        mode = _choice(parameters, "execution_mode", tuple(_MODES), "sequential")
+        check_names(parameters, PARAMETERS, self.name)
+        threads = read_threads(parameters, threads)
+        optimization = read_choice(parameters, "graph_optimization", tuple(_OPTIMIZATIONS), "all")
+        mode = read_choice(parameters, "execution_mode", tuple(_MODES), "sequential")
         available = tuple(ort.get_available_providers())
-        provider = _choice(parameters, "execution_provider", available, "CPUExecutionProvider")
+        provider = read_choice(parameters, "execution_provider", available, "CPUExecutionProvider")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = threads if mode == "parallel" else 1
@@ -240,29 +235,6 @@ def _spec(argument: Any) -> TensorSpec:
         size if isinstance(size, (int, str)) else None for size in argument.shape or ()
     ]
     return TensorSpec(name=argument.name, shape=tuple(shape), dtype=_DTYPES.get(kind, kind))
-
-
-def _threads(wish: object, allowed: int) -> int:
-    if wish is None:
-        return allowed
-    if type(wish) is not int or not 1 <= wish <= allowed:
-        raise RunFailed(
-            "user_input",
-            f"parameters/threads: {wish!r} is not a whole number from 1 to {allowed}, the number "
-            "of threads that the board allows",
-        )
-    return wish
-
-
-def _choice(
-    parameters: Mapping[str, object], key: str, accepted: Tuple[str, ...], default: str
-) -> str:
-    wish = parameters.get(key, default)
-    if not isinstance(wish, str) or wish not in accepted:
-        raise RunFailed(
-            "user_input", f"parameters/{key}: {wish!r} is not one of {', '.join(accepted)}"
-        )
-    return wish
 
 
 def _translating(call: Callable[[], T]) -> T:

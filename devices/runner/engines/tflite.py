@@ -17,15 +17,15 @@ from edgeyard.devices.runner.engine import (
     TrainingConfig,
     TrainingResult,
 )
+from edgeyard.devices.runner.engine_parameters import bad_parameter
 from edgeyard.devices.runner.engines.litert import (
     Options,
-    bad_parameter,
     interpreter_of,
     read_model,
     translated,
 )
+from edgeyard.devices.runner.feeds import check_feeds
 from edgeyard.devices.runner.tflite_file import DEFAULT_SIGNATURES
-from edgeyard.errors import RunFailed
 
 Array = NDArray[np.generic]
 
@@ -74,7 +74,7 @@ def session_of(interpreter: Any, options: Options) -> Session:
     names: list[str] = list(interpreter.get_signature_list())
     signature = options.signature
     if signature and signature not in names:
-        raise bad_parameter("signature", f"must be one of {', '.join(sorted(names)) or '(none)'}")
+        raise bad_parameter("signature", f"is not one of {', '.join(sorted(names)) or '(none)'}")
     chosen = signature or next((name for name in DEFAULT_SIGNATURES if name in names), "")
     if not chosen and len(names) == 1:
         chosen = names[0]
@@ -171,34 +171,6 @@ class _Signature:
             self._kinds = kinds
         found = translated("run", lambda: self._runner(**feeds))
         return [found[spec.name] for spec in self.outputs]
-
-
-def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
-    """See that feeds are what the inputs take.
-
-    Raises:
-        RunFailed: ``user_input``, naming the input.
-    """
-    names = {spec.name for spec in inputs}
-    if names != set(feeds):
-        raise RunFailed(
-            "user_input", f"the model takes the inputs {sorted(names)}, not {sorted(feeds)}"
-        )
-    for spec in inputs:
-        value = feeds[spec.name]
-        fits = len(value.shape) == len(spec.shape) and all(
-            not isinstance(size, int) or size == have
-            for size, have in zip(spec.shape, value.shape, strict=True)
-        )
-        if not fits:
-            raise RunFailed(
-                "user_input",
-                f"input {spec.name!r} takes the shape {spec.shape}, but got {value.shape}",
-            )
-        if value.dtype.name != spec.dtype:
-            raise RunFailed(
-                "user_input", f"input {spec.name!r} takes {spec.dtype}, but got {value.dtype.name}"
-            )
 
 
 def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
