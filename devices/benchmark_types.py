@@ -219,7 +219,7 @@ def declared_type(name: str, declaration: object) -> DeclaredType:
     fields = _fields("", declaration, ("description", "dataset", "parameters", "results"))
     dataset = fields.get("dataset", "none")
     if dataset not in DATASETS:
-        raise ValueError(f"dataset is none of {', '.join(DATASETS)}")
+        raise ValueError(f"dataset is not one of {', '.join(DATASETS)}")
     results = tuple(
         _result(each, value) for each, value in _entries("results", fields.get("results", {}))
     )
@@ -298,7 +298,7 @@ def _parameter(name: str, value: object) -> TypeParameter:
     kind, required = fields.get("type"), fields.get("required", False)
     choices = fields.get("choices", [])
     if kind not in VALUE_TYPES:
-        raise ValueError(f"{at}/type is none of {', '.join(VALUE_TYPES)}")
+        raise ValueError(f"{at}/type is not one of {', '.join(VALUE_TYPES)}")
     if not isinstance(required, bool):
         raise ValueError(f"{at}/required is neither true nor false")
     if not isinstance(choices, list) or len(choices) > MAX_FIELDS:
@@ -326,7 +326,7 @@ def _result(name: str, value: object) -> TypeResult:
     fields = _fields(at, value, ("type", "unit", "description"))
     kind = fields.get("type", "number")
     if kind not in VALUE_TYPES:
-        raise ValueError(f"{at}/type is none of {', '.join(VALUE_TYPES)}")
+        raise ValueError(f"{at}/type is not one of {', '.join(VALUE_TYPES)}")
     return TypeResult(
         name=name,
         type=str(kind),

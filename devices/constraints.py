@@ -160,7 +160,7 @@ def constraint_problem(attribute: str, operator: str, text: str) -> str | None:
     elif not _ATTRIBUTE_NAME.fullmatch(attribute):
         return "an attribute's name consists of letters, digits, '.', '_' and '-'"
     if operator not in OPERATORS:
-        return f"operator {operator!r} is none of {', '.join(OPERATORS)}"
+        return f"operator {operator!r} is not one of {', '.join(OPERATORS)}"
     if operator in ("version", "semver"):
         try:
             versions.parse_conditions(text, strict=operator == "semver")

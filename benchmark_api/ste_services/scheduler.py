@@ -150,7 +150,7 @@ def scheduler_app(
         if not _RUN_ID.fullmatch(run_id):
             raise NotFound("run", run_id[:128])
         if training is None:
-            raise InvalidInput.at("/model", "no model can be trained here", "--models DIR")
+            raise InvalidInput.at("/model", "there is no folder of models to train", "--models DIR")
         return training
 
     bodies = [Notice, TrainingIn, PublicationIn]

@@ -264,7 +264,7 @@ def _address(facts: Optional[Mapping[str, Any]]) -> Optional[SshAddress]:
 def _sandbox(facts: Mapping[str, Any]) -> Sandbox:
     mode = str(facts.get("mode") or "auto")
     if mode not in SANDBOX_MODES:
-        raise ValueError(f"sandbox {mode!r} is none of {', '.join(SANDBOX_MODES)}")
+        raise ValueError(f"sandbox {mode!r} is not one of {', '.join(SANDBOX_MODES)}")
     return Sandbox(
         mode=mode,
         devices=tuple(str(path) for path in facts.get("devices") or ()),

@@ -410,7 +410,7 @@ def _listed(report: Mapping[str, object]) -> Iterator[tuple[str, str | None]]:
         name = entry.get("name") if isinstance(entry, dict) else None
         sha256 = entry.get("sha256") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not isinstance(sha256, str) or not _is_plain(name):
-            raise ValueError("its report names a file that is none of a result")
+            raise ValueError("its report names a file that results do not have")
         if name not in (REPORT, LOG):
             yield name, sha256
     yield REPORT, None

@@ -240,7 +240,10 @@ def read_policy(name_or_path: str) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            [f"policy {name_or_path}: no such file, and none of {', '.join((*known, *BASELINES))}"]
+            [
+                f"policy {name_or_path}: there is no such file, and no policy of this name; "
+                f"policies: {', '.join((*known, *BASELINES))}"
+            ]
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"policy {name_or_path}: {error}"]) from error
@@ -330,7 +333,7 @@ class _Table:
         if isinstance(value, str) and value in accepted:
             return value
         if value is not ...:
-            self.wrong(key, f"is none of {', '.join(accepted)}")
+            self.wrong(key, f"is not one of {', '.join(accepted)}")
         return accepted[0]
 
     def names(self) -> list[str]:

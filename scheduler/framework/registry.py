@@ -146,7 +146,7 @@ class Registry:
             kind = groups[point.group]
             factory = _loading(point)
             if kind is Kind.SCORER and self._isolated is not None and source != _OURSELVES:
-                factory = _elsewhere(self._isolated, point.name, point.value)
+                factory = _out_of_process(self._isolated, point.name, point.value)
             try:
                 self.add(kind, point.name, factory, source)
             except ConfigError as error:
@@ -242,13 +242,13 @@ class Registry:
         where = choice.file or choice.url
         if where is None:
             return None
-        elsewhere = self._isolated if choice.file else self._remote
-        if elsewhere is None:
+        run = self._isolated if choice.file else self._remote
+        if run is None:
             return _refusing, where
-        return _elsewhere(elsewhere, choice.name, where), where
+        return _out_of_process(run, choice.name, where), where
 
 
-def _elsewhere(run: OutOfProcessFactory, name: str, where: str) -> Factory:
+def _out_of_process(run: OutOfProcessFactory, name: str, where: str) -> Factory:
     def make(**options: str | int | float | bool) -> object:
         return run(name, where, options)
 
@@ -256,7 +256,7 @@ def _elsewhere(run: OutOfProcessFactory, name: str, where: str) -> Factory:
 
 
 def _refusing(**options: str | int | float | bool) -> object:
-    raise ValueError("scorers of files and URLs are not run here")
+    raise ValueError("this program does not run scorers of files and URLs")
 
 
 def _loading(point: metadata.EntryPoint) -> Factory:

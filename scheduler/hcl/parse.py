@@ -101,7 +101,7 @@ def _periodic(job: _Body) -> Periodic | None:
     for block in job.blocks("periodic", at_most=1):
         crons = block.need("crons", _texts)
         if len(crons) != 1:
-            block.refuse("exactly one cron is known here")
+            block.refuse("must have exactly one cron")
         periodic = Periodic(
             cron=crons[0],
             prohibit_overlap=block.take("prohibit_overlap", _truth, False),
@@ -118,14 +118,14 @@ def _retries_off(group: _Body) -> bool:
     reschedules = group.blocks("reschedule", at_most=1)
     for block in restarts:
         if block.need("attempts", _whole) != 0 or block.need("mode", _text) != "fail":
-            block.refuse('only attempts = 0 and mode = "fail" are known here')
+            block.refuse('must be attempts = 0 and mode = "fail"')
         block.done()
     for block in reschedules:
         if block.need("attempts", _whole) != 0 or block.need("unlimited", _truth):
-            block.refuse("only attempts = 0 and unlimited = false are known here")
+            block.refuse("must be attempts = 0 and unlimited = false")
         block.done()
     if len(restarts) != len(reschedules):
-        group.refuse("restart and reschedule are turned off together, or not at all")
+        group.refuse("restart and reschedule must be turned off together, or neither")
     return bool(restarts)
 
 
@@ -133,7 +133,7 @@ def _lost_after_s(group: _Body) -> int | None:
     for block in group.blocks("disconnect", at_most=1):
         lost_after_s = block.need("lost_after", _seconds)
         if block.need("replace", _truth):
-            block.refuse("only replace = false is known here")
+            block.refuse("must be replace = false")
         block.done()
         return lost_after_s
     return None
@@ -368,7 +368,7 @@ class _Body:
             self.refuse(f"attribute {name!r} is given twice")
         value = _value(_tree(expression), self._source)
         if value is None:
-            self.refuse(f"{name} holds an expression that is not known here")
+            self.refuse(f"{name} holds an expression that Edgeyard does not know")
         self._attributes[name] = value
 
     def _add_block(self, item: Tree[Token]) -> None:
@@ -434,7 +434,7 @@ def _string(tree: Tree[Token], source: str) -> str:
             continue
         text = source[part.meta.start_pos : part.meta.end_pos]
         if REFERENCE_PATTERN.fullmatch(text) is None:
-            raise HclError(f"the expression {text!r} in a string is not known here")
+            raise HclError(f"Edgeyard does not know the expression {text!r} in a string")
         parts.append(text)
     return "".join(parts)
 

@@ -62,7 +62,7 @@ def hcl_value(value: Hashable) -> str:
         return str(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(hcl_string(item) for item in value) + "]"
-    raise HclError(f"a value of type {type(value).__name__} has no HCL form here")
+    raise HclError(f"a value of type {type(value).__name__} has no form in HCL")
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -118,7 +118,7 @@ def _escaped(match: re.Match[str]) -> str:
         return known
     code = ord(character)
     if 0xD800 <= code <= 0xDFFF:
-        raise HclError("a lone surrogate has no HCL form")
+        raise HclError("a lone surrogate has no form in HCL")
     if code < 0x80 or not character.isprintable():
         return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
     return character

@@ -146,7 +146,7 @@ class _Reader:
         quantiles = self._quantiles(output)
         rank_by = self._data.get("rank_by", 0.5)
         if quantiles and rank_by not in quantiles:
-            self.problems.append(f"rank_by: {rank_by!r} is none of the quantiles")
+            self.problems.append(f"rank_by: {rank_by!r} is not one of the quantiles")
         trained_on = self._data.get("trained_on", "")
         return Manifest(
             name=self._text("name", _NAME, "a name in lower case (a-z, 0-9, _)"),

@@ -93,7 +93,7 @@ class WaitingReason(StrEnum):
     NO_SUCH_FAMILY = "no_such_family"
     ENGINE_MISSING = "engine_missing"
     TYPE_UNSUPPORTED = "type_unsupported"
-    TYPE_UNDECLARED = "type_undeclared"  # listed, but its host states not what it means
+    TYPE_UNDECLARED = "type_undeclared"  # listed, but its host does not declare what it means
     MEMORY = "memory"
     STORAGE = "storage"
     BOARD_UNHEALTHY = "board_unhealthy"

@@ -81,18 +81,18 @@ def test_over_mutual_tls(cluster: LoopbackNomad, tmp_path: Path) -> None:
         assert lab.log() == "t-1\n"
 
     without = replace(access, client_cert=None, client_key=None)
-    assert refused(without, "Nomad wants a certificate of ours")
+    assert refused(without, "Nomad requires a client certificate")
     assert advised(without, "EDGEYARD_NOMAD_CLIENT_CERT")
     other = Certificates.make(tmp_path / "other", cluster.server.nomad)
     foreign = replace(access, client_cert=other.client_cert, client_key=other.client_key)
-    assert refused(foreign, "Nomad does not take our certificate")
+    assert refused(foreign, "Nomad refuses the client certificate")
     assert advised(foreign, "EDGEYARD_NOMAD_CLIENT_CERT")
     for wrong in (
         replace(access, ca_cert=other.ca_cert),
         replace(access, ca_cert=None),
         replace(access, tls_server_name="client.global.nomad"),
     ):
-        assert refused(wrong, "Nomad's certificate is not to be trusted")
+        assert refused(wrong, "Nomad's certificate is not trusted")
         assert advised(wrong, "EDGEYARD_NOMAD_CA_CERT")
     plain = replace(access, address=access.address.replace("https", "http"))
     assert refused(plain, "HTTP request to an HTTPS server")

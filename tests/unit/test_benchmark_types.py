@@ -109,7 +109,7 @@ def test_a_declaration_comes_back_from_the_boards_file() -> None:
         ("TYPE4", {"results": {"x": {"type": "float"}}}, "results/x/type"),
         ("TYPE4", {"results": {"X": {}}}, "'X' is not a lower-case letter"),
         ("TYPE4", {"results": {f"x{n}": {} for n in range(65)}}, "at most 64"),
-        ("TYPE4", {"dataset": "some"}, "dataset is none of none, optional, required"),
+        ("TYPE4", {"dataset": "some"}, "dataset is not one of none, optional, required"),
         ("TYPE4", {"unknown": 1}, "unknown field 'unknown'"),
         ("TYPE4", {"description": "a\nb"}, "description is not text"),
         ("TYPE4", {"description": 1}, "description is not text"),

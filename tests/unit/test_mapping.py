@@ -294,7 +294,7 @@ def test_a_policy_names_its_mapping() -> None:
     assert parse_policy(text).planner is None
     named = text.replace('planner = "none"', 'planner = "sufferage"')
     assert parse_policy(named).planner is Planner.SUFFERAGE
-    with pytest.raises(ConfigError, match="planner: is none of none, met, mct, min_min"):
+    with pytest.raises(ConfigError, match="planner: is not one of none, met, mct, min_min"):
         parse_policy(text.replace('planner = "none"', 'planner = "olb"'))
     with pytest.raises(ConfigError, match="max_joint_jobs: must be 0 with planner"):
         parse_policy(named.replace("max_joint_jobs = 0", "max_joint_jobs = 5"))

@@ -93,11 +93,11 @@ def admit(job: NomadJob) -> LocalJob:
     if _JOB_ID.fullmatch(job.job_id) is None:
         _refuse(job, "its id may hold letters, digits, '.', '_' and '-' only")
     if job.type != "batch":
-        _refuse(job, f"type {job.type!r} is not known here, only batch")
+        _refuse(job, f"the embedded cluster runs jobs of type batch, not {job.type!r}")
     if job.group_count != 1 or job.device_count != 1:
-        _refuse(job, "exactly one instance and one board are possible here")
+        _refuse(job, "the embedded cluster runs one instance of a job, on one board")
     if job.device not in DEVICES:
-        _refuse(job, f"there are no devices {job.device!r} here, only {DEVICES[0]!r}")
+        _refuse(job, f"the embedded cluster has devices {DEVICES[0]!r}, not {job.device!r}")
     command, args = _command(job)
     return LocalJob(
         job_id=job.job_id,
@@ -128,7 +128,7 @@ def admit(job: NomadJob) -> LocalJob:
 
 def _command(job: NomadJob) -> tuple[str, tuple[str, ...]]:
     if job.driver != "raw_exec":
-        _refuse(job, f"driver {job.driver!r} is not available here, only raw_exec")
+        _refuse(job, f"the embedded cluster has the driver raw_exec, not {job.driver!r}")
     unknown = sorted(set(job.config) - {"command", "args"})
     if unknown:
         _refuse(job, f"raw_exec takes no {', '.join(unknown)}")
@@ -136,7 +136,7 @@ def _command(job: NomadJob) -> tuple[str, tuple[str, ...]]:
     if not isinstance(command, str) or not command or not isinstance(args, tuple):
         _refuse(job, "raw_exec needs a command")
     if any("\0" in text for text in (command, *args, *job.env.values(), *job.meta.values())):
-        _refuse(job, "a NUL character can't be handed to a process")
+        _refuse(job, "a process can't be given a NUL character")
     return command, args
 
 
@@ -174,7 +174,7 @@ def _download(job: NomadJob, artifact: Artifact) -> Download:
             _refuse(job, f"{name} would be unpacked: use mode file")
         destination = f"{destination.rstrip('/')}/{name}"
     elif artifact.mode != "file":
-        _refuse(job, f"artifact mode {artifact.mode!r} is not known here")
+        _refuse(job, f"artifact mode {artifact.mode!r} is unknown; use mode file")
     checksum = _CHECKSUM.fullmatch(artifact.checksum)
     if artifact.checksum and checksum is None:
         _refuse(job, "a checksum must be sha256 in lower-case hex")
@@ -193,7 +193,7 @@ def _secret_file(job: NomadJob, template: Template) -> SecretFile:
     matches = [_SECRET_LINE.fullmatch(line) for line in lines]
     names = tuple(match.group(1) for match in matches if match is not None)
     if not (data.startswith(begin) and data.endswith(end)) or len(names) != len(lines):
-        _refuse(job, "only a template of this job's own secrets is known here")
+        _refuse(job, "the embedded cluster takes a template of the job's own secrets alone")
     return SecretFile(
         path=_inside(job, template.destination, "secrets"), names=names, env=template.env
     )

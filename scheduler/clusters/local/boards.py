@@ -125,7 +125,7 @@ def _checked(board: Board, present: set[int]) -> Board:
     """Return an idle board, unhealthy if this machine lacks the CPUs that it consists of."""
     idle = replace(board, busy=False, busy_reason="", progress=0.0)
     if board.local is None:
-        return replace(idle, healthy=False, health_reason="is no slice of this machine")
+        return replace(idle, healthy=False, health_reason="is not a slice of this machine")
     missing = sorted(set(board.local.cpus) - present)
     if missing:
         cpus = ", ".join(map(str, missing))

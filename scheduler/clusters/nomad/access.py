@@ -9,8 +9,8 @@ from urllib.parse import quote, urlsplit
 
 from edgeyard.errors import ConfigError
 
-_NONE_SHOWN = "Nomad wants a certificate of ours: nomad_client_cert and nomad_client_key"
-_NOT_TAKEN = "Nomad does not take our certificate: nomad_client_cert is not of its CA"
+_NONE_SHOWN = "Nomad requires a client certificate: set nomad_client_cert and nomad_client_key"
+_NOT_TAKEN = "Nomad refuses the client certificate: its CA did not sign nomad_client_cert"
 _TLS_ALERTS = {
     "certificate required": _NONE_SHOWN,
     "bad certificate": _NOT_TAKEN,
@@ -83,7 +83,7 @@ def no_answer(error: Exception) -> str:
     if "certificate verify failed" in lowered:
         why = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0]
         return (
-            f"Nomad's certificate is not to be trusted ({why or 'unknown reason'}): see "
+            f"Nomad's certificate is not trusted ({why or 'unknown reason'}): see "
             "nomad_ca_cert and nomad_tls_server_name"
         )
     for alert, meaning in _TLS_ALERTS.items():

@@ -146,7 +146,7 @@ class GarbageCollector:
             self._guarded(partial(self._client.remove_secrets, job_id))
         if purged or stopped:
             logger.info(
-                "old jobs cleared up",
+                "old jobs removed from Nomad",
                 extra={"event": "nomad.tidied", "purged": purged, "stopped": stopped},
             )
 
@@ -195,11 +195,13 @@ class GarbageCollector:
             return True
         except EdgeyardError as error:
             logger.warning(
-                "clearing up in Nomad failed",
+                "garbage collection in Nomad failed",
                 extra={"event": "nomad.untidy", "reason": str(error)},
             )
         except Exception:
-            logger.exception("clearing up in Nomad broke", extra={"event": "nomad.untidy"})
+            logger.exception(
+                "garbage collection in Nomad broke off", extra={"event": "nomad.untidy"}
+            )
         return False
 
 

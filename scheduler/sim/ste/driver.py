@@ -128,8 +128,8 @@ class LocalTraining:
 
     def _of(self, run_id: str) -> training.PolicyGradient:
         if self._trainer is None or run_id != self._run_id:
-            trains = f"run {self._run_id} does" if self._run_id else "none does"
-            raise Conflict(f"run {run_id} does not train a model here now: {trains}")
+            trains = f"run {self._run_id} is" if self._run_id else "none is"
+            raise Conflict(f"run {run_id} is not training a model now: {trains}")
         return self._trainer
 
 
@@ -304,7 +304,9 @@ class RunDriver:
 
     def _trained(self) -> Training:
         if self._training is None:
-            raise InvalidInput.at("--train", "no model can be trained here", "--models DIR")
+            raise InvalidInput.at(
+                "--train", "there is no folder of models to train", "--models DIR"
+            )
         return self._training
 
     def _judgement(

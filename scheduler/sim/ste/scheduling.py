@@ -219,7 +219,7 @@ class SchedulerController:
 
     def _judge(self, notice: Notice) -> Trainer:
         if self._trainer is None:
-            raise InvalidInput.at("/judged", "no model was trained here", '""')
+            raise InvalidInput.at("/judged", "this service has trained no model", '""')
         return self._trainer
 
     def _round(self, notice: Notice, run: _Run, trainer: Trainer | None) -> Round:

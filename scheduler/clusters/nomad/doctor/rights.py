@@ -34,7 +34,7 @@ def token_findings(
         yield Finding(
             check="nomad token",
             state="problem",
-            found="Nomad wants a token, and none is set",
+            found="Nomad requires a token, and none is set",
             fix="set EDGEYARD_NOMAD_TOKEN, or EDGEYARD_NOMAD_TOKEN_FILE",
         )
         return
