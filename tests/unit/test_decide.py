@@ -615,6 +615,42 @@ def test_what_each_scorer_makes_of_a_board_adds_up_to_its_cost() -> None:
 
 
 @pytest.mark.parametrize(
+    ("other_s", "fails_every", "sentence"),
+    [
+        (16.0, 5, f"{TWO} is expected to be 4 s faster, but fails one run in five"),
+        (24.0, 5, f"4 s sooner than on {TWO}, which fails one run in five"),
+        (20.0, 5, f"{TWO} is as fast, but fails one run in five"),
+        (24.0, 0, f"4 s sooner than on {TWO}"),
+        (20.0, 0, f"{TWO} is as good, as far as is known"),
+    ],
+)
+def test_an_explanation_compares_the_board_with_the_next_best_one(
+    other_s: float, fails_every: int, sentence: str
+) -> None:
+    runs = [past_run(ONE, run_s=20.0, ago_s=100.0 + number) for number in range(200)]
+    for number in range(200):
+        failure = "board_fault" if fails_every and number % fails_every == 0 else None
+        runs.append(
+            past_run(
+                TWO,
+                run_s=None if failure else other_s,
+                failure=failure,
+                ago_s=100.0 + number,
+            )
+        )
+    result = cycle(
+        snapshot_of([board(ONE), board(TWO)]),
+        [pending()],
+        knowledge=Knowledge(runs=History(runs)),
+        explore_share=0.0,
+    )
+    assert places(result) == {"b-1": ONE}
+    choice = result.explanation("b-1").choice
+    assert choice.startswith("expected to end at 12:00:20 (20 s ± ")
+    assert choice.split("; ", 1)[1] == sentence
+
+
+@pytest.mark.parametrize(
     ("nb_inference", "expected"),
     [(1_000, r"100 s ± 600 s"), (1_000_000, r"100000 s ± 100000 s")],
 )
