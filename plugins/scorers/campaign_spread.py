@@ -33,8 +33,10 @@ class CampaignSpread:
     furthest behind its shares (the highest averages method of D'Hondt). A board without the
     attribute, or without a share, comes last.
 
-    The k-th of n boards that the plan gives to a class scores ``1 - k / 2n`` (from 0), any other
-    board less than a half, by its load before the plan. Abstains where no spread is stated.
+    The k-th of n boards that the plan gives to a class scores ``1 - k / 2n`` (from 0). Boards
+    outside all plans with the same values as the last of them score as it does, so that other
+    preferences decide between them; any other board scores less than a half, by its load before
+    the plan. Abstains where no spread is stated.
     """
 
     name = "campaign_spread"
@@ -65,11 +67,17 @@ class CampaignSpread:
             scores[pairs.of(row)] = (
                 _PLANNED * 0.9 * min_load / loads if np.isfinite(min_load) else 0.0
             )
-        for row, planned in _plan(batch, classes, counts).items():
+        plans = _plan(batch, classes, counts)
+        unplanned = np.ones(batch.shape[1], dtype=np.bool_)
+        for planned in plans.values():
+            unplanned[planned] = False
+        for row, planned in plans.items():
             its = pairs.of(row)
             places = np.searchsorted(pairs.boards[its], planned)
-            rank = np.arange(len(planned)) / len(planned)
-            scores[its.start + places] = 1.0 - (1.0 - _PLANNED) * rank
+            ranked = 1.0 - (1.0 - _PLANNED) * np.arange(len(planned)) / len(planned)
+            scores[its.start + places] = ranked
+            alike = classes[row].alike(int(planned[-1])) & unplanned[classes[row].boards]
+            scores[its][alike] = ranked[-1]
         return scores
 
 
@@ -157,6 +165,13 @@ class _Boards:
             np.divide(weight * (count + 1.0), shares, out=of_value, where=shares > 0.0)
             total += of_value[index[self.boards]]
         return total
+
+    def alike(self, board: int) -> NDArray[np.bool_]:
+        """Shape (boards of the class,): whether all spreads have the same value as at a board."""
+        same = np.ones(len(self.boards), dtype=np.bool_)
+        for _, index, _ in self._spreads:
+            same &= index[self.boards] == index[board]
+        return same
 
     def best(self, of_board: NDArray[np.int64], taken: NDArray[np.bool_]) -> int | None:
         """Return the board that is left with the least load; None if none is left."""

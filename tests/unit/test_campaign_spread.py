@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.schemas.description import parse_description, to_des
 from edgeyard.devices.model import Host
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.scorers import affinity, campaign_spread
-from edgeyard.plugins.testing import NOW, board, pending
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.clusters.nomad.expected import api_job
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column
@@ -116,6 +116,16 @@ def test_the_heavier_spread_counts_more(seed: int) -> None:
         own = (replace(RACK, weight=50), Spread(attribute="shelf", weight=shelf_weight))
         result = cycle(snapshot, campaign(1, spreads=own, spread_counts=counts), seed=seed)
         assert places(result) == {"c-0": other}
+
+
+@SEEDS
+def test_of_boards_with_the_same_value_other_preferences_choose(seed: int) -> None:
+    busy, beside, quiet = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0002-0001"
+    snapshot = snapshot_of(
+        [board(uid, attributes={"rack": "a"}, busy=uid == busy) for uid in (busy, beside, quiet)],
+        hosts={busy: "loud", beside: "loud", quiet: "quiet"},
+    )
+    assert places(cycle(snapshot, campaign(1), seed=seed)) == {"c-0": quiet}
 
 
 @SEEDS
