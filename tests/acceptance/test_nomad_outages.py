@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("noma
 
 MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0002-0001"
+LONG_RUN_S = 600.0  # a run that outlasts an outage, on a busy machine
 PATIENCE_S = 180.0  # a host's news reach the server after 10-15 s, and each step waits for some
 SETTLED_S = 5.0
 """A host whose agent has just started may be ready, down, and ready again with its next heartbeat:
@@ -238,6 +239,7 @@ def test_a_host_whose_agent_is_killed_fails_its_benchmark_which_runs_on_the_othe
     lab.eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone")
 
 
+@pytest.mark.timeout(900)
 def test_a_host_whose_agent_is_away_for_a_while_costs_no_run(lab: Lab) -> None:
     benchmark_id = lab.running(target_uid=SECOND, nb_inference=200_000, max_retries=0)
     (attempt,) = lab.attempts(benchmark_id)
@@ -248,7 +250,7 @@ def test_a_host_whose_agent_is_away_for_a_while_costs_no_run(lab: Lab) -> None:
         "Nomad does not hear from the host",
     )
     client.start()
-    ended = lab.server.wait(benchmark_id, timeout_s=PATIENCE_S)
+    ended = lab.server.wait(benchmark_id, timeout_s=LONG_RUN_S)
     assert ended["status"] == "completed", ended["failure"]
     assert [each["number"] for each in lab.attempts(benchmark_id)] == [1]
 
