@@ -262,6 +262,7 @@ class TestTraining:
         assert failure(self.train, kit, tmp_path, model=path).category == "user_model"
 
 
+@pytest.mark.slow
 def test_boards_need_only_numpy_and_the_engine(kit: Kit, tmp_path: Path) -> None:
     """Training, which needs the most, in a process of its own that lists what it loaded."""
     code = f"""

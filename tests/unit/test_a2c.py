@@ -302,6 +302,7 @@ def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences(
     assert place.unfinished == 0
 
 
+@pytest.mark.slow
 def test_an_agent_that_places_nothing_has_no_figures() -> None:
     settings = small()
     sequences = unseen_sequences(settings.mix, 5, settings.arrival_steps)
@@ -315,6 +316,7 @@ def test_an_agent_that_places_nothing_has_no_figures() -> None:
     assert figures("sjf", sjf, sjf).document["slowdown"] is not None
 
 
+@pytest.mark.slow
 def test_long_episodes_are_not_cut() -> None:
     settings = A2cTraining(arrival_steps=1_200, mix=JobMix(rate=0.3))
     sequences = unseen_sequences(settings.mix, 1, 1_200)

@@ -110,6 +110,7 @@ def defined_names() -> list[tuple[type[ast.AST], str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("glossary")
 def test_bounds_are_named_min_and_max() -> None:
     wrong = [
@@ -127,11 +128,13 @@ def test_bounds_are_named_min_and_max() -> None:
     assert wrong + keys == []
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("glossary")
 def test_a_job_description_is_not_named_asked() -> None:
     assert [place for _, name, place in defined_names() if name.strip("_") == "asked"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("glossary")
 def test_classes_are_nouns() -> None:
     wrong = [

@@ -354,6 +354,7 @@ HOSTILE: Mapping[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_model_is_refused_with_the_reason(case: str) -> None:
     make, words = HOSTILE[case]

@@ -204,6 +204,7 @@ def test_more_faults_never_mean_a_lower_risk(slowed: OutcomeRows) -> None:
         assert (np.diff(PastPairs(batch, rows, np.arange(len(boards))).failure_rates()) > 0).all()
 
 
+@pytest.mark.slow
 def test_the_risk_rises_with_the_history_even_where_the_data_says_otherwise(
     slowed: OutcomeRows,
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_user_counts_for_as_many_runs_as_the_median_one() -> None:
     assert weights[two == "b"].sum() == pytest.approx(weights[two == "a"].sum())
 
 
+@pytest.mark.slow
 def test_the_active_model_is_compared_on_runs_that_are_new_to_it_alone(
     slowed: OutcomeRows,
 ) -> None:

@@ -65,6 +65,7 @@ def days() -> RecordedDays:
     return RecordedDays(scenario=days_of_a_lab(), policy=policy)
 
 
+@pytest.mark.slow
 def test_an_honest_model_passes_and_one_made_worse_fails() -> None:
     honest, worse = active_run_times(by_load=1.5), active_run_times(by_load=-1.5)
     passed = replay_gate(days(), KNOWN, [honest], [])

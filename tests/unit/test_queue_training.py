@@ -172,6 +172,7 @@ def test_both_methods_learn() -> None:
         assert log_ratio(train(settings, lesson, lesson).best, 2, lesson, every) < before
 
 
+@pytest.mark.slow
 def test_the_policy_gradient_is_the_derivative_of_the_likelihood() -> None:
     # two jobs wait at each of a few decisions: the mean of the gradient over draws is 0
     window = window_of(busy_log(40), 0, PROCESSORS)

@@ -204,6 +204,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
     written = tmp_path / "pid"
     server = subprocess.Popen(

@@ -98,6 +98,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
+@pytest.mark.slow
 def test_importing_the_client_loads_no_web_stack() -> None:
     code = (
         "import sys; from edgeyard import Client;"

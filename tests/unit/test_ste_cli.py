@@ -205,6 +205,7 @@ def own_policy(folder: Path, *, crash: bool = False) -> Path:
     return policy
 
 
+@pytest.mark.slow
 def test_an_own_scorer_of_a_file_is_one_of_the_schedulers(file: Path, tmp_path: Path) -> None:
     policy = own_policy(tmp_path)
     done = ste("run", file, "--policy", policy, "--runs", tmp_path / "runs", "--json")
@@ -219,6 +220,7 @@ def test_an_own_scorer_of_a_file_is_one_of_the_schedulers(file: Path, tmp_path: 
     assert found["episodes"][0]["faults"] == {}
 
 
+@pytest.mark.slow
 def test_an_own_scorer_that_crashes_is_reported(file: Path, tmp_path: Path) -> None:
     policy = own_policy(tmp_path, crash=True)
     arguments = ("--policy", policy, "--runs", tmp_path / "runs", "--rounds", "4", "--json")

@@ -155,6 +155,7 @@ def test_a_policy_brings_a_scorer_from_a_file(source: str, workers: Workers) -> 
     assert proposal.scorer == "mine"
 
 
+@pytest.mark.slow
 def test_what_can_not_start_is_reported_with_its_reason(source: str, workers: Workers) -> None:
     with pytest.raises(WorkerError, match="no model file"):
         workers.scorer("mine", source, {"does": "start"})
