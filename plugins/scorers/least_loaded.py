@@ -36,14 +36,10 @@ class LeastLoaded:
         idle = snapshot.online & snapshot.healthy & ~snapshot.busy & ~snapshot.drained
         boards = np.bincount(host_of_board)
         busy = np.bincount(host_of_board[snapshot.busy], minlength=len(boards))
-        # Idle boards, grouped by host and within each in the seeded order.
-        order = batch.board_order[idle[batch.board_order]]
-        order = order[np.argsort(host_of_board[order], kind="stable")]
-        grouped = host_of_board[order]
-        starts = np.searchsorted(grouped, grouped, side="left")
-        turn = np.arange(len(order)) - starts
+        order, turn = batch.turns_on_hosts(idle)
+        host = host_of_board[order]
         column = np.zeros(len(snapshot.uids), dtype=np.float32)
-        column[order] = 1.0 - (busy[grouped] + turn) / boards[grouped]
+        column[order] = 1.0 - (busy[host] + turn) / boards[host]
         return column[pairs.boards]
 
 

@@ -34,12 +34,9 @@ class Spread:
             return np.zeros(0, dtype=np.float32)
         host = batch.board_hosts
         busy = np.bincount(host[snapshot.busy], minlength=int(host.max()) + 1)
-        order = batch.board_order[~snapshot.busy[batch.board_order]]
-        order = order[np.argsort(host[order], kind="stable")]
-        grouped = host[order]
-        turn = np.arange(len(order)) - np.searchsorted(grouped, grouped, side="left")
+        order, turn = batch.turns_on_hosts(~snapshot.busy)
         column = 1.0 / (1.0 + busy[host])
-        column[order] = 1.0 / (1.0 + busy[grouped] + turn)
+        column[order] = 1.0 / (1.0 + busy[host[order]] + turn)
         return column.astype(np.float32)[pairs.boards]
 
 

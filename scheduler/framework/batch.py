@@ -196,6 +196,22 @@ class Batch:
         """Shape (boards,): numbers of their hosts, from 0."""
         return self.derived(_board_hosts)
 
+    def turns_on_hosts(
+        self, usable: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return boards by host, those of a host in the seeded order, each with its turn there.
+
+        Args:
+            usable: Shape (boards,): which boards are meant.
+
+        Returns:
+            Numbers of the boards, and the place of each among those of its host, from 0.
+        """
+        order = self.board_order[usable[self.board_order]]
+        order = order[np.argsort(self.board_hosts[order], kind="stable")]
+        hosts = self.board_hosts[order]
+        return order, np.arange(len(order)) - np.searchsorted(hosts, hosts, side="left")
+
     def derived(self, make: Callable[[Batch], _Derived]) -> _Derived:
         """``make(self)``, made once: what several plugins ask for lives as long as the batch."""
         known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
