@@ -103,7 +103,7 @@ class SimulatedLearning:
     def end(self, runs: Iterable[PastRun]) -> None:
         """Take in attempts that have ended, oldest first."""
         for each in runs:
-            self._work.scoring.end(_outcome(each))
+            self._work.scoring.end(each.as_outcome())
 
     def recall(
         self, knowledge: Knowledge, policy: Policy, plugins: Plugins, now: datetime
@@ -128,21 +128,3 @@ class SimulatedLearning:
             else state.weight
             for role in plugins.scorers
         }
-
-
-def _outcome(run: PastRun) -> Outcome:
-    return Outcome(
-        benchmark_id=run.benchmark_id,
-        attempt=1,
-        target_uid=run.target_uid,
-        family=run.family,
-        engine=run.kind.engine,
-        benchmark_type=run.kind.benchmark_type.value,
-        model_sha256=run.kind.model_sha256,
-        wait_s=None,
-        run_s=run.run_s,
-        failure_category=run.failure,
-        latency_p50_ms=None,
-        verdict=None,
-        ended_at=run.ended_at,
-    )

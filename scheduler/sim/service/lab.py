@@ -323,27 +323,7 @@ def _noticing(
 def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -> None:
     """Store the outcomes of the runs that ended before the beginning."""
     for row, stated in enumerate(lab.past):
-        past = past_run(stated, row, START)
-        uow.attempts.add_outcome(
-            Outcome(
-                benchmark_id=past.benchmark_id,
-                attempt=1,
-                target_uid=past.target_uid,
-                family=past.family,
-                engine=past.kind.engine,
-                benchmark_type=past.kind.benchmark_type.value,
-                model_sha256=past.kind.model_sha256,
-                wait_s=None,
-                run_s=past.run_s,
-                failure_category=past.failure,
-                latency_p50_ms=None,
-                verdict=None,
-                ended_at=past.ended_at,
-                user_id=past.user_id,
-                nb_inference=past.kind.nb_inference,
-                variant=past.kind.variant,
-            )
-        )
+        uow.attempts.add_outcome(past_run(stated, row, START).as_outcome())
     for job, board in draw_history(lab, boards, seed):
         uow.attempts.add_outcome(
             Outcome(
