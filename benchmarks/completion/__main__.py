@@ -7,6 +7,7 @@ is recorded, and ``simulate`` compares the same policies in the simulator, on mo
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from edgeyard.errors import EdgeyardError
 
 def main() -> int:
     """Do what the command line says; 1 where it can't be done."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # cluster and server end, too
     options = _parser().parse_args()
     try:
         if options.command == "simulate":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -87,6 +88,8 @@ class Comparison:
     Attributes:
         ours: Mean over all pairs, seconds.
         ratio: Of the sums, with its 95 % interval: pairs are drawn with replacement.
+        pair_ratio: Geometric mean of the pairs' ratios, with its 95 % interval by Student's
+            distribution of their logarithms: each pair counts alike, however busy the machine was.
         difference: Mean of ours less the peer's, seconds, with its 95 % interval by Student's
             distribution.
     """
@@ -95,6 +98,7 @@ class Comparison:
     ours: float
     peer: float
     ratio: tuple[float, float, float]
+    pair_ratio: tuple[float, float, float]
     difference: tuple[float, float, float]
 
 
@@ -179,6 +183,7 @@ def compare(record: Record, ours: str, of: Callable[[Job], float]) -> Comparison
         ours=float(first.mean()),
         peer=float(second.mean()),
         ratio=ratio_interval(first.tolist(), second.tolist()),
+        pair_ratio=_exponentials(_mean_interval(np.log(first / second))),
         difference=_mean_interval(first - second),
     )
 
@@ -187,6 +192,11 @@ def _mean_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
     mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
     half = float(student.ppf(0.975, len(values) - 1)) * error
     return mean, mean - half, mean + half
+
+
+def _exponentials(logarithms: tuple[float, float, float]) -> tuple[float, float, float]:
+    mean, low, high = logarithms
+    return math.exp(mean), math.exp(low), math.exp(high)
 
 
 def _row(job: Job) -> Sequence[object]:

@@ -34,12 +34,15 @@ def row(name: str, record: Record) -> Row:
     jobs = [job for pair in paired_runs(record, OURS) for run in pair for job in run.jobs]
     unfinished = sum(job.status != "completed" for job in jobs)
     _, low, high = completion.ratio
-    shorter, most, least = completion.difference
+    pair, pair_low, pair_high = completion.pair_ratio
+    mean, diff_low, diff_high = completion.difference
     _, queue_low, queue_high = queueing.difference
     note = (
-        f"{low:.2f} to {high:.2f}; {OURS} over {PEER}; real Nomad, {record.about['boards']}; "
+        f"{low:.2f} to {high:.2f}; geometric mean of the pairs' ratios {pair:.2f} "
+        f"({pair_low:.2f} to {pair_high:.2f}); {OURS} over {PEER}; real Nomad, "
+        f"{record.about['boards']}; "
         f"{completion.pairs} pairs of runs, {len(jobs)} jobs, {unfinished} not completed; "
-        f"difference {shorter:+.1f} s ({most:+.1f} to {least:+.1f}); "
+        f"difference {mean:+.1f} s ({diff_low:+.1f} to {diff_high:+.1f}); "
         f"queueing {queueing.ours:.1f} s, peer {queueing.peer:.1f} s "
         f"(difference {queue_low:+.1f} to {queue_high:+.1f} s)"
     )

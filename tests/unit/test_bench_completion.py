@@ -60,6 +60,7 @@ def test_policies_are_compared_over_the_pairs_that_have_a_run_of_each() -> None:
     completion = compare(record(), "learned", completion_s)
     assert (completion.pairs, completion.ours, completion.peer) == (2, 7.0, 12.0)
     assert completion.ratio[0] == pytest.approx(7.0 / 12.0)
+    assert completion.pair_ratio[0] == pytest.approx((0.5 * 9.0 / 14.0) ** 0.5)
     # Both differences are -5 s, so that the interval is that number.
     assert completion.difference == pytest.approx((-5.0, -5.0, -5.0))
     queueing = compare(record(), "learned", queueing_s)
