@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import learned_queues
+from benchmarks import learned_boards, learned_queues
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -11,5 +11,6 @@ def run() -> list[Row]:
     """All rows."""
     return [
         *learned_queues.rows(),
+        *learned_boards.rows(),
         *completion.rows(),
     ]

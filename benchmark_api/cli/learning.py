@@ -12,6 +12,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import learning_outcomes, sim_reports
 from edgeyard.benchmark_api.cli.learning_a2c import a2c
+from edgeyard.benchmark_api.cli.learning_boards import boards
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
 from edgeyard.benchmark_api.cli.program import add_group, echo
@@ -20,7 +21,8 @@ from edgeyard.errors import InvalidInput
 if TYPE_CHECKING:
     from edgeyard.scheduler.sim.traces.swf import Log
     from edgeyard.scheduler.training.judgement import Judgement
-    from edgeyard.scheduler.training.queue_trainer import Lesson, Progress, QueueTraining
+    from edgeyard.scheduler.training.progress import Progress
+    from edgeyard.scheduler.training.queue_trainer import Lesson, QueueTraining
 
 _CHECKPOINT = "checkpoint.npz"
 _CURVE = "curve.csv"
@@ -152,11 +154,12 @@ def _train(
     advanced: Callable[[str, float], None],
 ) -> Progress:
     from edgeyard.scheduler.training import queue_trainer as trainer
+    from edgeyard.scheduler.training.progress import load_progress, save_progress
 
     checkpoint, digest = out / _CHECKPOINT, trainer.digest_of(training, validation)
     before = None
     if checkpoint.exists():
-        before = trainer.load_progress(checkpoint, settings, digest)
+        before = load_progress(checkpoint, settings, digest)
         echo(f"edgeyard: going on from generation {before.generation} of {checkpoint}", err=True)
     began = time.monotonic()
 
@@ -167,7 +170,7 @@ def _train(
                 f"{each.generation},{each.training:.6f},{each.validation:.6f}\n".encode()
                 for each in progress.curve
             )
-        trainer.save_progress(checkpoint, progress, settings, digest)
+        save_progress(checkpoint, progress, settings, digest)
         last = progress.curve[-1]
         echo(
             f"edgeyard: generation {last.generation} of {settings.generations}, "
@@ -241,5 +244,6 @@ def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
     group = add_group(app, "learn", "Train policies and models.")
     group.command("queue")(queue)
+    group.command("boards")(boards)
     group.command("a2c")(a2c)
     group.command("outcomes")(learning_outcomes.outcomes)

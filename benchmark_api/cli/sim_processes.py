@@ -52,7 +52,7 @@ def run_on_cores(cells: Sequence[Cell], folder: Path, jobs: int | None, done: Do
     pool = ProcessPoolExecutor(
         max_workers=workers,
         mp_context=get_context("spawn"),
-        initializer=_begin_worker,
+        initializer=begin_worker,
         initargs=(os.getpid(),),
     )
     waiting = list(reversed(cells))
@@ -87,7 +87,7 @@ def run_on_cores(cells: Sequence[Cell], folder: Path, jobs: int | None, done: Do
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_worker(parent: int) -> None:
+def begin_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end when it does, however that happens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -153,6 +153,23 @@ def _lab_utilisation(view: View) -> Floats:
     return np.full(len(snapshot.online), busy.mean() if len(busy) else np.nan)
 
 
+def _log_family_queue(view: View) -> Floats:
+    batch = view.batch
+    waiting = np.bincount(batch.class_of_job, minlength=len(batch.families))
+    names = np.array(batch.families, dtype=np.str_)
+    online = batch.board_families[batch.snapshot.online]
+    of_family = {
+        name: (waiting[names == name].sum(), np.count_nonzero(online == name))
+        for name in set(batch.families)
+    }
+    found = np.full(len(batch.families), np.nan)
+    for row, name in enumerate(batch.families):
+        count, boards = of_family[name]
+        if boards:
+            found[row] = np.log1p(count / boards)
+    return found
+
+
 def _log(values: NDArray[np.generic]) -> Floats:
     """Natural logarithm; NaN where there is nothing to take it of."""
     numbers = np.asarray(values, dtype=np.float64)
@@ -198,6 +215,13 @@ COLUMNS: Mapping[str, Column] = {
     "type_1": Column(ColumnAxis.CLASS, "80773204", "1 for TYPE1", _type("TYPE1")),
     "type_2": Column(ColumnAxis.CLASS, "b4c54a24", "1 for TYPE2", _type("TYPE2")),
     "type_3": Column(ColumnAxis.CLASS, "c0507e71", "1 for TYPE3", _type("TYPE3")),
+    "log_family_queue": Column(
+        ColumnAxis.CLASS,
+        "f5422687",
+        "ln of 1 + the benchmarks that wait for the family, for each of its online boards; missing "
+        "where none is online",
+        _log_family_queue,
+    ),
     "log_board_ram_bytes": Column(
         ColumnAxis.BOARD,
         "75a93cdf",

@@ -112,6 +112,26 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
     return Model(parsed, checked, open_session(content))
 
 
+def own_model(manifest: Manifest, data: bytes) -> Model:
+    """Return a model of an ONNX file that this process has just made with one input and output.
+
+    It is not tried out in a child process, which takes a second: a training asks thousands.
+
+    Args:
+        manifest: Of the model.
+        data: The file.
+    """
+    session = open_session(data)
+    checked = CheckedModel(
+        input_name=session.get_inputs()[0].name,
+        output_name=session.get_outputs()[0].name,
+        nodes=0,
+        parameters=0,
+        trial_bytes=0,
+    )
+    return Model(manifest, checked, session)
+
+
 def load_onnx(
     manifest_path: Path, onnx: str, sha256: str, inputs: int, outputs: int
 ) -> tuple[CheckedModel, onnxruntime.InferenceSession]:

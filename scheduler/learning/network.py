@@ -1,6 +1,6 @@
 """A small network in NumPy: its slopes, and its ONNX file.
 
-``z = relu(x W1 + b1) W2 + x S + b2``; the file has one output, ``sigmoid(z)``.
+``z = relu(x W1 + b1) W2 + x S + b2``; the file has one output, ``sigmoid(z)`` or ``z`` itself.
 """
 
 from __future__ import annotations
@@ -101,8 +101,13 @@ def network_from_onnx(data: bytes) -> Network:
     return network
 
 
-def onnx_bytes(network: Network) -> bytes:
-    """Return a network with one output as ONNX (opset 13): float32, any number of rows."""
+def onnx_bytes(network: Network, *, sigmoid: bool = True) -> bytes:
+    """Return a network with one output as ONNX (opset 13): float32, any number of rows.
+
+    Args:
+        network: The network.
+        sigmoid: Give its sigmoid; otherwise what `Network.raw` gives.
+    """
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -114,7 +119,10 @@ def onnx_bytes(network: Network) -> bytes:
 
     hidden = node("Relu", [node("Gemm", ["x", "W1", "b1"], "before")], "hidden")
     past = node("Gemm", ["x", "S", "b2"], "past")
-    node("Sigmoid", [node("Gemm", [hidden, "W2", past], "z")], "y")
+    if sigmoid:
+        node("Sigmoid", [node("Gemm", [hidden, "W2", past], "z")], "y")
+    else:
+        node("Gemm", [hidden, "W2", past], "y")
     graph = helper.make_graph(
         nodes,
         "edgeyard",

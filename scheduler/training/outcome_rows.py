@@ -227,12 +227,10 @@ def _rows_of(
     place = {uid: row for row, uid in enumerate(given.snapshot.uids)}
     known = [each for each in outcomes if each.target_uid in place]
     left_out["on a board that the cycle did not know"] += len(outcomes) - len(known)
-    wanted = {each.benchmark_id for each in known}
-    pending = [each for each in given.pending if each.benchmark_id in wanted]
-    row_of = {each.benchmark_id: row for row, each in enumerate(pending)}
+    row_of = {each.benchmark_id: row for row, each in enumerate(given.pending)}
     batch = build_batch(
         mark_cooling(given.snapshot, given.knowledge.runs, given.now, policy.cool_down_s),
-        pending,
+        given.pending,
         given.now,
         given.seed,
         given.knowledge,

@@ -10,21 +10,17 @@ killed goes on from its checkpoint as if nothing had happened.
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS
+from edgeyard.scheduler.training.evolution import evolve
+from edgeyard.scheduler.training.progress import Point, Progress
 from edgeyard.scheduler.training.windows import (
     Window,
     best_rule,
@@ -48,13 +44,12 @@ _STEP = 0.01
 _VALIDATE_EVERY = 5
 _START_SIGMA = 0.3
 _EPS = 1e-8
-_FORMAT = 1
 
 
 class Method(StrEnum):
     """Method that finds the weights of a queue policy."""
 
-    EVOLUTION = "evolution"  # CMA-ES; Hansen, "The CMA evolution strategy: a tutorial", 2016
+    EVOLUTION = "evolution"  # CMA-ES: `edgeyard.scheduler.training.evolution`
     GRADIENT = "gradient"  # REINFORCE with a baseline by window, Adam
 
 
@@ -73,45 +68,6 @@ class QueueTraining:
     seed: int = 0
     generations: int = 150
     hidden: int = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """A point of the learning curve.
-
-    Attributes:
-        generation: How many have been done.
-        training: Mean ln ratio of the generation's candidates on its windows.
-        validation: Mean ln ratio of the present function on the validation windows.
-    """
-
-    generation: int
-    training: float
-    validation: float
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """The state of a training.
-
-    Attributes:
-        generation: How many have been done.
-        curve: Of the validations so far.
-        best: The weights that were best on the validation windows.
-        weights: The present ones.
-        state: Of the method: arrays by name.
-    """
-
-    generation: int
-    curve: list[Point]
-    best: Floats
-    weights: Floats
-    state: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-    @property
-    def best_validation(self) -> float:
-        """Mean ln ratio of the best weights on the validation windows."""
-        return min((point.validation for point in self.curve), default=float("inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -230,37 +186,13 @@ def _batch(settings: QueueTraining, generation: int, lesson: Lesson) -> list[int
 
 
 def _evolve(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Iterator[float]:
-    """Yield the mean score of each generation of CMA-ES; the weights become its mean."""
-    import cma
+    """Return the mean score of each generation of CMA-ES."""
 
-    if "evolution" in progress.state:
-        strategy = pickle.loads(progress.state["evolution"].tobytes())
-    else:
-        options = {
-            "popsize": _CANDIDATES,
-            "verbose": -9,
-            "maxiter": 10**9,
-            "seed": 1,
-            "randn": _normal,
-        }
-        strategy = cma.CMAEvolutionStrategy(progress.weights, _START_SIGMA, options)
-    while True:
-        np.random.seed((settings.seed * 1_000_003 + progress.generation) % 2**32)
-        candidates = strategy.ask()
+    def judge(candidates: Sequence[Floats]) -> list[float]:
         places = _batch(settings, progress.generation, lesson)
-        scores = [log_ratio(each, settings.hidden, lesson, places) for each in candidates]
-        strategy.tell(candidates, scores)
-        progress.weights = np.array(strategy.result.xfavorite, dtype=np.float64)
-        progress.state["evolution"] = np.frombuffer(strategy.pickle_dumps(), dtype=np.uint8)
-        yield float(np.mean(scores))
+        return [log_ratio(each, settings.hidden, lesson, places) for each in candidates]
 
-
-def _normal(*shape: int) -> Floats:
-    """Draw normal numbers from NumPy's generator; a checkpoint names this function.
-
-    The library's own default would store a copy of the generator, which no seed reaches.
-    """
-    return np.random.randn(*shape)
+    return evolve(progress, judge, seed=settings.seed, candidates=_CANDIDATES, sigma=_START_SIGMA)
 
 
 def _climb(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Iterator[float]:
@@ -294,75 +226,3 @@ def _climb(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Itera
         scale = np.sqrt(second / (1.0 - 0.999 ** (step + 1))) + _EPS
         progress.weights = progress.weights - _STEP * unbiased / scale
         yield float(np.mean(scores))
-
-
-def save_progress(path: Path, progress: Progress, settings: QueueTraining, data: str) -> None:
-    """Write a checkpoint.
-
-    Args:
-        path: Replaced as a whole, or not at all.
-        progress: Where the training is.
-        settings: Of the training.
-        data: Digest of the windows.
-    """
-    header = {
-        "format": _FORMAT,
-        "settings": asdict(settings),
-        "data": data,
-        "generation": progress.generation,
-        "curve": [asdict(point) for point in progress.curve],
-    }
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        header=np.array(json.dumps(header)),
-        best=progress.best,
-        weights=progress.weights,
-        **{f"state_{name}": array for name, array in progress.state.items()},  # type: ignore[arg-type]
-    )
-    with open_atomically(path, sync=True) as file:
-        file.write(buffer.getvalue())
-
-
-def load_progress(path: Path, settings: QueueTraining, data: str) -> Progress:
-    """Read a checkpoint of the same training.
-
-    The state of CMA-ES is a pickle, which can run code: load no checkpoint of a stranger.
-
-    Raises:
-        InvalidInput: It is no checkpoint, or one of another training.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            arrays = {name: file[name] for name in file.files if name != "header"}
-        found = {key: header[key] for key in ("format", "settings", "data")}
-        curve = [Point(**point) for point in header["curve"]]
-        generation = int(header["generation"])
-        best, weights = arrays.pop("best"), arrays.pop("weights")
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise InvalidInput.at(
-            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
-        ) from error
-    wanted = {"format": _FORMAT, "settings": asdict(settings), "data": data}
-    if _without_length(found) != _without_length(wanted) or generation > settings.generations:
-        raise InvalidInput.at(
-            "--out",
-            f"{path} belongs to a training with other logs or settings",
-            "the same logs and settings, or another folder",
-        )
-    return Progress(
-        generation=generation,
-        curve=curve,
-        best=best,
-        weights=weights,
-        state={name.removeprefix("state_"): array for name, array in arrays.items()},
-    )
-
-
-def _without_length(header: dict[str, Any]) -> dict[str, Any]:
-    """Return what must not differ: a training may go on for more generations than before."""
-    return {
-        **header,
-        "settings": {k: v for k, v in header["settings"].items() if k != "generations"},
-    }

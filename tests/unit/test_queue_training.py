@@ -28,14 +28,13 @@ from edgeyard.scheduler.sim.kernel.rollouts import RULES
 from edgeyard.scheduler.sim.replay import Backfilling, replay
 from edgeyard.scheduler.sim.traces.swf import Log
 from edgeyard.scheduler.training.export import export_queue
+from edgeyard.scheduler.training.progress import load_progress, save_progress
 from edgeyard.scheduler.training.queue_trainer import (
     Method,
     QueueTraining,
     digest_of,
     lesson_of,
-    load_progress,
     log_ratio,
-    save_progress,
     start_weights,
     train,
 )
@@ -190,9 +189,9 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     save_progress(path, train(settings, lesson, lesson), settings, "data")
     other = QueueTraining(generations=1, hidden=2, seed=5)
-    with pytest.raises(InvalidInput, match=r"--out: .*other logs or settings"):
+    with pytest.raises(InvalidInput, match=r"--out: .*other data or settings"):
         load_progress(path, other, "data")
-    with pytest.raises(InvalidInput, match="other logs or settings"):
+    with pytest.raises(InvalidInput, match="other data or settings"):
         load_progress(path, settings, "other data")
     path.write_bytes(b"nothing")
     with pytest.raises(InvalidInput, match="is not a checkpoint"):

@@ -1,0 +1,221 @@
+"""``learn boards``: train a scorer of boards in simulated labs."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli.output import emit_json, show
+from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.sim_processes import begin_worker
+from edgeyard.errors import ConfigError, InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.learning.model import Model
+    from edgeyard.scheduler.training.board_trainer import BoardTraining
+    from edgeyard.scheduler.training.progress import Progress
+
+_CHECKPOINT = "checkpoint.npz"
+_CURVE = "curve.csv"
+
+
+def boards(
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder for the checkpoint, the learning curve and the model."
+        ),
+    ],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
+    ] = "my_boards",
+    queue: Annotated[
+        str, typer.Option(metavar="NAME", help="Queue policy under which it is trained.")
+    ] = "priority_age",
+    seed: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of all random draws."),
+    ] = 0,
+    generations: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Number of generations to train.")
+    ] = 20,
+    candidates: Annotated[
+        int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in each generation.")
+    ] = 8,
+    hidden: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Units of the model's hidden layer.")
+    ] = 1,
+    labs: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Labs to learn from.")
+    ] = 16,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Labs for each generation.")
+    ] = 4,
+    validation_labs: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Labs by which the best is chosen.")
+    ] = 8,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=10, max=100_000, help="Mean number of benchmarks in a lab."),
+    ] = 60,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=256, help="Labs that are simulated at a time.")
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train a scorer of boards: a small function that states what a run on each board costs.
+
+    It learns in simulated labs, by evolution (CMA-ES); all decisions are those of the service. The
+    loss is that of the mean completion time, and of missed deadlines, next to the policy default;
+    the best by validation labs is kept. A training that was stopped goes on where it was when the
+    same command runs again. The model is written to DIR/NAME.onnx and DIR/NAME.toml, a policy that
+    uses it to DIR/NAME_policy.toml: put both files of the model into models_dir.
+    """
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.framework.registry import Kind
+    from edgeyard.scheduler.learning.model import load_model
+    from edgeyard.scheduler.training import board_trainer as trainer
+    from edgeyard.scheduler.training.export import export_boards
+
+    known = registry(entry_points=False)
+    _check_name(name, known)
+    if queue not in known.names(Kind.QUEUE_POLICY):
+        raise InvalidInput.at(
+            "--queue",
+            f"{queue!r} is not a queue policy",
+            ", ".join(sorted(known.names(Kind.QUEUE_POLICY))),
+        )
+    settings = trainer.BoardTraining(
+        seed=seed, generations=generations, candidates=candidates, hidden=hidden, labs=labs,
+        batch=batch, validation_labs=validation_labs, jobs=jobs, queue_policy=queue,
+    )  # fmt: skip
+    make_folder(out, "--out")
+    with sim_reports.progress() as advanced:
+        progress = _train(settings, out, workers, lambda share: advanced("training", share))
+    words = (
+        f"{labs} simulated labs of {jobs} benchmarks; {generations} generations of {candidates}, "
+        f"seed {seed}, queue policy {queue}"
+    )
+    network = trainer.network_of(progress.best, hidden)
+    manifest = export_boards(out, name, network, trainer.INPUTS, words)
+    load_model(manifest)  # checks it like any user's model
+    policy = out / f"{name}_policy.toml"
+    with open_output(policy, "--out") as file:
+        file.write(trainer.board_policy_text(name, queue).encode())
+    first = progress.curve[0].validation
+    if as_json:
+        emit_json(
+            {
+                "manifest": str(manifest),
+                "policy": str(policy),
+                "generations": progress.generation,
+                "first_validation_loss": first,
+                "validation_loss": progress.best_validation,
+            }
+        )
+        return
+    show(
+        "",
+        f"{progress.generation} generations; loss next to the policy default on "
+        f"{validation_labs} validation labs: {progress.best_validation:+.3f} "
+        f"({first:+.3f} before the training); {manifest}; {policy}",
+    )
+    if not progress.best_validation < 0.0:
+        echo("edgeyard: it is not better than the policy default on the validation labs", err=True)
+
+
+def _train(
+    settings: BoardTraining, out: Path, workers: int, advanced: Callable[[float], None]
+) -> Progress:
+    from edgeyard.scheduler.training import board_trainer as trainer
+    from edgeyard.scheduler.training.progress import load_progress, save_progress
+
+    pool = _pool(workers) if workers > 1 else None
+    training, validation = trainer.lessons(
+        settings, _registry_of, map if pool is None else pool.map
+    )
+    checkpoint, digest = out / _CHECKPOINT, trainer.digest_of(training, validation)
+    before = None
+    if checkpoint.exists():
+        before = load_progress(checkpoint, settings, digest)
+        echo(f"edgeyard: going on from generation {before.generation} of {checkpoint}", err=True)
+    began = time.monotonic()
+
+    def saved(progress: Progress) -> None:
+        with open_output(out / _CURVE, "--out") as file:
+            file.write(b"generation,training,validation\n")
+            file.writelines(
+                f"{each.generation},{_number(each.training)},{each.validation:.6f}\n".encode()
+                for each in progress.curve
+            )
+        save_progress(checkpoint, progress, settings, digest)
+        last = progress.curve[-1]
+        echo(
+            f"edgeyard: generation {last.generation} of {settings.generations}, "
+            f"validation {last.validation:+.3f}, best {progress.best_validation:+.3f} "
+            f"(loss next to default), {time.monotonic() - began:.0f} s",
+            err=True,
+        )
+
+    try:
+        return trainer.train(settings, training, validation, before, saved, advanced)
+    except BrokenProcessPool as error:
+        raise ConfigError(
+            [
+                "a process of the training was killed, maybe for lack of memory; run the same "
+                "command again, with fewer --workers: it goes on from its checkpoint"
+            ]
+        ) from error
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        workers,
+        mp_context=get_context("spawn"),
+        initializer=begin_worker,
+        initargs=(os.getpid(),),
+    )
+
+
+def _registry_of(model: Model | None) -> Registry:
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.plugins.scorers.learned import LearnedScorer
+    from edgeyard.scheduler.framework.registry import Kind
+
+    known = registry(entry_points=False)
+    if model is not None:
+        known.add(Kind.SCORER, model.manifest.name, lambda: LearnedScorer(model))
+    return known
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6f}"
+
+
+def _check_name(name: str, known: Registry) -> None:
+    from edgeyard.scheduler.framework.registry import Kind
+    from edgeyard.scheduler.learning.queue_model import NAME
+
+    if not NAME.fullmatch(name):
+        raise InvalidInput.at(
+            "--name",
+            f"{name!r} is not a valid model name",
+            "a-z, 0-9 and _, beginning with a letter",
+        )
+    if name in known.names(Kind.SCORER):
+        raise InvalidInput.at("--name", f"{name!r} is a scorer of Edgeyard", "another name")

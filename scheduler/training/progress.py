@@ -1,0 +1,141 @@
+"""Progress of a training by generations, and its checkpoint."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.atomic_files import open_atomically
+from edgeyard.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+
+_FORMAT = 2
+
+
+class TrainingSettings(Protocol):
+    """A frozen data class with the settings of a training."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def generations(self) -> int:
+        """How many there are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A point of the learning curve.
+
+    Attributes:
+        generation: How many have been done.
+        training: Mean loss of the generation's candidates.
+        validation: Loss of the present function on what validates it.
+    """
+
+    generation: int
+    training: float
+    validation: float
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """The state of a training.
+
+    Attributes:
+        generation: How many have been done.
+        curve: Of the validations so far.
+        best: The weights that were best at a validation.
+        weights: The present ones.
+        state: Of the method: arrays by name.
+    """
+
+    generation: int
+    curve: list[Point]
+    best: Floats
+    weights: Floats
+    state: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def best_validation(self) -> float:
+        """The least loss at a validation."""
+        return min((point.validation for point in self.curve), default=float("inf"))
+
+
+def save_progress(path: Path, progress: Progress, settings: TrainingSettings, data: str) -> None:
+    """Write a checkpoint.
+
+    Args:
+        path: Replaced as a whole, or not at all.
+        progress: Where the training is.
+        settings: Of the training.
+        data: Digest of what is learned from.
+    """
+    header = {
+        "format": _FORMAT,
+        "settings": asdict(settings),
+        "data": data,
+        "generation": progress.generation,
+        "curve": [asdict(point) for point in progress.curve],
+    }
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        header=np.array(json.dumps(header)),
+        best=progress.best,
+        weights=progress.weights,
+        **{f"state_{name}": array for name, array in progress.state.items()},  # type: ignore[arg-type]
+    )
+    with open_atomically(path, sync=True) as file:
+        file.write(buffer.getvalue())
+
+
+def load_progress(path: Path, settings: TrainingSettings, data: str) -> Progress:
+    """Read a checkpoint of the same training.
+
+    The state of CMA-ES is a pickle, which can run code: load no checkpoint of a stranger.
+
+    Raises:
+        InvalidInput: It is no checkpoint, or one of another training.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            arrays = {name: file[name] for name in file.files if name != "header"}
+        found = {key: header[key] for key in ("format", "settings", "data")}
+        curve = [Point(**point) for point in header["curve"]]
+        generation = int(header["generation"])
+        best, weights = arrays.pop("best"), arrays.pop("weights")
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise InvalidInput.at(
+            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
+        ) from error
+    wanted = {"format": _FORMAT, "settings": asdict(settings), "data": data}
+    if _without_length(found) != _without_length(wanted) or generation > settings.generations:
+        raise InvalidInput.at(
+            "--out",
+            f"{path} belongs to a training with other data or settings",
+            "the same data and settings, or another folder",
+        )
+    return Progress(
+        generation=generation,
+        curve=curve,
+        best=best,
+        weights=weights,
+        state={name.removeprefix("state_"): array for name, array in arrays.items()},
+    )
+
+
+def _without_length(header: dict[str, Any]) -> dict[str, Any]:
+    """Return what must not differ: a training may go on for more generations than before."""
+    return {
+        **header,
+        "settings": {k: v for k, v in header["settings"].items() if k != "generations"},
+    }
