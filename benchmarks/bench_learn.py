@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import learned_boards, learned_queues
+from benchmarks import a2c_actors, learned_boards, learned_queues
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -10,6 +10,7 @@ from benchmarks.tables import Row
 def run() -> list[Row]:
     """All rows."""
     return [
+        *a2c_actors.rows(),
         *learned_queues.rows(),
         *learned_boards.rows(),
         *completion.rows(),

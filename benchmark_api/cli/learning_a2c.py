@@ -66,6 +66,7 @@ class NetworkForm(StrEnum):
     CNN = "cnn"
     MAXPOOL = "maxpool"
     DENSE = "dense"
+    COMPACT = "compact"
 
 
 class RewardForm(StrEnum):
@@ -123,7 +124,7 @@ def a2c(
         NetworkForm,
         typer.Option(
             help="cnn: two convolutions; maxpool: two convolutions with max-pooling; dense: one "
-            "dense layer."
+            "dense layer; compact: two dense layers on numbers instead of an image."
         ),
     ] = NetworkForm.CNN,
     stride: Annotated[
@@ -159,9 +160,46 @@ def a2c(
             help="Weight of the entropy of the actions, which keeps the agent exploring.",
         ),
     ] = 0.01,
+    normalise: Annotated[
+        bool,
+        typer.Option(
+            "--normalise", help="Divide the advantages of an update by their standard deviation."
+        ),
+    ] = False,
+    anneal: Annotated[
+        bool,
+        typer.Option(
+            "--anneal", help="Let learning rates and entropy weight fall to 0 over the episodes."
+        ),
+    ] = False,
     envs: Annotated[
         int, typer.Option(metavar="N", help="Episodes that are played at the same time.")
     ] = 8,
+    alike: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Episodes of those that get the same arrivals: each is compared with their mean.",
+        ),
+    ] = 1,
+    taught: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Episodes at the beginning in which the actor imitates the rule hold.",
+        ),
+    ] = 0,
+    guarded: Annotated[
+        bool,
+        typer.Option(
+            "--guarded",
+            help="Never wait while no job is placed and one could be: every job then ends.",
+        ),
+    ] = False,
+    validation: Annotated[
+        int,
+        typer.Option(metavar="N", help="Sequences on which the best actor is chosen."),
+    ] = 20,
     slots: Annotated[int, typer.Option(metavar="N", help="Waiting jobs that the agent sees.")] = 5,
     resources: Annotated[
         int,
@@ -183,8 +221,9 @@ def a2c(
 
     Actions are sampled in training; in use the most probable one is taken. The actor that was best
     on validation sequences is judged on 100 sequences that no training has seen, next to shortest
-    job first, Tetris, random choices, and `place`: any job that fits within the horizon. TO SJF is
-    the difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
+    job first, Tetris, random choices, `place` (any job that fits within the horizon) and `hold`
+    (the shortest; a long one only if no slot is empty or nothing is placed). TO SJF is the difference of
+    the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
 
     A training that was stopped goes on where it was when the same command runs again, also for
     more episodes than before; one that is finished is judged again.
@@ -217,7 +256,13 @@ def a2c(
         actor_rate=actor_rate,
         critic_rate=critic_rate,
         entropy=entropy,
+        normalise=normalise,
+        anneal=anneal,
         envs=envs,
+        alike=alike,
+        taught=taught,
+        guarded=guarded,
+        validation=validation,
         stride=stride if stride is not None else _DEFAULT_STRIDE,
         mix=JobMix(rate=rate, resources=resources),
         slots=slots,

@@ -20,10 +20,12 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.environments import ClusterVectorEnv
 from edgeyard.scheduler.sim.mixes import JobMix
 from edgeyard.scheduler.training.a2c.judgement import (
     baseline,
     figures,
+    masks_of,
     mean_slowdown,
     play,
     unseen_sequences,
@@ -75,6 +77,7 @@ def batch(actions: list[int], rewards: list[float], **changes: Any) -> Batch:
         rewards=jnp.asarray(rewards, dtype=jnp.float32).reshape(-1, 1),
         ended=jnp.asarray([[step == steps - 1] for step in range(steps)]),
         weights=jnp.ones((steps, 1)),
+        times=jnp.arange(steps).reshape(-1, 1),
         last_images=jnp.zeros((1, *SHAPE)),
         last_masks=jnp.ones((1, ACTIONS), dtype=jnp.int8),
         places=float(steps),
@@ -471,3 +474,78 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
         assert all(np.array_equal(one[name], other[name]) for name in names)
     refused = refusal(run(*QUICK, *more, "--rate", "0.5", "--out", str(out)))
     assert "belongs to a training with mix" in refused
+
+
+def test_an_actor_that_is_taught_comes_to_do_what_the_teacher_does() -> None:
+    settings = small(
+        network=NetworkKind.COMPACT, episodes=480, taught=480, envs=16, actor_rate=1e-3,
+        guarded=True,
+    )  # fmt: skip
+    trainer = Trainer(settings)
+    before = trainer.start()
+    sequences = trainer.validation
+    teacher = baseline("hold", 0)
+    agreed = []
+    for actor in (before.actor, trainer.train(trainer.start()).actor):
+        choose = trainer.chooser(actor)
+        same: list[bool] = []
+
+        def watched(env: Any, images: Any) -> Any:
+            wanted = teacher(env, images)
+            same.extend((choose(env, images) == wanted).tolist())  # noqa: B023
+            return wanted
+
+        play(settings, sequences, watched)
+        agreed.append(np.mean(same))
+    assert agreed[1] > 0.9 > agreed[0]
+
+
+def test_a_guarded_agent_does_not_wait_while_the_cluster_is_idle() -> None:
+    lengths, sizes = np.zeros((2, 12), dtype=np.int64), np.zeros((2, 12, 2), dtype=np.int64)
+    lengths[0, 1], sizes[0, 1] = 5, (2, 1)  # the second environment has no job
+    for guarded in (False, True):
+        settings = small(guarded=guarded)
+        env = ClusterVectorEnv(2, **settings.cluster())
+        env.reset(seed=0, options={"lengths": lengths, "sizes": sizes})
+        env.step(np.zeros(2, dtype=np.int64))  # the job arrives
+        masks = masks_of(settings, env)
+        assert masks[0].tolist() == [0 if guarded else 1, 1, 0, 0]
+        assert masks[1].tolist() == [1, 0, 0, 0]
+        env.step(np.array([1, 0]))
+        assert masks_of(settings, env)[0, 0] == 1  # it is placed: waiting is allowed
+
+
+def test_what_the_arrivals_caused_cancels_out_among_environments_with_the_same_ones() -> None:
+    settings = small(envs=4, alike=2, network=NetworkKind.COMPACT)
+    env = ClusterVectorEnv(4, **settings.cluster())
+    images, _ = env.reset(seed=1)
+    key = jax.random.key(0)
+    actor = initial(key, settings, images.shape[1:], 4)
+    critic = initial(key, settings, images.shape[1:], 1)
+
+    def gradient(wanted: list[float]) -> Any:
+        found = Batch(
+            images=jnp.asarray(images)[None], masks=jnp.ones((1, 4, 4), dtype=jnp.int8),
+            actions=jnp.array([[0, 1, 0, 1]]), rewards=jnp.zeros((1, 4)),
+            ended=jnp.ones((1, 4), dtype=bool), weights=jnp.ones((1, 4)),
+            times=jnp.zeros((1, 4), dtype=int), last_images=jnp.asarray(images),
+            last_masks=jnp.ones((4, 4), dtype=jnp.int8), places=4.0,
+        )  # fmt: skip
+        slopes = jax.grad(actor_loss)(actor, critic, found, jnp.array([wanted]), settings)
+        return slopes["last_bias"]
+
+    first = gradient([1.0, 3.0, 5.0, 5.0])
+    # 100 more in both environments of the first group, 7 less in both of the second
+    assert np.allclose(first, gradient([101.0, 103.0, -2.0, -2.0]), atol=1e-5)
+    assert not np.allclose(first, gradient([3.0, 1.0, 5.0, 5.0]), atol=1e-3)
+
+
+def test_episodes_come_from_the_given_sequences() -> None:
+    settings = small(envs=2, episodes=2)
+    one = unseen_sequences(settings.mix, 1, settings.arrival_steps, 5)
+    trainer = Trainer(settings, sequences=one, validation=one)
+    jobs = int((one.lengths > 0).sum())
+    progress = trainer.train(trainer.start())
+    assert progress.curve[-1].steps >= 2 * jobs
+    assert trainer.validation is one
+    assert (trainer._env.clusters.state.lengths == one.lengths).any(axis=1).all()

@@ -8,13 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import a2c_actors
 from benchmarks.a2c import (
     EXPERIMENTS,
+    SEQUENCES,
     converged_at,
     experiments,
     markdown,
     run_variant,
     settings_of,
+)
+from benchmarks.a2c_trace import window_of
+from edgeyard.scheduler.training.a2c.judgement import (
+    baseline,
+    mean_slowdown,
+    play,
+    unseen_sequences,
 )
 from edgeyard.scheduler.training.a2c.settings import NetworkKind
 from edgeyard.scheduler.training.a2c.trainer import Point
@@ -24,9 +33,9 @@ PAGE = Path(__file__).parents[2] / "docs/models.md"
 
 def test_all_experiments_have_valid_settings_and_five_seeds() -> None:
     known = experiments()
-    assert {"rates", "networks", "returns", "resources"} <= set(known)
-    for experiment in known.values():
-        assert len(experiment["seeds"]) >= 5
+    assert {"rates", "networks", "returns", "resources", "trace"} <= set(known)
+    for name, experiment in known.items():
+        assert len(experiment["seeds"]) >= 5 or name == "choice"
         for variant in experiment["variants"]:
             assert settings_of({**experiment["all"], **variant}, 3).seed == 3
     rates = [settings_of(each, 1).mix.rate for each in known["rates"]["variants"]]
@@ -63,7 +72,8 @@ def test_a_variant_is_trained_judged_and_resumed(
     found, curves = run_variant("x", options, [1, 2])
     assert [each["episodes"] for each in found["runs"]] == [8, 8]
     assert [len(each) for each in curves] == [1, 1]
-    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random", "place"]
+    policies = [row["policy"] for row in found["judged"]]
+    assert policies == ["a2c", "sjf", "tetris", "random", "place", "hold"]
     again, _ = run_variant("x", options, [1, 2])
     assert again == found  # from the checkpoints, with their processor times
     assert "| quick | sjf |" in markdown({"variants": [found]})
@@ -80,3 +90,42 @@ def test_documented_tables_are_the_committed_figures(path: Path) -> None:
     labels = [each["label"] for each in experiments()[found["experiment"]]["variants"]]
     assert [each["label"] for each in found["variants"]] == labels
     assert all(len(each["runs"]) == len(found["seeds"]) for each in found["variants"])
+
+
+def test_jobs_of_a_window_keep_order_sizes_and_distances() -> None:
+    # runs of 10 to 150 s become 1 to 15 steps, 24 of 240 processors 1 unit: the work of 61 jobs of
+    # 15 steps and 1 unit is 915, which takes 915 / 13 = 70.4 steps of ten units at 1.3
+    count = 61
+    submit = np.arange(count, dtype=np.float64) * 100.0
+    run = np.full(count, 150.0)
+    procs = np.full(count, 24)
+    found = window_of(submit, run, procs, 80)
+    assert found is not None
+    lengths, sizes = found
+    at = np.flatnonzero(lengths)
+    assert len(at) == count
+    assert lengths[at].tolist() == [15] * count
+    assert sizes[at, 0].tolist() == [1] * count
+    assert at[0] == 1
+    assert at[-1] == 1 + int(915 / 13 - 1)
+    assert window_of(submit, run, procs, 60) is None  # the last job would come later
+    assert window_of(submit, run / run, procs // 24, 80) is not None  # the longest is 15 steps
+    runs = np.array([150.0, *[10.0] * (count - 1)])
+    assert window_of(submit, runs, procs, 80) is None  # work of 75 is too little for 61 steps
+    burst = window_of(np.zeros(count), run, procs, 80)
+    assert burst is not None
+    assert np.flatnonzero(burst[0]).tolist() == list(range(1, count + 1))
+
+
+@pytest.mark.slow
+def test_a_shipped_actor_gives_the_stated_slowdown_and_ends_all_jobs() -> None:
+    assert set(a2c_actors.header()["actors"]) == {f"{rate:g}" for rate in a2c_actors.RATES}
+    stated = a2c_actors.header()["actors"]["0.7"]
+    settings, _ = a2c_actors.actor(0.7)
+    sequences = unseen_sequences(settings.mix, SEQUENCES, settings.arrival_steps)
+    value, unfinished = a2c_actors.slowdown(0.7, sequences)
+    assert unfinished == 0
+    assert value == pytest.approx(stated["slowdown"], abs=0.05)  # weights in half precision
+    for rule in ("sjf", "tetris", "place"):
+        assert value < mean_slowdown(play(settings, sequences, baseline(rule, 1)))
+    assert a2c_actors.ACTORS.stat().st_size < 300_000

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.sim import cluster_steps as world
 from edgeyard.scheduler.sim.environments import BASELINES, ClusterVectorEnv
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.mixes import JobMix
@@ -19,9 +20,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 DEEPRM_SEED = 314159
-RULES = (*BASELINES, "place")
+RULES = (*BASELINES, "place", "hold")
 """``place`` places any visible job that fits within the horizon, drawn at random: an agent that is
-not better has learned nothing but not to wait."""
+not better has learned nothing but not to wait. ``hold`` places the shortest visible job that fits
+within the horizon, a long one (longer than the mix's short jobs) only where no slot is empty or no
+job is placed: short jobs then find less of the cluster taken."""
 _RESAMPLES = 2000
 
 Choose = Callable[[ClusterVectorEnv, NDArray[np.float32]], Integers]
@@ -154,6 +157,17 @@ def play(
     return Totals(sums, jobs, (sequences.lengths > 0).sum(axis=1))
 
 
+def masks_of(settings: A2cTraining, env: ClusterVectorEnv) -> NDArray[np.int8]:
+    """Return what the agent may choose, shape (envs, actions)."""
+    if not settings.masked:
+        return np.ones((env.num_envs, env.clusters.actions), dtype=np.int8)
+    masks = env.action_masks()
+    if settings.guarded:
+        is_idle = env.clusters.state.counts[:, world.RUNNING] == 0
+        masks[is_idle & masks[:, 1:].any(axis=1), 0] = 0
+    return masks
+
+
 def baseline(name: str, seed: int) -> Choose:
     """Return how one of `RULES` chooses."""
     random = stream(seed, "a2c", name)
@@ -167,7 +181,18 @@ def baseline(name: str, seed: int) -> Choose:
         found = [env.clusters.choice(place, name, random) for place in range(env.num_envs)]
         return np.array(found, dtype=np.int64)
 
-    return place if name == "place" else choose
+    return {"place": place, "hold": _hold}.get(name, choose)
+
+
+def _hold(env: ClusterVectorEnv, images: NDArray[np.float32]) -> Integers:
+    state = env.clusters.state
+    is_empty = state.slots == world.NO_JOB
+    lengths = np.take_along_axis(state.lengths, np.maximum(state.slots, 0), axis=1)
+    must = ~is_empty.any(axis=1) | (state.counts[:, world.RUNNING] == 0)
+    wanted = env.action_masks()[:, 1:] > 0
+    wanted &= (lengths <= env.clusters.mix.short[1]) | must[:, None]
+    ordered = np.where(wanted, lengths, np.iinfo(np.int64).max)
+    return np.where(wanted.any(axis=1), ordered.argmin(axis=1) + 1, 0)
 
 
 def mean_slowdown(played: Totals) -> float:

@@ -20,6 +20,11 @@ Params = dict[str, jax.Array]
 FILTERS = (16, 32)
 HIDDEN = 64
 """Units of the dense layer of the network ``dense``."""
+COMPACT_HIDDEN = 64
+"""Units of both dense layers of the network ``compact``."""
+_USUAL_JOBS = 20.0
+"""Counts of jobs are divided by it: inputs are then of the order of 1."""
+_SMALL = 1e-6
 _LAST_SCALE = 0.01
 """Of the first weights of the last layer: an agent begins with nearly equal probabilities."""
 _FORBIDDEN = -1e9
@@ -29,13 +34,14 @@ class Batch(NamedTuple):
     """What some environments did in some steps; shapes begin with (steps, envs).
 
     Attributes:
-        images: (steps, envs, rows, columns).
+        images: (steps, envs, rows, columns), or (steps, envs, numbers) of the network ``compact``.
         masks: (steps, envs, actions): 1 where an action is allowed.
         actions: Chosen ones.
         rewards: Scaled.
         ended: Whether the episode ended with this step.
         weights: 1, and 0 for steps after the end of the episode.
-        last_images: (envs, rows, columns), after the last step.
+        times: Steps of time that had passed before the action.
+        last_images: (envs, rows, columns) or (envs, numbers), after the last step.
         last_masks: (envs, actions).
         places: Steps times environments, before the batch was padded.
     """
@@ -46,18 +52,19 @@ class Batch(NamedTuple):
     rewards: jax.Array
     ended: jax.Array
     weights: jax.Array
+    times: jax.Array
     last_images: jax.Array
     last_masks: jax.Array
     places: float
 
 
-def initial(key: jax.Array, settings: A2cTraining, shape: tuple[int, int], outputs: int) -> Params:
+def initial(key: jax.Array, settings: A2cTraining, shape: tuple[int, ...], outputs: int) -> Params:
     """Draw the first parameters (He et al., 2015).
 
     Args:
         key: Of the draws.
         settings: The network.
-        shape: Rows and columns of an image.
+        shape: Of an observation.
         outputs: Of the last layer.
     """
     keys = jax.random.split(key, 3)
@@ -66,6 +73,12 @@ def initial(key: jax.Array, settings: A2cTraining, shape: tuple[int, int], outpu
         params["hidden"] = _normal(keys[0], (shape[0] * shape[1], HIDDEN))
         params["hidden_bias"] = jnp.zeros(HIDDEN)
         features = HIDDEN
+    elif settings.network is NetworkKind.COMPACT:
+        features = shape[0]
+        for place in range(2):
+            params[f"hidden_{place}"] = _normal(keys[place], (features, COMPACT_HIDDEN))
+            params[f"hidden_{place}_bias"] = jnp.zeros(COMPACT_HIDDEN)
+            features = COMPACT_HIDDEN
     else:
         before = 1
         for place, filters in enumerate(FILTERS):
@@ -91,6 +104,12 @@ def _features(params: Params, images: jax.Array, settings: A2cTraining) -> jax.A
     if settings.network is NetworkKind.DENSE:
         flat = images.reshape(images.shape[0], -1)
         return jax.nn.relu(flat @ params["hidden"] + params["hidden_bias"])
+    if settings.network is NetworkKind.COMPACT:
+        found = images * _compact_scale(settings)
+        for place in range(2):
+            found = found @ params[f"hidden_{place}"] + params[f"hidden_{place}_bias"]
+            found = jax.nn.relu(found)
+        return found
     pooled = settings.network is NetworkKind.MAXPOOL
     stride = 1 if pooled else settings.stride
     found = images[..., None]
@@ -107,6 +126,18 @@ def _features(params: Params, images: jax.Array, settings: A2cTraining) -> jax.A
             window = (1, 2, 2, 1)
             found = lax.reduce_window(found, -jnp.inf, lax.max, window, window, "SAME")
     return found.reshape(found.shape[0], -1)
+
+
+def _compact_scale(settings: A2cTraining) -> jax.Array:
+    """Return what the compact observation is multiplied with, in its order."""
+    resources = settings.mix.resources
+    slot = [1.0 / settings.horizon, *[1.0 / settings.units] * resources]
+    return jnp.array(
+        [1.0 / _USUAL_JOBS] * settings.horizon
+        + [1.0 / settings.units] * (resources * settings.horizon)
+        + slot * settings.slots
+        + [1.0 / _USUAL_JOBS]
+    )
 
 
 def evaluate(params: Params, images: jax.Array, settings: A2cTraining) -> jax.Array:
@@ -172,12 +203,25 @@ def critic_loss(
 
 
 def actor_loss(
-    actor: Params, critic: Params, batch: Batch, wanted: jax.Array, settings: A2cTraining
+    actor: Params,
+    critic: Params,
+    batch: Batch,
+    wanted: jax.Array,
+    settings: A2cTraining,
+    left: float | jax.Array = 1.0,
 ) -> jax.Array:
     """Return the policy gradient's loss: minus the mean of advantage times ln probability.
 
     The advantage is the return less the critic's value of the state (of a Q critic the mean over
     the actions' probabilities). The mean is that of `critic_loss`. Less the entropy.
+
+    Args:
+        actor: Parameters of the policy.
+        critic: Those of the estimates.
+        batch: What happened.
+        wanted: `targets`.
+        settings: The weights.
+        left: Factor of the entropy's weight.
     """
     images, masks = _flat(batch.images), _flat(batch.masks)
     shares = jax.nn.log_softmax(allowed_logits(actor, images, masks, settings))
@@ -188,10 +232,37 @@ def actor_loss(
     else:
         value = estimates[:, 0]
     advantage = lax.stop_gradient(wanted.reshape(-1) - value)
+    weights = batch.weights.reshape(-1)
+    if settings.alike > 1:
+        advantage = advantage - _mean_of_alike(advantage, weights, batch.times, settings)
+    if settings.normalise:
+        mean_square = (weights * advantage**2).sum() / jnp.maximum(weights.sum(), 1.0)
+        advantage = advantage / (jnp.sqrt(mean_square) + _SMALL)
     chosen = jnp.take_along_axis(shares, batch.actions.reshape(-1, 1), axis=1)[:, 0]
     entropy = -(probabilities * shares).sum(axis=1)
-    gains = chosen * advantage + settings.entropy * entropy
-    return -(batch.weights.reshape(-1) * gains).sum() / batch.places
+    gains = chosen * advantage + left * settings.entropy * entropy
+    return -(weights * gains).sum() / batch.places
+
+
+def imitation_loss(actor: Params, batch: Batch, settings: A2cTraining) -> jax.Array:
+    """Return the mean of minus ln probability of what a teacher chose, as in `critic_loss`."""
+    logits = allowed_logits(actor, _flat(batch.images), _flat(batch.masks), settings)
+    shares = jax.nn.log_softmax(logits)
+    chosen = jnp.take_along_axis(shares, batch.actions.reshape(-1, 1), axis=1)[:, 0]
+    return -(batch.weights.reshape(-1) * chosen).sum() / batch.places
+
+
+def _mean_of_alike(
+    advantage: jax.Array, weights: jax.Array, times: jax.Array, settings: A2cTraining
+) -> jax.Array:
+    """Return the mean advantage of the environments with the same arrivals at the same time."""
+    group = jnp.arange(settings.envs) // settings.alike
+    limit = settings.max_steps + 2
+    places = (group * limit + jnp.minimum(times, limit - 1)).reshape(-1)
+    count = -(-settings.envs // settings.alike) * limit
+    sums = jax.ops.segment_sum(weights * advantage, places, count)
+    counts = jax.ops.segment_sum(weights, places, count)
+    return (sums / jnp.maximum(counts, 1.0))[places]
 
 
 def _flat(array: jax.Array) -> jax.Array:

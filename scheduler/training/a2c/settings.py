@@ -29,6 +29,7 @@ class NetworkKind(StrEnum):
     CNN = "cnn"  # the paper's: 16 filters of 3x3, 32 of 3x3, flatten
     MAXPOOL = "maxpool"  # the same with a maximum over 2x2 after each convolution
     DENSE = "dense"  # flatten, then a dense layer of 64 units
+    COMPACT = "compact"  # no image but DeepRM's compact observation, two dense layers of 64 units
 
 
 class Reward(StrEnum):
@@ -51,13 +52,22 @@ class A2cTraining:
             agent learns after so many actions. None: whole episodes (Monte Carlo).
         critic: See `Critic`.
         masked: Never choose what cannot be placed; otherwise such a choice lets time pass.
+        guarded: Never wait while no job is placed and one could be: every job then ends.
         network: See `NetworkKind`.
         reward: See `Reward`.
         discount: Of the rewards, for each action; above 0, at most 1.
         actor_rate: Step of the actor's optimiser.
         critic_rate: Step of the critic's.
         entropy: Weight of the entropy of the actions, which keeps the agent exploring.
+        normalise: Divide the advantages of each update by their standard deviation.
+        alike: Environments that get the same arrivals. Their mean advantage at a step of time is
+            taken from each one's (DeepRM's baseline): what they caused cancels out. 1: none.
+        taught: Episodes at the beginning in which the rule ``hold`` acts: the actor learns to
+            choose what it does, at ten times ``actor_rate``, and the critic as ever (DeepRM's
+            supervised start).
+        anneal: Let both rates and the entropy's weight fall linearly to 0 over the episodes.
         envs: Episodes that run at the same time; one generation.
+        validation: Sequences on which the best actor is chosen.
         stride: Of both convolutions of ``cnn``. The paper states none; 2 costs far less than 1.
         mix: What arrives.
         slots: Visible jobs, N of the paper; the agent has N + 1 actions.
@@ -72,13 +82,19 @@ class A2cTraining:
     n_steps: int | None = 20
     critic: Critic = Critic.V
     masked: bool = True
+    guarded: bool = False
     network: NetworkKind = NetworkKind.CNN
     reward: Reward = Reward.SLOWDOWN
     discount: float = 0.99
     actor_rate: float = 5e-5
     critic_rate: float = 2e-4
     entropy: float = 0.01
+    normalise: bool = False
+    alike: int = 1
+    taught: int = 0
+    anneal: bool = False
     envs: int = 8
+    validation: int = 20
     stride: int = 2
     mix: JobMix = field(default_factory=JobMix)
     slots: int = 5
@@ -98,6 +114,9 @@ class A2cTraining:
             ("--episodes", self.episodes, 1, 10_000_000),
             ("--n-steps", 1 if self.n_steps is None else self.n_steps, 1, 100_000),
             ("--envs", self.envs, 1, 1024),
+            ("--taught", self.taught, 0, self.episodes),
+            ("--validation", self.validation, 1, 1000),
+            ("--alike", self.alike, 1, self.envs),
             ("--stride", self.stride, 1, 2),
             ("--slots", self.slots, 1, 100),
             ("--arrival-steps", self.arrival_steps, 2, 10_000),
@@ -114,6 +133,11 @@ class A2cTraining:
                 start = "from 0" if above < 0.0 else "above 0"
                 raise InvalidInput.at(flag, f"is {number}", f"a number {start}, at most 1")
 
+    @property
+    def max_steps(self) -> int:
+        """Steps of time after which an episode is cut."""
+        return max(_MIN_MAX_STEPS, _MAX_SPANS * self.arrival_steps)
+
     def cluster(self) -> dict[str, Any]:
         """Return the options of ``edgeyard/Cluster-v0``."""
         is_utilisation = self.reward is Reward.UTILISATION
@@ -125,9 +149,10 @@ class A2cTraining:
             "horizon": self.horizon,
             "backlog": self.backlog,
             "arrival_steps": self.arrival_steps,
-            "max_steps": max(_MIN_MAX_STEPS, _MAX_SPANS * self.arrival_steps),
+            "max_steps": self.max_steps,
             "placed_penalty": 0.0 if self.reward is Reward.WAITING else of_waiting,
             "visible_penalty": of_waiting,
             "backlog_penalty": of_waiting,
             "idle_penalty": -1.0 if is_utilisation else 0.0,
+            "observation": "compact" if self.network is NetworkKind.COMPACT else "image",
         }

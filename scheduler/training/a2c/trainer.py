@@ -34,6 +34,8 @@ from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.training.a2c.judgement import (
     Choose,
     Sequences,
+    baseline,
+    masks_of,
     mean_slowdown,
     play,
     unseen_sequences,
@@ -44,12 +46,14 @@ from edgeyard.scheduler.training.a2c.networks import (
     actor_loss,
     allowed_logits,
     critic_loss,
+    imitation_loss,
     initial,
     targets,
 )
 from edgeyard.scheduler.training.a2c.settings import A2cTraining, Critic, Reward
 
 Images = NDArray[np.float32]
+"""Observations: of the network ``compact`` vectors."""
 Masks = NDArray[np.int8]
 
 _REWARD_SCALE = {
@@ -61,9 +65,10 @@ _REWARD_SCALE = {
 """What rewards are multiplied with: returns then are of the order of 1, as networks begin."""
 _MAX_NORM = 1.0
 """Longer gradients are shortened to it."""
+_TAUGHT_RATE = 10.0
+"""Factor of the actor's rate while it imitates: the slopes have no noise of rewards."""
 _BUCKET = 64
 """Whole episodes are padded to multiples of so many steps: each length is compiled anew."""
-_VALIDATION_SEQUENCES = 20
 _VALIDATION_SEED = 271828
 _VALIDATION_SPANS = 4
 """An actor that leaves jobs waiting for so many times the steps with arrivals is not used; simple
@@ -141,8 +146,8 @@ def _optimisers(settings: A2cTraining) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=8)
-def _compiled(settings: A2cTraining) -> tuple[Any, Any, Any]:
-    """Return how an actor samples actions, takes the most probable ones, and learns.
+def _compiled(settings: A2cTraining) -> tuple[Any, Any, Any, Any]:
+    """Return how an actor samples actions, takes the most probable ones, learns, and imitates.
 
     Args:
         settings: Of which these functions depend on networks, critic, rates and weights alone.
@@ -156,41 +161,72 @@ def _compiled(settings: A2cTraining) -> tuple[Any, Any, Any]:
         return jnp.argmax(allowed_logits(actor, images, masks, settings), axis=1)
 
     def learn(
-        actor: Params, critic: Params, states: tuple[Any, Any], batch: Batch
+        actor: Params, critic: Params, states: tuple[Any, Any], batch: Batch, left: float
     ) -> tuple[Params, Params, tuple[Any, Any]]:
         wanted = targets(critic, batch, settings)
-        actor_slopes = jax.grad(actor_loss)(actor, critic, batch, wanted, settings)
+        slopes = jax.grad(actor_loss)(actor, critic, batch, wanted, settings, left)
+        return step(actor, critic, states, (slopes, wanted), batch, (left, left))
+
+    def imitate(
+        actor: Params, critic: Params, states: tuple[Any, Any], batch: Batch, left: float
+    ) -> tuple[Params, Params, tuple[Any, Any]]:
+        wanted = targets(critic, batch, settings)
+        slopes = jax.grad(imitation_loss)(actor, batch, settings)
+        return step(actor, critic, states, (slopes, wanted), batch, (_TAUGHT_RATE * left, left))
+
+    def step(
+        actor: Params,
+        critic: Params,
+        states: tuple[Any, Any],
+        learned: tuple[Params, jax.Array],
+        batch: Batch,
+        factors: tuple[float, float],
+    ) -> tuple[Params, Params, tuple[Any, Any]]:
+        slopes, wanted = learned
         critic_slopes = jax.grad(critic_loss)(critic, batch, wanted, settings)
-        actor_change, actor_state = optimisers[0].update(actor_slopes, states[0], actor)
+        actor_change, actor_state = optimisers[0].update(slopes, states[0], actor)
         critic_change, critic_state = optimisers[1].update(critic_slopes, states[1], critic)
+        actor_change = jax.tree.map(lambda change: factors[0] * change, actor_change)
+        critic_change = jax.tree.map(lambda change: factors[1] * change, critic_change)
         return (
             optax.apply_updates(actor, actor_change),
             optax.apply_updates(critic, critic_change),
             (actor_state, critic_state),
         )
 
-    return jax.jit(sample), jax.jit(greedy), jax.jit(learn)
+    return jax.jit(sample), jax.jit(greedy), jax.jit(learn), jax.jit(imitate)
 
 
 class Trainer:
     """A training's compiled functions and its environments."""
 
-    def __init__(self, settings: A2cTraining) -> None:
+    def __init__(
+        self,
+        settings: A2cTraining,
+        *,
+        sequences: Sequences | None = None,
+        validation: Sequences | None = None,
+    ) -> None:
         """Build the environments.
+
+        Args:
+            settings: Of the training.
+            sequences: Arrivals to draw episodes from; None: each is drawn from the settings' mix.
+            validation: Arrivals on which the best actor is chosen; None: some of the mix.
 
         Raises:
             ValueError: The mix has jobs that could never run.
         """
         self.settings = settings
+        self._sequences = sequences
         self._env = ClusterVectorEnv(settings.envs, **settings.cluster())
-        shape = self._env.clusters.images.shape
-        self._shape = (shape[1], shape[2])
+        self._shape = self._env.clusters.observations.shape[1:]
         self._key = jax.random.key(settings.seed)
-        self._sample, self._greedy, self._learn = _compiled(
-            replace(settings, seed=0, episodes=1, n_steps=None, reward=Reward.SLOWDOWN)
+        self._sample, self._greedy, self._learn, self._imitate = _compiled(
+            replace(settings, seed=0, episodes=1, taught=0, n_steps=None, reward=Reward.SLOWDOWN)
         )
-        self.validation = unseen_sequences(
-            settings.mix, _VALIDATION_SEQUENCES, settings.arrival_steps, _VALIDATION_SEED
+        self.validation = validation or unseen_sequences(
+            settings.mix, settings.validation, settings.arrival_steps, _VALIDATION_SEED
         )
 
     def start(self) -> Progress:
@@ -217,6 +253,7 @@ class Trainer:
         progress: Progress,
         saved: Callable[[Progress], None] = lambda progress: None,
         advanced: Callable[[float], None] = lambda share: None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Progress:
         """Train until all episodes are done.
 
@@ -224,8 +261,9 @@ class Trainer:
             progress: `start`, or where an earlier call with the same settings stopped; changed.
             saved: Called after each validation.
             advanced: Called after each generation with the share that is done.
+            stopped: Asked before each generation; True: go no further.
         """
-        while progress.episodes < self.settings.episodes:
+        while progress.episodes < self.settings.episodes and not stopped():
             self._generation(progress)
             advanced(min(1.0, progress.episodes / self.settings.episodes))
             if progress.curve[-1].validation is not None:
@@ -238,22 +276,29 @@ class Trainer:
         number = len(progress.curve)
         began = time.process_time()
         key = jax.random.fold_in(self._key, number)
-        images, _ = env.reset(seed=int(stream(settings.seed, "a2c", number).integers(2**31)))
+        teacher = baseline("hold", settings.seed)
+        done = before.episodes if before else 0
+        taught = done < settings.taught
+        images = self._begin(number, 1 if taught else settings.alike)
+        learn = self._imitate if taught else self._learn
+        left = 1.0 - done / settings.episodes if settings.anneal else 1.0
         running = np.ones(settings.envs, dtype=np.bool_)
         total, slowdowns, jobs, steps, updates, step = 0.0, 0.0, 0, 0, 0, 0
         while running.any():
             rows: list[tuple[NDArray[Any], ...]] = []
             while running.any() and (settings.n_steps is None or len(rows) < settings.n_steps):
                 masks = self._masks(env)
-                actions = np.asarray(
-                    self._sample(progress.actor, images, masks, jax.random.fold_in(key, step))
-                )
+                if taught:
+                    actions = teacher(env, images)
+                else:
+                    drawn = jax.random.fold_in(key, step)
+                    actions = np.asarray(self._sample(progress.actor, images, masks, drawn))
                 time_before = env.clusters.state.counts[:, world.NOW].copy()
                 following, rewards, terminated, truncated, _ = env.step(actions)
                 if settings.reward is Reward.TURNAROUND:
                     rewards = self._jobs_in_system(time_before)
                 ended = terminated | truncated
-                rows.append((images, masks, actions, rewards, ended, running.copy()))
+                rows.append((images, masks, actions, rewards, ended, running.copy(), time_before))
                 total += float(rewards[running].sum())
                 steps += int(running.sum())
                 for place in np.flatnonzero(ended & running).tolist():
@@ -263,11 +308,11 @@ class Trainer:
                 running &= ~ended
                 images = following
                 step += 1
-            progress.actor, progress.critic, progress.states = self._learn(
-                progress.actor, progress.critic, progress.states, self._batch(rows, images)
+            progress.actor, progress.critic, progress.states = learn(
+                progress.actor, progress.critic, progress.states, self._batch(rows, images), left
             )
             updates += 1
-        episodes = (before.episodes if before else 0) + settings.envs
+        episodes = done + settings.envs
         validation = None
         if (number + 1) % _VALIDATE_EVERY == 0 or episodes >= settings.episodes:
             validation = self.slowdown(progress.actor, self.validation)
@@ -285,6 +330,28 @@ class Trainer:
             )
         )
 
+    def _begin(self, number: int, alike: int) -> Images:
+        """Begin the episodes of a generation, some of them alike; return what is observed."""
+        settings = self.settings
+        random = stream(settings.seed, "a2c", number)
+        seed = int(random.integers(2**31))
+        groups = -(-settings.envs // alike)
+        if self._sequences is not None:
+            drawn = random.integers(len(self._sequences.lengths), size=groups)
+            lengths, sizes = self._sequences.lengths[drawn], self._sequences.sizes[drawn]
+        elif alike > 1:
+            each = [settings.mix.arrivals(random, settings.arrival_steps) for _ in range(groups)]
+            lengths = np.stack([found[0] for found in each])
+            sizes = np.stack([found[1] for found in each])
+        else:
+            images, _ = self._env.reset(seed=seed)
+            return images
+        group = np.arange(settings.envs) // alike
+        images, _ = self._env.reset(
+            seed=seed, options={"lengths": lengths[group], "sizes": sizes[group]}
+        )
+        return images
+
     def slowdown(self, actor: Params, sequences: Sequences) -> float:
         """Return the mean slowdown of the jobs; infinite where some do not end in time."""
         max_steps = _VALIDATION_SPANS * self.settings.arrival_steps
@@ -297,9 +364,7 @@ class Trainer:
         return np.where(counts[:, world.NOW] != time_before, -present.astype(np.float64), 0.0)
 
     def _masks(self, env: ClusterVectorEnv) -> Masks:
-        if self.settings.masked:
-            return env.action_masks()
-        return np.ones((env.num_envs, env.clusters.actions), dtype=np.int8)
+        return masks_of(self.settings, env)
 
     def _batch(self, rows: list[tuple[NDArray[Any], ...]], images: Images) -> Batch:
         """Stack steps and pad them to a length that was compiled before."""
@@ -310,7 +375,7 @@ class Trainer:
         columns = [np.stack(each) for each in zip(*rows, strict=True)]
         more = padded - length
         columns = [np.concatenate([each, np.repeat(each[-1:], more, axis=0)]) for each in columns]
-        seen, masks, actions, rewards, ended, weights = columns
+        seen, masks, actions, rewards, ended, weights, times = columns
         if more:
             weights[length:] = False
             ended[length:] = True
@@ -321,6 +386,7 @@ class Trainer:
             rewards=(rewards * _REWARD_SCALE[settings.reward]).astype(np.float32),
             ended=ended,
             weights=weights.astype(np.float32),
+            times=times,
             last_images=images,
             last_masks=self._masks(self._env),
             places=float(length * settings.envs),
@@ -396,7 +462,8 @@ def _tree(progress: Progress) -> tuple[Any, ...]:
 def _comparable(settings: A2cTraining) -> dict[str, Any]:
     """Return what must not differ between the runs of a training, as JSON has it."""
     whole: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    del whole["episodes"]
+    if not settings.anneal:
+        del whole["episodes"]
     return whole
 
 
