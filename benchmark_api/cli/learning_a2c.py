@@ -222,8 +222,8 @@ def a2c(
     Actions are sampled in training; in use the most probable one is taken. The actor that was best
     on validation sequences is judged on 100 sequences that no training has seen, next to shortest
     job first, Tetris, random choices, `place` (any job that fits within the horizon) and `hold`
-    (the shortest; a long one only if no slot is empty or nothing is placed). TO SJF is the difference of
-    the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
+    (the shortest; a long one only if no slot is empty or nothing is placed). TO SJF is the
+    difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
 
     A training that was stopped goes on where it was when the same command runs again, also for
     more episodes than before; one that is finished is judged again.
