@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.metrics import Observe
-from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.decision import PlannedStart
-from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
+from edgeyard.scheduler.model.forecast import Coverage, Forecast, ForecastResult, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import (
     IntervalScale,
@@ -35,7 +34,7 @@ class Forecaster:
     """
 
     def __init__(self, cycle: Cycle, store: Store, clock: Clock, observe: Observe) -> None:
-        """Read nothing before `run`."""
+        """Read nothing before `run`, which begins with what was learned before a restart."""
         self._cycle = cycle
         self._store = store
         self._clock = clock
@@ -47,13 +46,20 @@ class Forecaster:
         self._first: dict[str, tuple[Forecast, IntervalScale | None]] = {}
         self._held: deque[bool] = deque(maxlen=REMEMBERED)
         self._scores: deque[float] = deque(maxlen=REMEMBERED)
+        self._keeps: bool | None = None
 
-    def run(self) -> float:
+    def run(self, *, keep: bool = True) -> float:
         """Forecast anew what the last cycle saw.
+
+        Args:
+            keep: Store what is learned, so that it survives a restart: on the server that leads.
 
         Returns:
             Seconds that it took.
         """
+        if self._keeps is None:
+            self._recall()
+        self._keeps = keep
         outcome = self._cycle.latest
         if outcome is None:
             return 0.0
@@ -97,35 +103,57 @@ class Forecaster:
             return
         with self._store.read() as uow:
             ended = uow.benchmarks.get_many(gone)
-        for benchmark in ended:
-            if benchmark.ended_at is None:
-                continue
-            forecast, interval_scale = self._first.pop(benchmark.benchmark_id)
-            if benchmark.started_at is not None:
-                self._learn(forecast, interval_scale, benchmark.started_at)
-            if benchmark.status is Status.COMPLETED:
-                self._observe_accuracy(forecast, benchmark.ended_at)
-        self.interval_scale = interval_scale_of(self._scores)
+        results = [
+            _result(benchmark, *self._first.pop(benchmark.benchmark_id))
+            for benchmark in ended
+            if benchmark.ended_at is not None
+        ]
+        self._learn([each for each, _ in results])
+        for result, error_s in results:
+            if result.held is not None:
+                self._observe("eta_error_seconds", error_s, {})
+                share = self.coverage.held / self.coverage.ended
+                self._observe("eta_interval_coverage_ratio", share, {})
+        learned = [each for each, _ in results if each.score is not None or each.held is not None]
+        if learned and self._keeps:
+            self._store.transact(
+                lambda uow: uow.scoring.add_forecast_results(learned, keep=REMEMBERED)
+            )
         known = {benchmark.benchmark_id for benchmark in ended}
         for benchmark_id in gone:
             if benchmark_id not in known:
                 del self._first[benchmark_id]
 
-    def _learn(
-        self, forecast: Forecast, interval_scale: IntervalScale | None, started_at: datetime
-    ) -> None:
-        """From one that waited and started; bounds of unknown kinds teach nothing."""
-        found = nonconformity_score(forecast, started_at, interval_scale)
-        if forecast.grounded and forecast.place is not None and found is not None:
-            self._scores.append(found)
+    def _recall(self) -> None:
+        """Take up what was learned before this server started."""
+        with self._store.read() as uow:
+            self._learn(uow.scoring.forecast_results(limit=REMEMBERED))
 
-    def _observe_accuracy(self, forecast: Forecast, ended_at: datetime) -> None:
-        self._held.append(forecast.finish_low <= ended_at <= forecast.finish_high)
+    def _learn(self, results: Sequence[ForecastResult]) -> None:
+        self._scores.extend(each.score for each in results if each.score is not None)
+        self._held.extend(each.held for each in results if each.held is not None)
+        self.interval_scale = interval_scale_of(self._scores)
         self.coverage = Coverage(held=sum(self._held), ended=len(self._held))
-        error_s = abs((ended_at - forecast.finish).total_seconds())
-        self._observe("eta_error_seconds", error_s, {})
-        share = self.coverage.held / self.coverage.ended
-        self._observe("eta_interval_coverage_ratio", share, {})
+
+
+def _result(
+    benchmark: Benchmark, forecast: Forecast, interval_scale: IntervalScale | None
+) -> tuple[ForecastResult, float]:
+    """Return how a forecast turned out, and by how many seconds its end was wrong.
+
+    Of waits, only those that waited and started teach something, and no bounds of unknown kinds.
+    """
+    assert benchmark.ended_at is not None
+    score = None
+    if benchmark.started_at is not None and forecast.grounded and forecast.place is not None:
+        score = nonconformity_score(forecast, benchmark.started_at, interval_scale)
+    held = None
+    if benchmark.status is Status.COMPLETED:
+        held = forecast.finish_low <= benchmark.ended_at <= forecast.finish_high
+    result = ForecastResult(
+        benchmark_id=benchmark.benchmark_id, at=benchmark.ended_at, score=score, held=held
+    )
+    return result, abs((benchmark.ended_at - forecast.finish).total_seconds())
 
 
 def _only(forecasts_by_id: Mapping[str, Forecast], live: Container[str]) -> dict[str, Forecast]:

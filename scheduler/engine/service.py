@@ -473,7 +473,7 @@ class Engine:
                 return
             with throttle.turn(self._stop.wait):
                 self._guarded("follow", self._parts.cycle.follow)
-                self._guarded("forecast", self._parts.forecaster.run)
+                self._guarded("forecast", lambda: self._parts.forecaster.run(keep=False))
 
     def _cycle_loop(self) -> None:
         throttle = Throttle()

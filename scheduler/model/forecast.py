@@ -69,3 +69,20 @@ class Forecasts:
     by_id: Mapping[str, Forecast] = field(default_factory=dict)
     took_s: float = 0.0
     planned: Mapping[str, PlannedStart] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastResult:
+    """How a benchmark's first forecast turned out.
+
+    Attributes:
+        at: When it was compared with what happened.
+        score: How far off the predicted start was, see
+            `edgeyard.scheduler.prediction.calibration`; None: it says nothing of waits.
+        held: Whether it ended within the predicted interval; None: it did not complete.
+    """
+
+    benchmark_id: str
+    at: datetime
+    score: float | None
+    held: bool | None

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.ended import EndedBenchmark
+from edgeyard.scheduler.model.forecast import ForecastResult
 from edgeyard.scheduler.model.policies import (
     PolicyActivation,
     PolicyOverride,
@@ -90,6 +91,19 @@ class Scoring(Protocol):
 
     def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
         """Return a policy's last rounds, newest first."""
+        ...
+
+    def add_forecast_results(self, results: Sequence[ForecastResult], *, keep: int) -> None:
+        """Store how forecasts turned out, once each, and remove all but the newest.
+
+        Args:
+            results: In the order in which they count.
+            keep: How many of all stay.
+        """
+        ...
+
+    def forecast_results(self, *, limit: int) -> Sequence[ForecastResult]:
+        """Return the newest results, oldest first."""
         ...
 
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:

@@ -6,13 +6,28 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, and_, bindparam, delete, literal_column, select, type_coerce
+from sqlalchemy import (
+    BigInteger,
+    and_,
+    bindparam,
+    delete,
+    literal_column,
+    select,
+    type_coerce,
+)
 
 from edgeyard.scheduler.model.attempt import Outcome
+from edgeyard.scheduler.model.forecast import ForecastResult
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.ports import Scoring
 from edgeyard.scheduler.store.rows import flat_row, outcome_of
-from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
+from edgeyard.scheduler.store.tables import (
+    forecast_results,
+    outcomes,
+    placement_ratings,
+    reward_rounds,
+    scorers,
+)
 from edgeyard.scheduler.store.transaction import Row, Transaction
 
 _SETTLE = delete(placement_ratings).where(
@@ -92,6 +107,19 @@ class SqlScoring(Scoring):
                 weights=_numbers(row, "weights"),
             )
             for row in self._tx.rows(query)
+        ]
+
+    def add_forecast_results(self, results: Sequence[ForecastResult], *, keep: int) -> None:
+        self._tx.insert_each(forecast_results, [flat_row(each) for each in results])
+        newest = select(forecast_results.c.seq).order_by(forecast_results.c.seq.desc()).limit(keep)
+        self._tx.run(delete(forecast_results).where(forecast_results.c.seq.not_in(newest)))
+
+    def forecast_results(self, *, limit: int) -> Sequence[ForecastResult]:
+        query = select(forecast_results).order_by(forecast_results.c.seq.desc()).limit(limit)
+        rows = [cast("dict[str, Any]", dict(row)) for row in self._tx.rows(query)]
+        return [
+            ForecastResult(**{name: row[name] for name in row if name != "seq"})
+            for row in reversed(rows)
         ]
 
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:

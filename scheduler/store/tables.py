@@ -841,6 +841,21 @@ reward_rounds = Table(
 )
 Index("ix_reward_rounds_policy", reward_rounds.c.policy, reward_rounds.c.seq)
 
+forecast_results = Table(
+    "forecast_results",
+    metadata,
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("benchmark_id", Text, nullable=False, unique=True),
+    Column("at", UtcTime, nullable=False),
+    Column("score", Float),
+    Column("held", Boolean),
+)
+
 placement_ratings = Table(
     "placement_ratings",
     metadata,

@@ -24,6 +24,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
+from edgeyard.scheduler.model.forecast import ForecastResult
 from edgeyard.scheduler.model.policies import StoredPolicy
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.retention import RetentionClass
@@ -1060,3 +1061,21 @@ def test_a_rated_placement_is_reported_when_it_has_ended_until_it_is_settled(
         assert uow.scoring.ended_ratings(limit=9) == [(ratings[0], outcome)]
         uow.scoring.remove_ratings([ratings[0]])
         assert uow.scoring.ended_ratings(limit=9) == []
+
+
+def test_the_newest_results_of_forecasts_are_kept_once_each(store: SqlStore) -> None:
+    results = [
+        ForecastResult(
+            benchmark_id=f"b-{n}",
+            at=make.at(n),
+            score=0.5 * n if n else None,
+            held=(None, True)[n % 2],
+        )
+        for n in range(5)
+    ]
+    with store.write() as uow:
+        uow.scoring.add_forecast_results(results[:3], keep=3)
+        uow.scoring.add_forecast_results([*results[2:3], *results[3:]], keep=3)
+    with store.read() as uow:
+        assert uow.scoring.forecast_results(limit=9) == results[2:]
+        assert uow.scoring.forecast_results(limit=1) == results[4:]

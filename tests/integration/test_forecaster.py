@@ -122,6 +122,12 @@ def test_waits_that_turn_out_longer_than_predicted_are_predicted_longer(lab: Lab
     assert forecaster.coverage == Coverage(held=4 + MIN_SCORES, ended=4 + 2 * MIN_SCORES)
     assert forecaster.interval_scale is not None
     assert forecaster.interval_scale.late > 4.0
+    restarted = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
+    restarted.run()
+    assert (restarted.interval_scale, restarted.coverage) == (
+        forecaster.interval_scale,
+        forecaster.coverage,
+    )
     runs, waits, later = predicted()
     assert abs(later.start - later.made_at - (first.start - first.made_at)) < timedelta(seconds=2)
     assert first.start_high - first.made_at < timedelta(seconds=15)
