@@ -35,13 +35,14 @@ from edgeyard.plugins.scorers.affinity import AffinityScorer
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.campaign_spread import CampaignSpread
 from edgeyard.plugins.scorers.cheapest import Cheapest
+from edgeyard.plugins.scorers.comparable import Comparable
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.host_load import HostLoad
 from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, DeadlinesIlp, FairnessIlp
 from edgeyard.plugins.scorers.learned import learned
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
-from edgeyard.plugins.scorers.outcome_models import FailureModel, RunTimeModel
+from edgeyard.plugins.scorers.outcome_models import FailureModel, MeasurementModel, RunTimeModel
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.scorers.seeded_random import SeededRandom
 from edgeyard.plugins.scorers.spread import Spread
@@ -85,6 +86,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "best_fit": BestFit,
         "campaign_spread": CampaignSpread,
         "cheapest": Cheapest,
+        "comparable": Comparable,
         "failure_model": FailureModel,
         "fastest": Fastest,
         "host_load": HostLoad,
@@ -93,6 +95,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "ilp_fairness": FairnessIlp,
         "least_loaded": LeastLoaded,
         "locality": Locality,
+        "measurement_model": MeasurementModel,
         "random": SeededRandom,
         "reliable": Reliable,
         "run_time_model": RunTimeModel,

@@ -151,6 +151,7 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("model_sha256", text),
                 ("wait_s", number),
                 ("run_s", number),
+                ("loading_s", number),
                 ("failure_category", text),
                 ("latency_p50_ms", number),
                 ("verdict", text),
@@ -159,6 +160,7 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("user_id", text),
                 ("nb_inference", pa.int64()),
                 ("variant", text),
+                ("features", pa.map_(text, number)),
             ]
         ),
         "boards": pa.schema(
@@ -295,8 +297,14 @@ def _decisions(
             }
 
 
+_ALL_CYCLES = 1 << 31
+"""Of recorded cycles: more than any store keeps."""
+
+
 def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
-    names = [name for name in schemas()["outcomes"].names if name != "placed_at"]
+    others = ("placed_at", "features")
+    names = [name for name in schemas()["outcomes"].names if name not in others]
+    features = _features(store, since)
     with store.read() as uow:
         found = uow.attempts.outcomes(since=since)
     for each in found:
@@ -304,7 +312,28 @@ def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> I
             with store.read() as uow:
                 its = uow.attempts.of(each.benchmark_id)
             placed = next((one.created_at for one in its if one.number == each.attempt), None)
-            yield {**{name: getattr(each, name) for name in names}, "placed_at": placed}
+            yield {
+                **{name: getattr(each, name) for name in names},
+                "placed_at": placed,
+                "features": features.get(each.seq),
+            }
+
+
+def _features(store: Store, since: datetime | None) -> Mapping[int, list[tuple[str, float]]]:
+    """Return what a model was given at the decision of each attempt, by number of the outcome."""
+    import numpy as np
+
+    from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+
+    rows = read_outcome_rows(store, since=since, max_cycles=_ALL_CYCLES)
+    return {
+        seq: [
+            (name, float(column[row]))
+            for name, column in rows.values.items()
+            if np.isfinite(column[row])
+        ]
+        for row, seq in enumerate(rows.seqs.tolist())
+    }
 
 
 def _boards(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:

@@ -24,7 +24,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 from edgeyard.errors import InvalidInput
 
-_KINDS = ("run_time", "failure")
+_KINDS = ("run_time", "failure", "loading", "measurement")
 
 _LOOK_S = 0.5
 """Between two looks at a training that is waited for."""
@@ -46,7 +46,9 @@ Reference = Annotated[
     str, typer.Argument(metavar="MODEL", help="KIND/VERSION, for example run_time/3.")
 ]
 Other = Annotated[str, typer.Argument(metavar="OTHER", help="KIND/VERSION of another one.")]
-KindName = Annotated[str, typer.Argument(metavar="KIND", help="run_time or failure.")]
+KindName = Annotated[
+    str, typer.Argument(metavar="KIND", help="run_time, failure, loading or measurement.")
+]
 
 _COLUMNS = (
     Column(title="MODEL", of=lambda row: f"{row.get('kind')}/{row.get('version')}", whole=True),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgeyard.plugins.scorers.comparable import Comparable
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.scheduler.framework.batch import Batch, Pairs
@@ -15,6 +16,7 @@ from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, Score
 from edgeyard.scheduler.learning.active import (
     ModelPrediction,
     predicted_failures,
+    predicted_measurements,
     predicted_run_times,
 )
 
@@ -26,7 +28,7 @@ class _OfActiveModel(DetailedScorer):
 
     kind = ScorerKind.AI
 
-    def __init__(self, history: Fastest | Reliable, predict: _Predict) -> None:
+    def __init__(self, history: DetailedScorer, predict: _Predict) -> None:
         self._history, self._predict = history, predict
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
@@ -64,6 +66,26 @@ class FailureModel(_OfActiveModel):
         super().__init__(Reliable(), predicted_failures)
 
 
+class MeasurementModel(_OfActiveModel):
+    """The chance that the number is comparable, as the active model of measurements expects.
+
+    Where no model is active, or it is uncertain, it answers as `Comparable` does.
+    """
+
+    name = "measurement_model"
+    objective = "comparable numbers"
+    unit = ScoreUnit.PREFERENCE
+
+    def __init__(self) -> None:
+        """Take the history's answer from the scorer that states it."""
+        super().__init__(Comparable(), _chances_of_comparable)
+
+
+def _chances_of_comparable(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+    found = predicted_measurements(batch, pairs)
+    return None if found is None else replace(found, values=1.0 - found.values)
+
+
 def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
     """Return the model's numbers where it has any, and the history's otherwise."""
     if found is None or not len(history.scores):
@@ -76,9 +98,10 @@ def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
         )
     scores = np.where(known, found.values, history.scores).astype(np.float32)
     others = np.full(len(scores), np.nan) if history.errors is None else history.errors
+    errors = np.where(known, found.errors, others)
     return Answer(
         scores=scores,
-        errors=np.where(known, found.errors, others).astype(np.float32),
+        errors=None if history.errors is None else errors.astype(np.float32),
         facts={found.reference: float(known.sum())},
     )
 
@@ -86,4 +109,4 @@ def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
 if TYPE_CHECKING:
     from edgeyard.scheduler.framework.protocols import Scorer
 
-    _: tuple[Scorer, ...] = (RunTimeModel(), FailureModel())
+    _: tuple[Scorer, ...] = (RunTimeModel(), FailureModel(), MeasurementModel())

@@ -1064,6 +1064,7 @@ def _outcome(
         ),
         wait_s=(started - benchmark.submit_time).total_seconds() if started else None,
         run_s=((attempt.task_ended_at or now) - started).total_seconds() if started else None,
+        loading_s=(started - attempt.created_at).total_seconds() if started else None,
         failure_category=attempt.failure.category.value if attempt.failure else None,
         latency_p50_ms=float(p50) if isinstance(p50, int | float) else None,
         verdict=str(word) if word is not None else None,

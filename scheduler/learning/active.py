@@ -10,12 +10,12 @@ A prediction is NaN, so that the history counts instead, where
 **Errors.** The width of the model's quantiles is the deviation of the next run. Which share of its
 variance is the error of the expectation, and not the difference of one run to the next, is taken
 from the history's law; all of it where the history knows nothing. The error of a chance of failure
-is the change of the model's answer where the history's chance rises by its own standard error.
+is the change of the model's answer where the history's chances rise by their own standard errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -26,12 +26,17 @@ from numpy.typing import NDArray
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.learning.check import CHUNK
-from edgeyard.scheduler.learning.features import Encoder, Input
+from edgeyard.scheduler.learning.features import CHANCES, Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest
-from edgeyard.scheduler.learning.model import Model, model_of_content
+from edgeyard.scheduler.learning.model import Model, any_chance, model_of_content
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import ModelKind
-from edgeyard.scheduler.prediction.estimates import past_pairs
+from edgeyard.scheduler.prediction.estimates import (
+    RunTimeParts,
+    TimeLaws,
+    history_laws,
+    past_pairs,
+)
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +49,12 @@ MAX_DEVIATION = 1.0
 MAX_LOG_S = 18.0
 """Of a predicted run time, ln seconds: two years; the least one is its inverse."""
 
-_OF_HISTORY = frozenset({"log_history_s", "history_spread", "failure_rate"})
+_NORMAL_FREEDOM = 200.0
+"""Degrees of freedom from which on Student's t counts as the normal distribution."""
+
+_OF_HISTORY = frozenset(
+    {"log_history_s", "history_spread", "log_loading_s", "loading_spread", *CHANCES}
+)
 """Columns that state their own uncertainty: no distance from a training counts."""
 
 
@@ -89,6 +99,11 @@ def predicted_failures(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
     return _once(ModelKind.FAILURE, _failures, batch, pairs)
 
 
+def predicted_measurements(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+    """Return the active model's chances that a number is not comparable; None: none is active."""
+    return _once(ModelKind.MEASUREMENT, _measurements, batch, pairs)
+
+
 _Predict = Callable[[Model, Batch, Pairs], tuple[Floats, Floats]]
 
 
@@ -124,33 +139,108 @@ def _predicted(
     )
 
 
+def active_laws(batch: Batch, pairs: Pairs) -> TimeLaws:
+    """Return for how long runs hold their boards: by active models, otherwise by past runs."""
+    past = history_laws(batch, pairs)
+    return TimeLaws(
+        run=_corrected(ModelKind.RUN_TIME, batch, pairs, past.run),
+        loading=_corrected(ModelKind.LOADING, batch, pairs, past.loading),
+    )
+
+
+def _corrected(kind: ModelKind, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
+    """Return the law of a kind's active model where it is certain, and the history's elsewhere."""
+    active = batch.knowledge.model(kind)
+    if active is None or active.problem or not len(pairs):
+        return past
+    try:
+        found = _law(load_active(active), batch, pairs, past)
+    except ConfigError:
+        return past
+    certain = np.isfinite(found.location)
+    return RunTimeParts(
+        location=np.where(certain, found.location, past.location),
+        noise=np.where(certain, found.noise, past.noise),
+        error=np.where(certain, found.error, past.error),
+        freedom=np.where(certain, found.freedom, past.freedom),
+    )
+
+
 def _run_times(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
+    return _seconds(_law(model, batch, pairs, past_pairs(batch, pairs).run_time_parts()))
+
+
+def _seconds(law: RunTimeParts) -> tuple[Floats, Floats]:
+    """Return the middle seconds and the errors of the expectation."""
+    seconds = np.exp(law.location)
+    return seconds, seconds * np.sqrt(np.expm1(law.error))
+
+
+def _law(model: Model, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
+    """Return a model's law of ln seconds; NaN where it is not certain enough.
+
+    Args:
+        model: Loaded.
+        batch: The batch.
+        pairs: To be predicted.
+        past: The history's law, which states the share of the error in the variance.
+    """
     manifest = model.manifest
     found, certain = _answers(model, batch, pairs)
     middle = found[:, manifest.quantiles.index(manifest.rank_by)]
     low, high = (NormalDist().inv_cdf(manifest.quantiles[place]) for place in (0, -1))
     deviation = (found[:, -1] - found[:, 0]) / (high - low)
-    law = past_pairs(batch, pairs).run_time_parts()
     with np.errstate(invalid="ignore"):
-        share = np.where(np.isnan(law.location), 1.0, law.error / (law.error + law.noise))
+        share = np.where(np.isnan(past.location), 1.0, past.error / (past.error + past.noise))
     certain &= (np.abs(deviation) <= MAX_DEVIATION) & np.isfinite(share)
     certain &= np.abs(middle) <= MAX_LOG_S
-    seconds = np.exp(np.clip(middle, -MAX_LOG_S, MAX_LOG_S))
-    errors = seconds * np.sqrt(np.expm1(np.minimum(deviation, MAX_DEVIATION) ** 2 * share))
-    return np.where(certain, seconds, np.nan), np.where(certain, errors, np.nan)
+    variance = np.where(certain, deviation**2, np.nan)
+    return RunTimeParts(
+        location=np.where(certain, middle, np.nan),
+        noise=variance * (1.0 - share),
+        error=variance * share,
+        freedom=np.where(certain, _NORMAL_FREEDOM, np.nan),
+    )
 
 
 def _failures(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
-    errors = past_pairs(batch, pairs).failure_laws()[1]
+    past = past_pairs(batch, pairs)
+    causes = past.failure_causes()
+    errors = {
+        "model_failure_rate": causes.model_error,
+        "board_failure_rate": causes.board_error,
+        "failure_rate": causes.combined()[1],
+    }
+    return _chances(model, batch, pairs, errors)
+
+
+def _measurements(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
+    errors = np.nan_to_num(past_pairs(batch, pairs).measurement_laws()[1])
+    return _chances(model, batch, pairs, {"incomparable_rate": errors})
+
+
+def _chances(
+    model: Model, batch: Batch, pairs: Pairs, errors: Mapping[str, Floats]
+) -> tuple[Floats, Floats]:
+    """Return the chance that any cause strikes, and its error: of each history's chance in turn.
+
+    Args:
+        model: Loaded.
+        batch: The batch.
+        pairs: To be predicted.
+        errors: Standard errors of the history's chances by column, shape (pairs,) each.
+    """
     found, certain = _answers(model, batch, pairs)
-    raised, _ = _answers(model, batch, pairs, raised=errors)
-    chances = np.clip(found[:, 0], 0.0, 1.0)
-    change = np.abs(np.clip(raised[:, 0], 0.0, 1.0) - chances)
+    chances = any_chance(found)
+    change = np.zeros(len(pairs))
+    for column in sorted(errors.keys() & {each.column for each in model.manifest.inputs}):
+        raised, _ = _answers(model, batch, pairs, raised={column: errors[column]})
+        change = np.hypot(change, any_chance(raised) - chances)
     return np.where(certain, chances, np.nan), np.where(certain, change, np.nan)
 
 
 def _answers(
-    model: Model, batch: Batch, pairs: Pairs, raised: Floats | None = None
+    model: Model, batch: Batch, pairs: Pairs, raised: Mapping[str, Floats] | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the model's numbers, shape (pairs, outputs), and where its inputs are usual ones.
 
@@ -158,7 +248,7 @@ def _answers(
         model: Loaded.
         batch: The batch.
         pairs: To be predicted.
-        raised: Shape (pairs,): what is added to the history's chance of a failure; None: nothing.
+        raised: By column of the history's chances, what is added to it, shape (pairs,).
     """
     manifest = model.manifest
     count = len(manifest.inputs)
@@ -172,10 +262,9 @@ def _answers(
         own = np.ascontiguousarray(x[:, :count])
         usual[part] = (np.abs(own[:, bounded]) <= MAX_DISTANCE).all(axis=1)
         usual[part] &= (x[:, count:] == 1.0).all(axis=1)
-        if raised is not None:
-            for place, each in enumerate(manifest.inputs):
-                if each.column == "failure_rate":
-                    own[:, place] += raised[part] / each.scale
+        for place, each in enumerate(manifest.inputs):
+            if raised is not None and each.column in raised:
+                own[:, place] += raised[each.column][part] / each.scale
         found[part] = model.run(own)
         start += len(x)
     return found, usual

@@ -18,8 +18,10 @@ another digest, and models that read it are refused until they are trained again
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from enum import StrEnum
 from functools import cached_property
 
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
 from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_number, extra_problem
-from edgeyard.scheduler.prediction.estimates import PastPairs
+from edgeyard.scheduler.prediction.estimates import FailureCauses, PastPairs, RunTimeParts
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -67,6 +69,16 @@ class View:
     def law(self) -> tuple[Floats, Floats, Floats]:
         """Distribution of run times according to past runs."""
         return self.past.run_time_law()
+
+    @cached_property
+    def loading(self) -> RunTimeParts:
+        """Distribution of times of loading according to past runs."""
+        return self.past.loading_parts()
+
+    @cached_property
+    def causes(self) -> FailureCauses:
+        """Chances of failures by cause according to past runs."""
+        return self.past.failure_causes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +182,12 @@ def _log_family_queue(view: View) -> Floats:
     return found
 
 
+def _hour(view: View, turn: Callable[[float], float]) -> Floats:
+    now = view.batch.now.astimezone(UTC)
+    day_s = now.hour * 3600.0 + now.minute * 60.0 + now.second
+    return np.full(len(view.batch.snapshot.uids), turn(2.0 * math.pi * day_s / 86400.0))
+
+
 def _log(values: NDArray[np.generic]) -> Floats:
     """Natural logarithm; NaN where there is nothing to take it of."""
     numbers = np.asarray(values, dtype=np.float64)
@@ -256,6 +274,18 @@ COLUMNS: Mapping[str, Column] = {
         "online",
         _lab_utilisation,
     ),
+    "hour_sin": Column(
+        ColumnAxis.BOARD,
+        "f5aa240f",
+        "sine of the hour of the day, UTC, as an angle, the same for each board",
+        lambda view: _hour(view, np.sin),
+    ),
+    "hour_cos": Column(
+        ColumnAxis.BOARD,
+        "4b68cc8f",
+        "cosine of the hour of the day, as before",
+        lambda view: _hour(view, np.cos),
+    ),
     "log_history_s": Column(
         ColumnAxis.PAIR,
         "20d0c574",
@@ -268,6 +298,38 @@ COLUMNS: Mapping[str, Column] = {
         "scale of the history's law of ln seconds",
         lambda view: view.law[1],
     ),
+    "log_loading_s": Column(
+        ColumnAxis.PAIR,
+        "1759ede8",
+        "ln of the seconds that the history expects from the placement to the start of the task; "
+        "missing where it knows nothing",
+        lambda view: view.loading.location,
+    ),
+    "loading_spread": Column(
+        ColumnAxis.PAIR,
+        "40fb3706",
+        "scale of the history's law of these ln seconds",
+        lambda view: np.sqrt(view.loading.noise + view.loading.error),
+    ),
+    "incomparable_rate": Column(
+        ColumnAxis.PAIR,
+        "e7537d5e",
+        "chance by the history that the number of a result is not comparable, 0-1; missing where "
+        "no number was judged",
+        lambda view: view.past.measurement_laws()[0],
+    ),
+    "model_failure_rate": Column(
+        ColumnAxis.PAIR,
+        "53d2a72b",
+        "chance by the history of a failure that follows what is run, 0-1",
+        lambda view: view.causes.model,
+    ),
+    "board_failure_rate": Column(
+        ColumnAxis.PAIR,
+        "e95203c3",
+        "chance by the history of a failure that follows the board, 0-1",
+        lambda view: view.causes.board,
+    ),
     "failure_rate": Column(
         ColumnAxis.PAIR,
         "f1a7a260",
@@ -275,6 +337,10 @@ COLUMNS: Mapping[str, Column] = {
         lambda view: view.past.failure_rates(),
     ),
 }
+
+
+CHANCES = ("failure_rate", "model_failure_rate", "board_failure_rate", "incomparable_rate")
+"""Columns of the history's chances: risks rise with them."""
 
 
 def known(name: str) -> bool:

@@ -8,6 +8,7 @@
     objective = "completion"
     output = "log_seconds"           # or "failure", "score"
     quantiles = [0.1, 0.5, 0.9]      # of "log_seconds": one output each
+    causes = ["model", "board"]      # of "failure", if it is one output a cause: either may strike
     rank_by = 0.5                    # the one that boards are compared by
     onnx = "my_model.onnx"           # in this file's folder
     sha256 = "..."
@@ -34,6 +35,7 @@ from edgeyard.scheduler.learning.features import COLUMNS, Input, features_versio
 
 MAX_BYTES = 256 * 1024
 MAX_INPUTS = 256
+MAX_CAUSES = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\.onnx")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -54,7 +56,9 @@ class Manifest:
 
     Attributes:
         quantiles: Ascending; empty where the output is none of `Output.LOG_SECONDS`.
-        rank_by: One of them.
+        causes: Of failures, one output each; the chance of a failure is that any strikes. Empty:
+            there is one output, the chance itself.
+        rank_by: One of the quantiles.
         onnx: Plain file name.
         trained_on: In words, for people.
     """
@@ -67,13 +71,14 @@ class Manifest:
     sha256: str
     inputs: tuple[Input, ...]
     quantiles: tuple[float, ...] = ()
+    causes: tuple[str, ...] = ()
     rank_by: float = 0.5
     trained_on: str = ""
 
     @property
     def outputs(self) -> int:
         """Numbers a pair."""
-        return len(self.quantiles) or 1
+        return len(self.quantiles) or len(self.causes) or 1
 
 
 def parse_manifest(text: str, source: str = "manifest") -> Manifest:
@@ -105,6 +110,9 @@ def manifest_text(manifest: Manifest) -> str:
     if manifest.quantiles:
         lines.append(f"quantiles = [{', '.join(map(repr, manifest.quantiles))}]")
         lines.append(f"rank_by = {manifest.rank_by!r}")
+    if manifest.causes:
+        names = ", ".join(f'"{each}"' for each in manifest.causes)
+        lines.append(f"causes = [{names}]")
     lines += [f'onnx = "{manifest.onnx}"', f'sha256 = "{manifest.sha256}"']
     if manifest.trained_on:
         lines.append(f'trained_on = "{manifest.trained_on}"')
@@ -129,7 +137,7 @@ class _Reader:
     def manifest(self) -> Manifest:
         known_keys = {
             "name", "version", "features", "objective", "output", "onnx", "sha256", "inputs",
-            "quantiles", "rank_by", "trained_on",
+            "quantiles", "causes", "rank_by", "trained_on",
         }  # fmt: skip
         for key in sorted(self._data.keys() - known_keys):
             self.problems.append(f"{key}: is unknown")
@@ -159,6 +167,7 @@ class _Reader:
             sha256=self._text("sha256", _SHA256, "64 hexadecimal digits"),
             inputs=inputs,
             quantiles=quantiles,
+            causes=self._causes(output),
             rank_by=rank_by if isinstance(rank_by, float) else 0.5,
             trained_on=trained_on if isinstance(trained_on, str) else "",
         )
@@ -195,6 +204,25 @@ class _Reader:
             self.problems.append("quantiles: is not a list of ascending numbers between 0 and 1")
             return ()
         return tuple(value) if isinstance(value, list) else ()
+
+    def _causes(self, output: str) -> tuple[str, ...]:
+        value = self._data.get("causes")
+        if value is None:
+            return ()
+        if output != Output.FAILURE.value:
+            self.problems.append("causes: only an output of failure has them")
+            return ()
+        if (
+            not isinstance(value, list)
+            or not 1 <= len(value) <= MAX_CAUSES
+            or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in value)
+            or len(set(value)) < len(value)
+        ):
+            self.problems.append(
+                f"causes: is not a list of 1 to {MAX_CAUSES} different names in lower case"
+            )
+            return ()
+        return tuple(value)
 
     def _inputs(self) -> tuple[Input, ...]:
         value = self._data.get("inputs")

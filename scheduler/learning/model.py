@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,15 @@ class Model:
         if not np.isfinite(found).all():
             raise ValueError(f"model {self.manifest.name} gave NaN or infinity")
         return np.asarray(found, dtype=np.float32)
+
+
+def any_chance(by_cause: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return the chance that any of several causes strikes, shape (pairs,).
+
+    Args:
+        by_cause: What a model of failures gave, shape (pairs, causes).
+    """
+    return np.asarray(1.0 - np.prod(1.0 - np.clip(by_cause, 0.0, 1.0), axis=1), np.float64)
 
 
 def load_model(manifest_path: Path) -> Model:

@@ -177,6 +177,8 @@ class Outcome:
     Attributes:
         wait_s: Time from submission to the start of its task; None if that never started.
         run_s: Run time of its task; None if that never started.
+        loading_s: Time from the placement to the start of its task: the cluster's work and the
+            downloads; None if it never started.
         failure_category: None if it had a result.
         nb_inference: Requested number of inferences.
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
@@ -205,5 +207,6 @@ class Outcome:
     variant: str = ""
     workload: str | None = None
     p50_error: float | None = None
+    loading_s: float | None = None
     seq: int = field(default=0, compare=False)
     replaces: int = field(default=0, compare=False)

@@ -48,6 +48,8 @@ class PastRun:
     Attributes:
         run_s: Of its task; None when it never started.
         failure: Category of its failure; None: it led to a result.
+        loading_s: From its placement to the start of its task; None when it never started.
+        comparable: Whether its number is comparable; None: nothing was judged.
         seq: Number of its outcome in the store; 0: it is not stored.
         replaces: Number of an earlier outcome that it takes the place of; 0: of none.
     """
@@ -60,6 +62,8 @@ class PastRun:
     run_s: float | None
     failure: str | None
     ended_at: datetime
+    loading_s: float | None = None
+    comparable: bool | None = None
     seq: int = 0
     replaces: int = 0
 
@@ -94,6 +98,8 @@ class PastRunColumns:
         run_s: None for what never started.
         ended_us: Microseconds since 1970.
         replaces: As in `PastRun`; None and 0: of none.
+        loading_s: None for what never started.
+        verdicts: On the measured numbers; None: there is none.
     """
 
     boards: Sequence[str]
@@ -106,6 +112,8 @@ class PastRunColumns:
     benchmark_ids: Sequence[str]
     seqs: Sequence[int]
     replaces: Sequence[int | None]
+    loading_s: Sequence[float | None]
+    verdicts: Sequence[str | None]
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -148,7 +156,11 @@ class _Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Columns:
-    """Shape (runs,) each; numbers of names, -1 for none; seconds, NaN for none."""
+    """Shape (runs,) each; numbers of names, -1 for none; seconds, NaN for none.
+
+    Attributes:
+        comparable: 1 and 0 for numbers that are comparable and that are not; -1: none was judged.
+    """
 
     boards: NDArray[np.int32]
     families: NDArray[np.int32]
@@ -160,7 +172,12 @@ class _Columns:
     benchmark_ids: NDArray[np.object_]
     seqs: NDArray[np.int64]
     replaces: NDArray[np.int64]
+    loading_s: NDArray[np.float64]
+    comparable: NDArray[np.int8]
 
+
+COMPARABLE = "comparable"
+"""The verdict on a number that others may be compared with."""
 
 _SETTLED = 100
 _FIELDS = fields(_Columns)
@@ -273,6 +290,7 @@ class History(Sequence[PastRun]):
             return [self[each] for each in range(*index.indices(len(self)))]
         names, columns = self.names, self.columns
         failure, run_s = int(columns.failures[index]), float(columns.run_s[index])
+        loading_s, comparable = float(columns.loading_s[index]), int(columns.comparable[index])
         return PastRun(
             benchmark_id=columns.benchmark_ids[index],
             user_id=names.users.names[columns.users[index]],
@@ -282,6 +300,8 @@ class History(Sequence[PastRun]):
             run_s=None if np.isnan(run_s) else run_s,
             failure=None if failure < 0 else names.failures.names[failure],
             ended_at=EPOCH + timedelta(seconds=float(columns.ended_s[index])),
+            loading_s=None if np.isnan(loading_s) else loading_s,
+            comparable=None if comparable < 0 else comparable == 1,
             seq=int(columns.seqs[index]),
             replaces=int(columns.replaces[index]),
         )
@@ -316,6 +336,10 @@ def _columns(names: _Names, runs: Iterable[PastRun] | PastRunColumns) -> _Column
         benchmark_ids=np.array([run.benchmark_id for run in runs], dtype=np.object_),
         seqs=np.array([run.seq for run in runs], dtype=np.int64),
         replaces=np.array([run.replaces for run in runs], dtype=np.int64),
+        loading_s=np.array([run.loading_s for run in runs], np.float64),
+        comparable=np.array(
+            [-1 if run.comparable is None else run.comparable for run in runs], np.int8
+        ),
     )
 
 
@@ -348,6 +372,10 @@ def _numbered(names: _Names, runs: PastRunColumns) -> _Columns:
         benchmark_ids=np.array(runs.benchmark_ids, dtype=np.object_),
         seqs=np.array(runs.seqs, dtype=np.int64),
         replaces=np.array([each or 0 for each in runs.replaces], dtype=np.int64),
+        loading_s=np.array(runs.loading_s, np.float64),
+        comparable=np.array(
+            [-1 if each is None else each == COMPARABLE for each in runs.verdicts], np.int8
+        ),
     )
 
 
@@ -363,6 +391,8 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
         benchmark_ids=np.concatenate((first.benchmark_ids, second.benchmark_ids))[drop:],
         seqs=np.concatenate((first.seqs, second.seqs))[drop:],
         replaces=np.concatenate((first.replaces, second.replaces))[drop:],
+        loading_s=np.concatenate((first.loading_s, second.loading_s))[drop:],
+        comparable=np.concatenate((first.comparable, second.comparable))[drop:],
     )
 
 

@@ -12,7 +12,9 @@ class ModelKind(StrEnum):
     """What a registered model predicts."""
 
     RUN_TIME = "run_time"  # quantiles of the run time
-    FAILURE = "failure"  # the chance that the next run fails
+    FAILURE = "failure"  # the chances that the next run fails, by cause
+    LOADING = "loading"  # quantiles of the time from the placement to the start of the task
+    MEASUREMENT = "measurement"  # the chance that the number of a result is not comparable
 
 
 class ModelState(StrEnum):

@@ -31,7 +31,13 @@ parent's rate, ``p_g = (failures_g + K p_parent) / (n_g + K)``: what follows the
 fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as much every
 `HALF_LIFE_S`, so that a board that got well is trusted again.
 
-Both are fitted to `History.settled`: all runs up to 200, and all but up to one per cent beyond.
+**Loading.** From the placement to the start of the task, as run times, but without growth with the
+number of runs.
+
+**Measurements.** The chance that the number of a result is not comparable: one chain (all > family
+> board > board, model), like failures.
+
+All are fitted to `History.settled`: all runs up to 200, and all but up to one per cent beyond.
 """
 
 from __future__ import annotations
@@ -146,6 +152,54 @@ class RunTimeParts:
     freedom: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimeLaws:
+    """For how long a run holds its board.
+
+    Attributes:
+        run: Law of ln seconds of the run.
+        loading: Law of ln seconds from the placement to the start of the task.
+    """
+
+    run: RunTimeParts
+    loading: RunTimeParts
+
+
+def history_laws(batch: Batch, pairs: Pairs) -> TimeLaws:
+    """Return what past runs say of pairs."""
+    past = PastPairs(batch, pairs.rows, pairs.boards)
+    return TimeLaws(run=past.run_time_parts(), loading=past.loading_parts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FailureCauses:
+    """Chances that the next run fails by cause, with standard errors; shape (pairs,) each.
+
+    Attributes:
+        model: Because of what is run: the model, its input, the engine, a limit.
+        model_error: Its standard error.
+        board: Because of the board: another one might not have failed.
+        board_error: Its standard error.
+    """
+
+    model: Floats
+    model_error: Floats
+    board: Floats
+    board_error: Floats
+
+    def combined(self) -> tuple[Floats, Floats]:
+        """Return the chance that either strikes, and its standard error."""
+        error = np.hypot(
+            (1.0 - self.model) * self.board_error, (1.0 - self.board) * self.model_error
+        )
+        return combined_chance(self.model, self.board), error
+
+
+def combined_chance(model: Floats, board: Floats) -> Floats:
+    """Return the chance that one of two causes strikes that do not depend on each other."""
+    return np.asarray(1.0 - (1.0 - model) * (1.0 - board))
+
+
 def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
     """Return `run_time_law` with its scale in parts, for callers that draw several runs."""
     return PastPairs(batch, rows, boards).run_time_parts()
@@ -255,7 +309,22 @@ class PastPairs:
 
     def failure_laws(self) -> tuple[Floats, Floats]:
         """Return the chance that the next run fails, and its standard error; shape (pairs,)."""
-        return self._history.derived(_Failures).laws(self)
+        return self.failure_causes().combined()
+
+    def failure_causes(self) -> FailureCauses:
+        """Return the chances that the next run fails because of its model and of its board."""
+        return self._history.derived(_Failures).causes(self)
+
+    def loading_parts(self) -> RunTimeParts:
+        """Return the law of ln of the seconds from the placement to the start of the task."""
+        return self._history.derived(_LoadingTimes).law(self)
+
+    def measurement_laws(self) -> tuple[Floats, Floats]:
+        """Return the chance that a result's number is not comparable, and its standard error.
+
+        Shape (pairs,) each; NaN where no number of any run was judged.
+        """
+        return self._history.derived(_Measurements).laws(self)
 
 
 def of_boards(batch: Batch, other: Batch) -> None:
@@ -404,10 +473,29 @@ class _RunTimes:
     """The model of run times, fitted to a history."""
 
     def __init__(self, history: History) -> None:
-        known = history.derived(_Stems)
         columns = history.columns
         good = (columns.failures < 0) & (columns.run_s > 0)
-        cut = _cut_runs(history, good)
+        self._fit_to(history, columns.run_s, good, _cut_runs(history, good))
+
+    def _fit_to(
+        self,
+        history: History,
+        seconds: Floats,
+        good: NDArray[np.bool_],
+        cut: NDArray[np.bool_],
+        *,
+        grows: bool = True,
+    ) -> None:
+        """Fit all levels.
+
+        Args:
+            history: The past.
+            seconds: Shape (runs,).
+            good: Shape (runs,): which are whole times.
+            cut: Shape (runs,): which would have lasted longer.
+            grows: Whether times grow with the number of inferences that were asked for.
+        """
+        known, columns = history.derived(_Stems), history.columns
         used = np.flatnonzero(good | cut)
         cut = cut[used]
         self.empty = not len(used)
@@ -418,8 +506,11 @@ class _RunTimes:
         board = columns.boards[used].astype(np.int64)
         stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
         x = known.log_runs_of_kind[kind]
-        y = np.log(columns.run_s[used])
-        self._slope, self._slope_variance = _slope(_key(family, stem)[~cut], x[~cut], y[~cut])
+        y = np.log(seconds[used])
+        self._slope, self._slope_variance = 0.0, 0.0
+        if grows:
+            stems = _key(family, stem)[~cut]
+            self._slope, self._slope_variance = _slope(stems, x[~cut], y[~cut])
         y = y - self._slope * x
         unseen: Floats | float = 0.0
         if cut.any():
@@ -578,6 +669,15 @@ class _RunTimes:
         noise[at] = self._noises[_BOARD][own]
         degrees[at] = self._freedoms[_BOARD][own] + PSEUDO_RUNS
         return RunTimeParts(location=location, noise=noise, error=error, freedom=degrees)
+
+
+class _LoadingTimes(_RunTimes):
+    """The same model of the times from placements to the starts of tasks."""
+
+    def __init__(self, history: History) -> None:
+        seconds = history.columns.loading_s
+        good = seconds > 0
+        self._fit_to(history, seconds, good, np.zeros_like(good), grows=False)
 
 
 class _Effect:
@@ -771,21 +871,50 @@ class _Failures:
         )
         self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
 
-    def laws(self, pairs: PastPairs) -> tuple[Floats, Floats]:
-        """Return `PastPairs.failure_laws` of the pairs."""
+    def causes(self, pairs: PastPairs) -> FailureCauses:
+        """Return `PastPairs.failure_causes` of the pairs."""
         of_model, model_variance = self._by_model.laws(
             (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))
         )
         family_of_board = np.full(pairs.shape[1], -1, dtype=np.int64)
         family_of_board[pairs.boards] = pairs.family[pairs.combination]
         of_board, board_variance = self._by_board.laws((family_of_board, pairs.board))
-        good_model = 1.0 - of_model[pairs.combination]
-        good_board = 1.0 - of_board[pairs.boards]
-        variance = (
-            good_model**2 * board_variance[pairs.boards]
-            + good_board**2 * model_variance[pairs.combination]
+        return FailureCauses(
+            model=of_model[pairs.combination],
+            model_error=np.sqrt(model_variance)[pairs.combination],
+            board=of_board[pairs.boards],
+            board_error=np.sqrt(board_variance)[pairs.boards],
         )
-        return 1.0 - good_model * good_board, np.sqrt(variance)
+
+
+class _Measurements:
+    """The model of verdicts, fitted to a history."""
+
+    def __init__(self, history: History) -> None:
+        columns = history.columns
+        used = np.flatnonzero(columns.comparable >= 0)
+        self._empty = not len(used)
+        stem = history.derived(_Stems).stem_of_kind[columns.kinds[used]]
+        board = columns.boards[used].astype(np.int64)
+        ended_s = columns.ended_s[used]
+        weight = np.exp2(-(ended_s.max(initial=0.0) - ended_s) / HALF_LIFE_S)
+        self._chain = _Chain(
+            (columns.families[used].astype(np.int64), board, _key(board, stem)),
+            weight,
+            (columns.comparable[used] == 0) * weight,
+        )
+
+    def laws(self, pairs: PastPairs) -> tuple[Floats, Floats]:
+        """Return `PastPairs.measurement_laws` of the pairs."""
+        if self._empty:
+            nothing = np.full(len(pairs.rows), np.nan)
+            return nothing, nothing
+        board = pairs.board[pairs.boards]
+        stem = pairs.stem[pairs.combination]
+        rates, variance = self._chain.laws(
+            (pairs.family[pairs.combination], board, _key(board, stem))
+        )
+        return rates, np.sqrt(variance)
 
 
 class _Chain:

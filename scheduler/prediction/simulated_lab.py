@@ -19,7 +19,13 @@ from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs, pairs_of
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
-from edgeyard.scheduler.prediction.estimates import RunTimeParts, of_boards, run_time_parts
+from edgeyard.scheduler.prediction.estimates import (
+    RunTimeParts,
+    TimeLaws,
+    history_laws,
+    of_boards,
+    run_time_parts,
+)
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     Timeline,
@@ -70,6 +76,7 @@ class ForecastInput:
         scores: Shape (pairs,).
         fits: Returns what the filters let pass of a batch, shape (classes, boards).
         held: By row of the benchmark, what it is held back for.
+        laws: Returns for how long runs of pairs that wait hold their boards.
     """
 
     batch: Batch
@@ -83,6 +90,7 @@ class ForecastInput:
     scores: NDArray[np.float32]
     fits: Callable[[Batch], NDArray[np.bool_]]
     held: Mapping[int, BoardHold] = field(default_factory=dict)
+    laws: Callable[[Batch, Pairs], TimeLaws] = history_laws
 
     @cached_property
     def row_of_id(self) -> dict[str, int]:
@@ -360,34 +368,42 @@ class SimulatedLab:
 
 
 class RunSampler:
-    """Draws run times of pairs of class and board.
+    """Draws for how long runs of pairs of class and board hold their boards.
 
     Attributes:
         known: Shape (pairs,): whether past runs say something of the pair.
     """
 
-    def __init__(self, batch: Batch, pairs: Pairs, samples: int, rng: np.random.Generator) -> None:
-        law = run_time_parts(batch, pairs.rows, pairs.boards)
+    def __init__(
+        self, batch: Batch, pairs: Pairs, laws: TimeLaws, samples: int, rng: np.random.Generator
+    ) -> None:
         self._bounds = batch.time_limits_s[pairs.rows]
-        self.known = ~np.isnan(law.location)
-        self._law = _or_unknown(law, self._bounds)
+        self.known = ~np.isnan(laws.run.location)
+        self._law = _or_unknown(laws.run, self._bounds)
+        self._loading = laws.loading
+        self._loads = bool(np.isfinite(laws.loading.location).any())
         self._rng = rng
         self._samples = samples
-        self._errors: dict[int, Floats] = {}
+        self._errors: dict[tuple[int, bool], Floats] = {}
 
     def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
-        """Draw the time of a run on pair ``taken[s]`` in sample s, shape (samples,)."""
-        law = self._law
-        freedom = int(law.freedom[taken[0]])
+        """Draw seconds of loading and run on pair ``taken[s]`` in sample s, shape (samples,)."""
+        drawn = np.minimum(self._draw(self._law, row, taken), self._bounds[taken])
+        if self._loads:  # where past runs state no times of loading, none are expected
+            drawn = drawn + np.nan_to_num(self._draw(self._loading, row, taken))
+        return np.asarray(drawn, dtype=np.float64)
+
+    def _draw(self, law: RunTimeParts, row: int, taken: NDArray[np.intp]) -> Floats:
+        freedom = int(np.nan_to_num(law.freedom[taken[0]]))
         noise = self._rng.permutation(_student_table(freedom, self._samples)) * np.sqrt(
             law.noise[taken]
         )
-        if row not in self._errors:
+        key = row, law is self._loading
+        if key not in self._errors:
             # one draw a sample: waiting times add up what is not known of a kind
-            self._errors[row] = self._rng.permutation(_student_table(200, self._samples))
-        error = self._errors[row] * np.sqrt(law.error[taken])
-        drawn = np.exp(law.location[taken] + noise + error)
-        return np.asarray(np.minimum(drawn, self._bounds[taken]), dtype=np.float64)
+            self._errors[key] = self._rng.permutation(_student_table(200, self._samples))
+        error = self._errors[key] * np.sqrt(law.error[taken])
+        return np.asarray(np.exp(law.location[taken] + noise + error))
 
 
 @lru_cache(maxsize=1024)

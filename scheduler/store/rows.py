@@ -185,14 +185,17 @@ PAST_RUN_COLUMNS = (
     outcomes.c.benchmark_id,
     outcomes.c.seq,
     outcomes.c.replaces,
+    outcomes.c.loading_s,
+    outcomes.c.verdict,
 )
 
 
 def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
     """Runs of the values of `PAST_RUN_COLUMNS`; of none where there are no columns."""
-    boards, families, *kinds, users, failures, run_s, ended_us, benchmark_ids, seqs, replaces = (
+    boards, families, *kinds = (columns or [()] * len(PAST_RUN_COLUMNS))[:7]
+    users, failures, run_s, ended_us, benchmark_ids, seqs, replaces, loading_s, verdicts = (
         columns or [()] * len(PAST_RUN_COLUMNS)
-    )
+    )[7:]
     return PastRunColumns(
         boards=boards,
         families=families,
@@ -204,6 +207,8 @@ def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
         benchmark_ids=benchmark_ids,
         seqs=seqs,
         replaces=replaces,
+        loading_s=loading_s,
+        verdicts=verdicts,
     )
 
 

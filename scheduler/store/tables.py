@@ -358,6 +358,7 @@ outcomes = Table(
     Column("replaces", BigInteger, nullable=False),
     Column("workload", Text),
     Column("p50_error", Float),
+    Column("loading_s", Float),
 )
 Index(
     "uq_outcomes_attempt",

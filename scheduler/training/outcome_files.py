@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.learning.features import Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
+from edgeyard.scheduler.model.registered_models import ModelKind
 from edgeyard.scheduler.training.outcome_models import (
     MAX_RATE,
     MIN_RATE,
     QUANTILES,
-    FailureModel,
-    RunTimeModel,
+    ChanceModel,
+    QuantileModel,
 )
 
 Floats = NDArray[np.float64]
@@ -23,17 +24,36 @@ Floats = NDArray[np.float64]
 _MIDDLE_S, _WIDTH = 4.0, 2.0
 """Normalisation of ln seconds: `features` cuts values beyond 8 widths, here e^20 s."""
 
+LAWS: Mapping[ModelKind, tuple[str, str]] = {
+    ModelKind.RUN_TIME: ("log_history_s", "history_spread"),
+    ModelKind.LOADING: ("log_loading_s", "loading_spread"),
+}
+"""Columns of the middle and the scale of the history's laws."""
 
-def run_time_files(model: RunTimeModel, trained_on: str) -> tuple[bytes, str]:
-    """Return the ONNX file and the manifest of a model of run times.
+_OBJECTIVES = {
+    ModelKind.RUN_TIME: "completion",
+    ModelKind.LOADING: "completion",
+    ModelKind.FAILURE: "reliability",
+    ModelKind.MEASUREMENT: "measurement",
+}
+
+
+def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tuple[bytes, str]:
+    """Return the ONNX file and the manifest of a model of seconds.
 
     One matrix: the quantiles are linear in the inputs.
+
+    Args:
+        kind: One of `LAWS`.
+        model: Fitted.
+        trained_on: For people.
     """
     count = len(QUANTILES)
+    middle, spread = LAWS[kind]
     inputs = (
-        Input(column="log_history_s", mean=_MIDDLE_S, scale=_WIDTH),
-        Input(column="log_history_s?"),
-        Input(column="history_spread"),
+        Input(column=middle, mean=_MIDDLE_S, scale=_WIDTH),
+        Input(column=f"{middle}?"),
+        Input(column=spread),
         *model.inputs,
     )
     matrix = np.vstack(
@@ -49,28 +69,22 @@ def run_time_files(model: RunTimeModel, trained_on: str) -> tuple[bytes, str]:
         add("Gemm", ["x", "W", "b"], "y")
 
     data = _onnx(nodes, {"W": matrix, "b": model.alone}, len(inputs), count)
-    return data, manifest_text(
-        Manifest(
-            name="run_time",
-            version=1,
-            objective="completion",
-            output=Output.LOG_SECONDS,
-            quantiles=QUANTILES,
-            rank_by=0.5,
-            onnx="run_time.onnx",
-            sha256=hashlib.sha256(data).hexdigest(),
-            inputs=inputs,
-            trained_on=trained_on,
-        )
-    )
+    return data, _manifest(kind, data, inputs, trained_on, Output.LOG_SECONDS, quantiles=QUANTILES)
 
 
-def failure_files(model: FailureModel, trained_on: str) -> tuple[bytes, str]:
-    """Return the ONNX file and the manifest of a model of failures."""
-    inputs = (Input(column="failure_rate"), *model.inputs)
-    first = np.zeros((len(inputs), 1))
-    first[0, 0] = 1.0
-    rest = np.concatenate([[0.0], model.weights])[:, None]
+def chance_files(kind: ModelKind, model: ChanceModel, trained_on: str) -> tuple[bytes, str]:
+    """Return the ONNX file and the manifest of a model of chances, one output a cause.
+
+    Args:
+        kind: Of the model.
+        model: Fitted.
+        trained_on: For people.
+    """
+    causes = len(model.rates)
+    inputs = (*(Input(column=name) for name in model.rates), *model.inputs)
+    first = np.zeros((len(inputs), causes))
+    first[:causes] = np.eye(causes)
+    rest = np.vstack([np.zeros((causes, causes)), model.weights])
 
     def nodes(add: _Add) -> None:
         add("MatMul", ["x", "first"], "rate")
@@ -89,18 +103,37 @@ def failure_files(model: FailureModel, trained_on: str) -> tuple[bytes, str]:
         "min": np.array(MIN_RATE),
         "max": np.array(MAX_RATE),
         "one": np.array(1.0),
-        "a": np.array(model.history_weight),
+        "a": model.history_weights,
         "W": rest,
-        "b": np.array([model.offset]),
+        "b": model.offsets,
     }
-    data = _onnx(nodes, constants, len(inputs), 1)
-    return data, manifest_text(
+    data = _onnx(nodes, constants, len(inputs), causes)
+    names = tuple(name.removesuffix("_failure_rate") for name in model.rates)
+    return data, _manifest(
+        kind, data, inputs, trained_on, Output.FAILURE, causes=names if causes > 1 else ()
+    )
+
+
+def _manifest(
+    kind: ModelKind,
+    data: bytes,
+    inputs: tuple[Input, ...],
+    trained_on: str,
+    output: Output,
+    *,
+    quantiles: tuple[float, ...] = (),
+    causes: tuple[str, ...] = (),
+) -> str:
+    return manifest_text(
         Manifest(
-            name="failure",
+            name=kind.value,
             version=1,
-            objective="reliability",
-            output=Output.FAILURE,
-            onnx="failure.onnx",
+            objective=_OBJECTIVES[kind],
+            output=output,
+            quantiles=quantiles,
+            causes=causes,
+            rank_by=0.5,
+            onnx=f"{kind.value}.onnx",
             sha256=hashlib.sha256(data).hexdigest(),
             inputs=inputs,
             trained_on=trained_on,

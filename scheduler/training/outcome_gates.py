@@ -8,19 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.learning.features import normalise
+from edgeyard.scheduler.learning.features import CHANCES, normalise
 from edgeyard.scheduler.learning.model import Model
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind
 from edgeyard.scheduler.training.intervals import Interval, group_means
+from edgeyard.scheduler.training.outcome_files import chance_files, quantile_files
 from edgeyard.scheduler.training.outcome_models import (
+    FAILURE_COLUMNS,
+    FAILURE_RATES,
+    LOADING_COLUMNS,
+    MEASUREMENT_COLUMNS,
+    MEASUREMENT_RATES,
     QUANTILES,
+    RUN_TIME_COLUMNS,
+    ChanceModel,
+    QuantileModel,
+    failures_by_cause,
     fit_failures,
+    fit_loading,
+    fit_measurements,
     fit_run_times,
+    history_chances,
     history_quantiles,
+    loading_rows,
+    measured_rows,
     pinball_losses,
     user_weights,
 )
@@ -29,7 +45,7 @@ from edgeyard.scheduler.training.outcome_rows import OutcomeRows, joined
 Floats = NDArray[np.float64]
 
 Predictor = Callable[[OutcomeRows], Floats]
-"""Rows to ln seconds, shape (rows, quantiles), or to chances of a failure, shape (rows,)."""
+"""Rows to ln seconds, shape (rows, quantiles), or to chances, shape (rows, causes)."""
 
 HELD_SHARE = 0.3
 """Of the decisions: the last ones are held out by time."""
@@ -49,32 +65,54 @@ _EXPECTED_COVERAGE = QUANTILES[-1] - QUANTILES[0]
 _STEPS = np.linspace(0.0, 1.0, 41)
 
 
+class Fitted(Protocol):
+    """A model that was fitted to rows."""
+
+    def predict(self, rows: OutcomeRows) -> Floats:
+        """Return ln seconds, shape (rows, quantiles), or chances, shape (rows, causes)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutcomeTarget:
     """What a kind of model predicts, and how it is judged.
 
     Attributes:
+        columns: Next to the history's prediction.
         rows: Of all rows, those that can be learned from and judged.
-        fit: Fits a model and returns how it predicts.
+        unusable: What the others are, for people.
+        fit: Fits a model.
+        files: Returns the ONNX file and the manifest of a fitted model, and what it was trained on.
         history: Predicts what the history alone does; NaN where it knows nothing.
         losses: Of each row, shape (rows,); lower is better.
         unit: Of the losses.
         calibration: Difference of a share that was seen and the one that was predicted.
+        middle: The number of each prediction that users move, shape (rows,).
         max_user_change: By how much one user's runs may change the predictions for others.
+        struck: Of models of chances, what is predicted, shape (rows, causes); None: of seconds.
+        events: What strikes, for people.
+        form: The card's description.
     """
 
+    columns: tuple[str, ...]
     rows: Callable[[OutcomeRows], OutcomeRows]
-    fit: Callable[[OutcomeRows], Predictor]
+    unusable: str
+    fit: Callable[[OutcomeRows], Fitted]
+    files: Callable[[Any, str], tuple[bytes, str]]
     history: Predictor
     losses: Callable[[Floats, OutcomeRows], Floats]
     unit: str
     calibration: Callable[[Floats, OutcomeRows], float]
+    middle: Callable[[Floats], Floats]
     max_user_change: float
+    struck: Callable[[OutcomeRows], NDArray[np.bool_]] | None = None
+    events: str = ""
+    form: str = ""
 
 
-def brier_losses(predicted: Floats, rows: OutcomeRows) -> Floats:
-    """Return squared errors of chances (Brier 1950), shape (rows,)."""
-    return np.asarray((predicted - rows.failed) ** 2)
+def brier_losses(predicted: Floats, struck: NDArray[np.bool_]) -> Floats:
+    """Return squared errors of chances (Brier 1950), summed over the causes, shape (rows,)."""
+    return np.asarray(((predicted - struck) ** 2).sum(axis=1))
 
 
 def _coverage_error(predicted: Floats, rows: OutcomeRows) -> float:
@@ -86,29 +124,105 @@ def _coverage_error(predicted: Floats, rows: OutcomeRows) -> float:
     return float((inside * weights).sum() / weights.sum() - _EXPECTED_COVERAGE)
 
 
-def _rate_error(predicted: Floats, rows: OutcomeRows) -> float:
-    weights = user_weights(rows.users)
-    return float(((rows.failed - predicted) * weights).sum() / weights.sum())
+def _rate_error(predicted: Floats, struck: NDArray[np.bool_], users: NDArray[np.str_]) -> float:
+    """Return the greatest difference of the share that a cause struck and the one predicted."""
+    weights = user_weights(users)
+    errors = weights @ (struck - predicted) / weights.sum()
+    return float(errors[np.abs(errors).argmax()])
 
 
-TARGETS: Mapping[ModelKind, OutcomeTarget] = {
-    ModelKind.RUN_TIME: OutcomeTarget(
-        rows=lambda rows: rows.only(np.isfinite(rows.run_s)),
-        fit=lambda rows: fit_run_times(rows).predict,
+def _any(predicted: Floats) -> Floats:
+    return np.asarray(1.0 - np.prod(1.0 - predicted, axis=1))
+
+
+def _of_seconds(
+    kind: ModelKind,
+    columns: tuple[str, ...],
+    fit: Callable[[OutcomeRows], QuantileModel],
+    rows: Callable[[OutcomeRows], OutcomeRows],
+    what: str,
+) -> OutcomeTarget:
+    return OutcomeTarget(
+        columns=columns,
+        rows=rows,
+        unusable=f"without a usable {what}",
+        fit=fit,
+        files=lambda fitted, words: quantile_files(kind, fitted, words),
         history=history_quantiles,
         losses=pinball_losses,
         unit="mean pinball loss of ln seconds",
         calibration=_coverage_error,
+        middle=lambda predicted: predicted[:, predicted.shape[1] // 2],
         max_user_change=0.2,
-    ),
-    ModelKind.FAILURE: OutcomeTarget(
-        rows=lambda rows: rows.only(rows.countable),
-        fit=lambda rows: fit_failures(rows).predict,
-        history=lambda rows: rows.failure_rate,
-        losses=brier_losses,
-        unit="Brier score",
-        calibration=_rate_error,
+        form=f"quantiles 0.1, 0.5 and 0.9 of ln seconds of the {what}: those that the history "
+        "predicts, shifted by a linear function of the columns, with their own widths; quantiles "
+        "never cross",
+    )
+
+
+def _of_chances(
+    kind: ModelKind,
+    columns: tuple[str, ...],
+    fit: Callable[[OutcomeRows], ChanceModel],
+    rows: Callable[[OutcomeRows], OutcomeRows],
+    rates: tuple[str, ...],
+    struck: Callable[[OutcomeRows], NDArray[np.bool_]],
+    *,
+    unusable: str,
+    events: str,
+    form: str,
+) -> OutcomeTarget:
+    return OutcomeTarget(
+        columns=columns,
+        rows=rows,
+        unusable=unusable,
+        fit=fit,
+        files=lambda fitted, words: chance_files(kind, fitted, words),
+        history=lambda rows: history_chances(rows, rates),
+        losses=lambda predicted, rows: brier_losses(predicted, struck(rows)),
+        unit="Brier score" + (", summed over the causes" if len(rates) > 1 else ""),
+        calibration=lambda predicted, rows: _rate_error(predicted, struck(rows), rows.users),
+        middle=_any,
         max_user_change=0.1,
+        struck=struck,
+        events=events,
+        form=form + ": log-odds of the history times at least 0.25, shifted by a linear function "
+        "of the columns; more faults never mean a lower risk",
+    )
+
+
+TARGETS: Mapping[ModelKind, OutcomeTarget] = {
+    ModelKind.RUN_TIME: _of_seconds(
+        ModelKind.RUN_TIME,
+        RUN_TIME_COLUMNS,
+        fit_run_times,
+        lambda rows: rows.only(np.isfinite(rows.run_s)),
+        "run time",
+    ),
+    ModelKind.FAILURE: _of_chances(
+        ModelKind.FAILURE,
+        FAILURE_COLUMNS,
+        fit_failures,
+        lambda rows: rows.only(rows.countable),
+        FAILURE_RATES,
+        failures_by_cause,
+        unusable="ended by the cluster",
+        events="failed",
+        form="chances that the next run fails, because of what is run and because of the board",
+    ),
+    ModelKind.LOADING: _of_seconds(
+        ModelKind.LOADING, LOADING_COLUMNS, fit_loading, loading_rows, "time of loading"
+    ),
+    ModelKind.MEASUREMENT: _of_chances(
+        ModelKind.MEASUREMENT,
+        MEASUREMENT_COLUMNS,
+        fit_measurements,
+        measured_rows,
+        MEASUREMENT_RATES,
+        lambda rows: rows.incomparable[:, None] > 0,
+        unusable="without a verdict, or without an earlier one",
+        events="had numbers that are not comparable",
+        form="chance that the number of a result is not comparable",
     ),
 }
 
@@ -190,7 +304,7 @@ def measure_gates(
     metrics: dict[str, object] = {}
     gates: list[Gate] = []
     if len(past) and len(later):
-        predicted = target.fit(past)(later)
+        predicted = target.fit(past).predict(later)
         by_time = compare(target, later, predicted, target.history(later))
         against = None
         unseen = np.flatnonzero(later.decided_s > active_until_s)
@@ -205,7 +319,7 @@ def measure_gates(
     for known, unknown in split_by_boards(rows):
         if len(known):
             held.append(unknown)
-            guesses.append(target.fit(known)(unknown))
+            guesses.append(target.fit(known).predict(unknown))
             others.append(target.history(unknown))
     by_boards = None
     if held:
@@ -232,7 +346,8 @@ def user_gate(target: OutcomeTarget, rows: OutcomeRows) -> Gate:
     if len(users) > 1:
         for user in users[np.argsort(-counts, kind="stable")][:MAX_USERS].tolist():
             others = rows.only(rows.users != user)
-            change = _middle(target.fit(others)(others)) - _middle(whole(others))
+            change = target.middle(target.fit(others).predict(others))
+            change -= target.middle(whole.predict(others))
             found = float(np.median(np.abs(change)))
             if found > worst:
                 worst, name = found, user
@@ -250,41 +365,36 @@ def user_gate(target: OutcomeTarget, rows: OutcomeRows) -> Gate:
     )
 
 
-def _middle(predicted: Floats) -> Floats:
-    return predicted if predicted.ndim == 1 else predicted[:, predicted.shape[1] // 2]
-
-
 def monotone_gate(model: Model) -> Gate:
-    """Check on the file itself that a greater chance of a failure by history is a greater risk."""
+    """Check on the file itself that a greater chance by history is a greater risk."""
     lowest = lowest_rise(model)
     return Gate(
         name="monotone",
         passed=lowest >= 0.0,
         figure=lowest,
         limit=0.0,
-        sentence="a greater chance of a failure by history never means a lower risk: the lowest "
+        sentence="a greater chance by history never means a lower risk: the lowest "
         f"rise between steps is {lowest:.2g}",
     )
 
 
 def lowest_rise(model: Model) -> float:
-    """Return by how little the risk rises with the history's chance, all other inputs alike."""
+    """Return by how little a risk rises with its history's chance, all other inputs alike."""
     inputs = model.manifest.inputs
-    place = [each.column for each in inputs].index("failure_rate")
     rng = np.random.default_rng(0)
     lowest = np.inf
-    for _ in range(32):
-        x = np.tile(rng.standard_normal(len(inputs)), (len(_STEPS), 1))
-        x[:, place] = (_STEPS - inputs[place].mean) / inputs[place].scale
-        found = model.run(x.astype(np.float32))[:, 0].astype(np.float64)
-        lowest = min(lowest, float(np.diff(found).min()))
+    for place in (row for row, each in enumerate(inputs) if each.column in CHANCES):
+        for _ in range(32):
+            x = np.tile(rng.standard_normal(len(inputs)), (len(_STEPS), 1))
+            x[:, place] = (_STEPS - inputs[place].mean) / inputs[place].scale
+            found = _any(model.run(x.astype(np.float32)).astype(np.float64))
+            lowest = min(lowest, float(np.diff(found).min()))
     return lowest
 
 
 def predict_loaded(model: Model, rows: OutcomeRows) -> Floats:
     """Return what a registered model predicts for rows, as it does in use."""
-    found = model.run(normalise(rows.values, model.manifest.inputs)).astype(np.float64)
-    return found if model.manifest.quantiles else found[:, 0]
+    return model.run(normalise(rows.values, model.manifest.inputs)).astype(np.float64)
 
 
 def figures_json(found: PredictionFigures | None) -> dict[str, object] | None:

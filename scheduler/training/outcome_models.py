@@ -1,17 +1,19 @@
-"""Models of run times and failures that correct the lab's history, in forms that cannot go wrong.
+"""Models of what happens to runs that correct the lab's history, in forms that cannot go wrong.
 
-Both begin at what the history predicts and learn what to add. With x the normalised columns, m and
+All begin at what the history predicts and learn what to add. With x the normalised columns, m and
 s the middle and the scale of the history's law of ln seconds, and k = 1 where it has one, else 0::
 
-    run time  ln T_q = k (m + c_q s) + (1 - k) (d + e_q) + w x       c_q, e_q ascending in q
-    failure   P      = sigmoid(a logit(p) + b + w x)                 a >= 0.25
+    seconds   ln T_q = k (m + c_q s) + (1 - k) (d + e_q) + w x       c_q, e_q ascending in q
+    chance    P_c    = sigmoid(a_c logit(p_c) + b_c + w_c x)         a_c >= 0.25
 
-Quantiles never cross, because s > 0. The risk rises with p, the history's chance of a failure,
-which rises with each fault of a board, and nothing else in the model depends on faults: more faults
-never mean a lower risk.
+Seconds are run times and times of loading. Chances are those of a failure by cause (what is run, or
+the board), and of a number that is not comparable. Quantiles never cross, because s > 0. A chance
+rises with the history's chance p of the same cause, which rises with each fault of a board (or
+number that was not comparable), and nothing else in the model depends on faults: more faults never
+mean a lower risk.
 
-Run times are fitted to the sum of the pinball losses of the quantiles (Koenker & Bassett 1978), for
-runs that a limit ended with predictions cut at the limit (Powell 1986); failures to the log loss.
+Seconds are fitted to the sum of the pinball losses of the quantiles (Koenker & Bassett 1978), for
+runs that a limit ended with predictions cut at the limit (Powell 1986); chances to the log loss.
 Weights are drawn to 0. A user counts for at most as many rows as the median user has, so that one
 user's many runs do not outvote the others.
 """
@@ -19,7 +21,7 @@ user's many runs do not outvote the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +41,33 @@ RUN_TIME_COLUMNS = (
 """Next to the history's law. The time limit is none of them: it does not make a run long."""
 
 FAILURE_COLUMNS = ("log_bound_s", *RUN_TIME_COLUMNS)
-"""Next to the history's chance of a failure."""
+"""Next to the history's chances of a failure."""
+
+LOADING_COLUMNS = (
+    "log_model_bytes", "log_board_cores", "host_cpu", "host_memory", "host_busy",
+    "lab_utilisation", "engine_tflite",
+)  # fmt: skip
+"""Next to the history's law of loading."""
+
+MEASUREMENT_COLUMNS = (
+    "hour_sin", "hour_cos", "host_cpu", "host_memory", "host_busy", "lab_utilisation",
+    "log_nb_inference", "log_model_bytes", "log_board_cores", "type_2", "type_3", "engine_tflite",
+)  # fmt: skip
+"""Next to the history's chance that a number is not comparable."""
+
+FAILURE_RATES = ("model_failure_rate", "board_failure_rate")
+"""The history's chances of a failure by cause, the first of what is run."""
+
+MEASUREMENT_RATES = ("incomparable_rate",)
 
 MIN_HISTORY_WEIGHT = 0.25
 """Of the history's log-odds in the risk: faults always count."""
 
 MIN_RATE, MAX_RATE = 0.001, 0.999
 """The history's chance of a failure is cut here: its log-odds are finite."""
+
+MIN_OF_A_CAUSE = 5
+"""Runs that it struck, and that it did not strike, from which a correction is learned."""
 
 _RIDGE = 5.0
 """By how much weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
@@ -80,7 +102,7 @@ def varying_inputs(rows: OutcomeRows, columns: Sequence[str]) -> tuple[Input, ..
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RunTimeModel:
+class QuantileModel:
     """Quantiles of ln seconds; see the module.
 
     Attributes:
@@ -111,27 +133,58 @@ class RunTimeModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FailureModel:
-    """The chance of a failure; see the module.
+class ChanceModel:
+    """Chances by cause; see the module.
 
     Attributes:
+        rates: Columns of the history's chances, one a cause.
         inputs: Of ``weights``, in the same order.
-        weights: Shape (inputs,).
-        history_weight: ``a``.
-        offset: ``b``.
+        weights: Shape (inputs, causes).
+        history_weights: ``a``, shape (causes,).
+        offsets: ``b``, shape (causes,).
     """
 
+    rates: tuple[str, ...]
     inputs: tuple[Input, ...]
     weights: Floats
-    history_weight: float
-    offset: float
+    history_weights: Floats
+    offsets: Floats
 
     def predict(self, rows: OutcomeRows) -> Floats:
-        """Return chances, shape (rows,)."""
-        z = self.history_weight * log_odds(rows.failure_rate) + self.offset
+        """Return chances, shape (rows, causes)."""
+        z = self.history_weights * log_odds(history_chances(rows, self.rates)) + self.offsets
         if self.inputs:
             z = z + normalise(rows.values, self.inputs).astype(np.float64) @ self.weights
         return _sigmoid(z)
+
+
+def history_chances(rows: OutcomeRows, rates: Sequence[str]) -> Floats:
+    """Return the history's chances by cause, shape (rows, causes); NaN for unknown."""
+    return np.stack([rows.values[name] for name in rates], axis=1)
+
+
+def failures_by_cause(rows: OutcomeRows) -> NDArray[np.bool_]:
+    """Return whether each cause of `FAILURE_RATES` struck, shape (rows, 2)."""
+    return np.stack([rows.failed & ~rows.board_failed, rows.failed & rows.board_failed], axis=1)
+
+
+def loading_rows(rows: OutcomeRows) -> OutcomeRows:
+    """Return the rows with a time of loading, which takes the place of the run time."""
+    known = rows.only(np.isfinite(rows.loading_s))
+    return replace(
+        known,
+        location=known.values["log_loading_s"],
+        scale=known.values["loading_spread"],
+        freedom=known.loading_freedom,
+        run_s=known.loading_s,
+        censored=np.zeros(len(known), np.bool_),
+    )
+
+
+def measured_rows(rows: OutcomeRows) -> OutcomeRows:
+    """Return the rows whose numbers were judged, of kinds of which the history knows any."""
+    judged = np.isfinite(rows.incomparable)
+    return rows.only(judged & np.isfinite(rows.values["incomparable_rate"]))
 
 
 def history_quantiles(rows: OutcomeRows) -> Floats:
@@ -153,21 +206,53 @@ def pinball_losses(predicted: Floats, rows: OutcomeRows) -> Floats:
 
 
 def log_odds(rates: Floats) -> Floats:
-    """Return ``ln(p / (1 - p))`` of chances, cut to be finite."""
-    cut = np.clip(rates, MIN_RATE, MAX_RATE)
+    """Return ``ln(p / (1 - p))`` of chances, cut to be finite; an unknown one counts as 0."""
+    cut = np.clip(np.nan_to_num(rates), MIN_RATE, MAX_RATE)
     return np.asarray(np.log(cut) - np.log(1.0 - cut))
 
 
-def fit_run_times(rows: OutcomeRows) -> RunTimeModel:
+def fit_run_times(rows: OutcomeRows) -> QuantileModel:
     """Fit the model of run times.
 
     Args:
         rows: Each has a run time.
     """
+    return _fit_quantiles(rows, RUN_TIME_COLUMNS)
+
+
+def fit_loading(rows: OutcomeRows) -> QuantileModel:
+    """Fit the model of times of loading.
+
+    Args:
+        rows: From `loading_rows`.
+    """
+    return _fit_quantiles(rows, LOADING_COLUMNS)
+
+
+def fit_failures(rows: OutcomeRows) -> ChanceModel:
+    """Fit the model of failures by cause.
+
+    Args:
+        rows: The end of each says something of model or board.
+    """
+    return _fit_chances(rows, FAILURE_RATES, failures_by_cause(rows), FAILURE_COLUMNS)
+
+
+def fit_measurements(rows: OutcomeRows) -> ChanceModel:
+    """Fit the model of numbers that are not comparable.
+
+    Args:
+        rows: From `measured_rows`.
+    """
+    struck = rows.incomparable[:, None] > 0
+    return _fit_chances(rows, MEASUREMENT_RATES, struck, MEASUREMENT_COLUMNS)
+
+
+def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
     from scipy.optimize import minimize
     from scipy.stats import norm
 
-    inputs = varying_inputs(rows, RUN_TIME_COLUMNS)
+    inputs = varying_inputs(rows, columns)
     x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
     known = np.isfinite(rows.location)
     location, scale = np.nan_to_num(rows.location), np.nan_to_num(rows.scale)
@@ -217,37 +302,54 @@ def fit_run_times(rows: OutcomeRows) -> RunTimeModel:
     bounds = [(-5.0, 5.0)] * count + [(None, None), (-4.0, 4.0), (-4.0, 4.0)] * 2
     found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
     weights, by_scale, alone = parts(np.asarray(found.x, dtype=np.float64))
-    return RunTimeModel(inputs, weights, by_scale, alone)
+    return QuantileModel(inputs, weights, by_scale, alone)
 
 
-def fit_failures(rows: OutcomeRows) -> FailureModel:
-    """Fit the model of failures.
+def _fit_chances(
+    rows: OutcomeRows, rates: tuple[str, ...], struck: NDArray[np.bool_], columns: Sequence[str]
+) -> ChanceModel:
+    """Fit each cause by itself; one that struck too seldom to learn from stays the history's.
 
     Args:
-        rows: The end of each says something of model or board.
+        rows: To learn from.
+        rates: Columns of the history's chances.
+        struck: Shape (rows, causes).
+        columns: Of the corrections.
     """
+    inputs = varying_inputs(rows, columns)
+    x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
+    odds, weight = log_odds(history_chances(rows, rates)), user_weights(rows.users)
+    fitted = np.array(
+        [
+            _fit_chance(x, odds[:, cause], struck[:, cause].astype(np.float64), weight)
+            for cause in range(len(rates))
+        ]
+    )
+    return ChanceModel(rates, inputs, fitted[:, :-2].T, fitted[:, -2], fitted[:, -1])
+
+
+def _fit_chance(x: Floats, odds: Floats, struck: Floats, weight: Floats) -> Floats:
+    """Return weights of the inputs, then of the history, then the offset."""
     from scipy.optimize import minimize
 
-    inputs = varying_inputs(rows, FAILURE_COLUMNS)
-    x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
-    odds, weight = log_odds(rows.failure_rate), user_weights(rows.users)
-    failed = rows.failed.astype(np.float64)
+    count = x.shape[1]
+    first = np.concatenate([np.zeros(count), [1.0, 0.0]])
+    if min(struck.sum(), (1.0 - struck).sum()) < MIN_OF_A_CAUSE:
+        return first
 
     def loss(given: Floats) -> tuple[float, Floats]:
         weights, a, b = given[:-2], given[-2], given[-1]
         z = x @ weights + a * odds + b
-        total = (weight * (np.logaddexp(0.0, z) - failed * z)).sum()
+        total = (weight * (np.logaddexp(0.0, z) - struck * z)).sum()
         total += 0.5 * _RIDGE * (weights @ weights + (a - 1.0) ** 2 + 0.1 * b * b)
-        slope = weight * (_sigmoid(z) - failed)
+        slope = weight * (_sigmoid(z) - struck)
         by_a = slope @ odds + _RIDGE * (a - 1.0)
         by_b = slope.sum() + 0.1 * _RIDGE * b
         return float(total), np.concatenate([x.T @ slope + _RIDGE * weights, [by_a, by_b]])
 
-    first = np.concatenate([np.zeros(len(inputs)), [1.0, 0.0]])
-    bounds = [(-5.0, 5.0)] * len(inputs) + [(MIN_HISTORY_WEIGHT, 4.0), (-10.0, 10.0)]
+    bounds = [(-5.0, 5.0)] * count + [(MIN_HISTORY_WEIGHT, 4.0), (-10.0, 10.0)]
     found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
-    fitted = np.asarray(found.x, dtype=np.float64)
-    return FailureModel(inputs, fitted[:-2], float(fitted[-2]), float(fitted[-1]))
+    return np.asarray(found.x, dtype=np.float64)
 
 
 def _ascending(given: Floats) -> Floats:

@@ -32,8 +32,9 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FailureCa
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import PastRun
 from edgeyard.scheduler.model.knowledge import ActiveModel
-from edgeyard.scheduler.model.registered_models import Gate
+from edgeyard.scheduler.model.registered_models import Gate, ModelKind
 from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.prediction.estimates import combined_chance
 from edgeyard.scheduler.sim.lab.jobs import can_run
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import COMPLETED
@@ -67,7 +68,10 @@ BLOCKS = 10
 """Differences are averaged in blocks of neighbours, which the bootstrap draws: runs that follow
 one another are not independent."""
 
-SCORERS = ("run_time_model", "failure_model")
+SCORERS = ("run_time_model", "failure_model", "measurement_model")
+
+REPLAYED_KINDS = frozenset({ModelKind.RUN_TIME, ModelKind.FAILURE, ModelKind.MEASUREMENT})
+"""Kinds that boards are chosen by; times of loading are part of forecasts alone."""
 
 _MIN_OF_KIND = 10
 """Failures, and results, from which chances of failures are judged."""
@@ -316,7 +320,8 @@ class _Judge:
             pairs = encoded_pairs(batch, np.full(len(boards), row, dtype=np.intp), boards)
             log_s = self._times.predict(pairs)[:, 1]
             if self._risks is not None:
-                log_s = log_s - np.log1p(-np.minimum(self._risks.predict(pairs), _MAX_RISK))
+                risk = combined_chance(*self._risks.predict(pairs).T)
+                log_s = log_s - np.log1p(-np.minimum(risk, _MAX_RISK))
             ratios = np.exp(np.clip(log_s - log_s[uids.index(uid)], -5.0, 5.0))
             bound_s = float(batch.time_limits_s[row])
             found[benchmark_id] = {

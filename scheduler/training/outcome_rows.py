@@ -24,10 +24,14 @@ from edgeyard.scheduler.learning.features import COLUMNS, Rows, raw
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
-from edgeyard.scheduler.model.history import EPOCH
+from edgeyard.scheduler.model.history import COMPARABLE, EPOCH
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.prediction.cool_down import mark_cooling
-from edgeyard.scheduler.prediction.estimates import INCONCLUSIVE_FAILURES, PastPairs
+from edgeyard.scheduler.prediction.estimates import (
+    BOARD_FAILURES,
+    INCONCLUSIVE_FAILURES,
+    PastPairs,
+)
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -55,10 +59,14 @@ class OutcomeRows:
         location: Shape (rows,): middle of the history's law of ln seconds; NaN: nothing was known.
         scale: Shape (rows,), of the same law.
         freedom: Shape (rows,): its degrees of freedom.
-        failure_rate: Shape (rows,): chance of a failure by the history.
+        loading_freedom: Shape (rows,): degrees of freedom of the history's law of loading.
         run_s: Shape (rows,), seconds; NaN where no run time can be learned from the row.
         censored: Shape (rows,): a limit ended the run, which would have lasted longer.
         failed: Shape (rows,).
+        board_failed: Shape (rows,): it failed because of the board.
+        loading_s: Shape (rows,), seconds from the placement to the start of its task; NaN: unknown.
+        incomparable: Shape (rows,): 1 where the number of its result is not comparable, 0 where it
+            is; NaN: none was judged.
         countable: Shape (rows,): whether its end says something of model or board.
         boards: Shape (rows,).
         users: Shape (rows,).
@@ -74,10 +82,13 @@ class OutcomeRows:
     location: Floats
     scale: Floats
     freedom: Floats
-    failure_rate: Floats
+    loading_freedom: Floats
     run_s: Floats
     censored: Mask
     failed: Mask
+    board_failed: Mask
+    loading_s: Floats
+    incomparable: Floats
     countable: Mask
     boards: Names
     users: Names
@@ -241,18 +252,17 @@ def _rows_of(
     rows = batch.class_of_job[jobs]
     boards = np.array([place[str(each.target_uid)] for each in known], dtype=np.intp)
     pairs = PastPairs(batch, rows, boards)
-    location, scale, freedom = pairs.run_time_law()
     run_s = np.array([_run_s(each) for each in known], dtype=np.float64)
     categories = [each.failure_category for each in known]
     return OutcomeRows(
         values=raw(batch, rows, boards, list(COLUMNS)),
-        location=location,
-        scale=scale,
-        freedom=freedom,
-        failure_rate=pairs.failure_rates(),
+        **_by_history(pairs),
         run_s=run_s,
         censored=np.array([each in CUT_SHORT for each in categories], np.bool_),
         failed=np.array([each is not None for each in categories], np.bool_),
+        board_failed=np.array([each in BOARD_FAILURES for each in categories], np.bool_),
+        loading_s=np.array([_loading_s(each) for each in known], dtype=np.float64),
+        incomparable=np.array([_incomparable(each) for each in known], dtype=np.float64),
         countable=np.array([each not in INCONCLUSIVE_FAILURES for each in categories], np.bool_),
         boards=np.array([each.target_uid for each in known], np.str_),
         users=np.array([each.user_id for each in known], np.str_),
@@ -273,17 +283,27 @@ def encoded_pairs(batch: Batch, rows: Rows, boards: Rows) -> OutcomeRows:
         rows: Classes, shape (pairs,).
         boards: Boards, shape (pairs,).
     """
-    pairs = PastPairs(batch, rows, boards)
-    location, scale, freedom = pairs.run_time_law()
     missing, no = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
     names, numbers = np.full(len(rows), "", np.str_), np.zeros(len(rows), np.int64)
     return OutcomeRows(
         values=raw(batch, rows, boards, list(COLUMNS)),
-        location=location, scale=scale, freedom=freedom, failure_rate=pairs.failure_rates(),
-        run_s=missing, censored=no, failed=no, countable=no, boards=names, users=names,
+        **_by_history(PastPairs(batch, rows, boards)),
+        run_s=missing, censored=no, failed=no, board_failed=no, loading_s=missing,
+        incomparable=missing, countable=no, boards=names, users=names,
         benchmarks=names, cycles=numbers, decided_s=missing, ended_s=missing, seqs=numbers,
         left_out={},
     )  # fmt: skip
+
+
+def _by_history(pairs: PastPairs) -> dict[str, Floats]:
+    """Return the laws that the history predicts for pairs, by the names of `OutcomeRows`."""
+    location, scale, freedom = pairs.run_time_law()
+    return {
+        "location": location,
+        "scale": scale,
+        "freedom": freedom,
+        "loading_freedom": pairs.loading_parts().freedom,
+    }
 
 
 def _run_s(outcome: Outcome) -> float:
@@ -293,6 +313,19 @@ def _run_s(outcome: Outcome) -> float:
     if not usable or run_s is None or not np.isfinite(run_s) or run_s <= 0:
         return float("nan")
     return float(run_s)
+
+
+def _loading_s(outcome: Outcome) -> float:
+    """Return the time of loading to learn from; NaN: there is none, or it is no time."""
+    loading_s = outcome.loading_s
+    if loading_s is None or not np.isfinite(loading_s) or loading_s <= 0:
+        return float("nan")
+    return float(loading_s)
+
+
+def _incomparable(outcome: Outcome) -> float:
+    """Return 1 for a number that is not comparable, 0 for one that is, NaN for none."""
+    return float("nan") if outcome.verdict is None else float(outcome.verdict != COMPARABLE)
 
 
 def joined(parts: Sequence[OutcomeRows]) -> OutcomeRows:
@@ -310,7 +343,8 @@ def _empty() -> OutcomeRows:
     names, numbers = np.empty(0, np.str_), np.empty(0, np.int64)
     return OutcomeRows(
         values=dict.fromkeys(COLUMNS, none),
-        location=none, scale=none, freedom=none, failure_rate=none, run_s=none,
-        censored=no, failed=no, countable=no, boards=names, users=names, benchmarks=names,
+        location=none, scale=none, freedom=none, loading_freedom=none, run_s=none,
+        censored=no, failed=no, board_failed=no, loading_s=none, incomparable=none,
+        countable=no, boards=names, users=names, benchmarks=names,
         cycles=numbers, decided_s=none, ended_s=none, seqs=numbers, left_out={},
     )  # fmt: skip

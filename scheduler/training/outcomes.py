@@ -24,7 +24,6 @@ from edgeyard.scheduler.model.registered_models import (
     RegisteredModel,
 )
 from edgeyard.scheduler.ports import Store, UnitOfWork
-from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
 from edgeyard.scheduler.training.outcome_gates import (
     TARGETS,
     measure_gates,
@@ -32,14 +31,13 @@ from edgeyard.scheduler.training.outcome_gates import (
     predict_loaded,
     split_by_time,
 )
-from edgeyard.scheduler.training.outcome_models import (
-    FAILURE_COLUMNS,
-    RUN_TIME_COLUMNS,
-    fit_failures,
-    fit_run_times,
-    varying_inputs,
+from edgeyard.scheduler.training.outcome_models import varying_inputs
+from edgeyard.scheduler.training.outcome_replay import (
+    REPLAYED_KINDS,
+    recorded_days,
+    replay_gate,
+    unmeasured,
 )
-from edgeyard.scheduler.training.outcome_replay import recorded_days, replay_gate, unmeasured
 from edgeyard.scheduler.training.outcome_rows import OutcomeRows
 
 MIN_RUNS = 100
@@ -47,7 +45,7 @@ MIN_RUNS = 100
 
 MIN_BOARDS = 4
 MIN_FAILURES = 10
-"""And as many results."""
+"""And as many results; likewise of numbers that are not comparable."""
 
 _MAX_DIFFERENCE = 1e-3
 """Between the fitted model and its file, in ln seconds or as a chance: float32 has 7 digits."""
@@ -101,13 +99,13 @@ def refusal_of(kind: ModelKind, rows: OutcomeRows) -> str:
         kind: Of the model.
         rows: All of them, usable or not.
     """
-    usable = TARGETS[kind].rows(rows)
+    target = TARGETS[kind]
+    usable = target.rows(rows)
     hint = ", ".join(f"{count} {why}" for why, count in rows.left_out.items())
     tail = f"; left out: {hint}" if hint else ""
     unusable = len(rows) - len(usable)
     if unusable:
-        what = "without a usable run time" if kind is ModelKind.RUN_TIME else "ended by the cluster"
-        tail += f"; {unusable} {what}"
+        tail += f"; {unusable} {target.unusable}"
     if not len(usable):
         return f"there are no ended runs to learn from{tail}"
     if len(usable) < MIN_RUNS:
@@ -118,18 +116,17 @@ def refusal_of(kind: ModelKind, rows: OutcomeRows) -> str:
             f"all runs are of {boards} board{'s' * (boards != 1)}, and {MIN_BOARDS} are needed: "
             f"nothing could be judged on other boards{tail}"
         )
-    if kind is ModelKind.FAILURE:
-        failures = int(usable.failed.sum())
-        if min(failures, len(usable) - failures) < MIN_FAILURES:
+    if target.struck is not None:
+        struck = int(target.struck(usable).any(axis=1).sum())
+        if min(struck, len(usable) - struck) < MIN_FAILURES:
             return (
-                f"{failures} of {len(usable)} runs failed, and at least {MIN_FAILURES} failures "
-                f"and as many results are needed{tail}"
+                f"{struck} of {len(usable)} runs {target.events}, and at least {MIN_FAILURES} that "
+                f"did and as many that did not are needed{tail}"
             )
-    columns = RUN_TIME_COLUMNS if kind is ModelKind.RUN_TIME else FAILURE_COLUMNS
-    if not varying_inputs(usable, columns):
+    if not varying_inputs(usable, target.columns):
         return (
-            "no feature varies (" + ", ".join(columns) + "): there is nothing to learn beyond "
-            f"the history{tail}"
+            "no feature varies (" + ", ".join(target.columns) + "): there is nothing to learn "
+            f"beyond the history{tail}"
         )
     return ""
 
@@ -156,12 +153,12 @@ def _learn(
         return TrainingReport(kind=kind, refusal=_nothing_new(same))
     report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
     gates, metrics = measure_gates(kind, usable, active, active_until_s)
-    if registry is not None:
+    if registry is not None and kind in REPLAYED_KINDS:
         report(f"{kind.value}: living recorded days again")
         gates = (*gates, _replayed(store, kind, usable, rows, active_until_s, registry))
     report(f"{kind.value}: training on all {len(usable)} runs")
     content, manifest, loaded = _train(kind, usable)
-    if kind is ModelKind.FAILURE:
+    if TARGETS[kind].struck is not None:
         gates = (*gates, monotone_gate(loaded))
     data = {
         "sha256": digest,
@@ -218,10 +215,8 @@ def _replayed(
         return unmeasured("nothing had ended before the newest decisions")
     from_s = float(later.decided_s.min())
     new = rows.only((rows.decided_s >= from_s) & (rows.decided_s > active_until_s))
-    if kind is ModelKind.RUN_TIME:
-        content, manifest = run_time_files(fit_run_times(past), f"{len(past)} runs")
-    else:
-        content, manifest = failure_files(fit_failures(past), f"{len(past)} runs")
+    target = TARGETS[kind]
+    content, manifest = target.files(target.fit(past), f"{len(past)} runs")
     fitted = ActiveModel(kind=kind, version=0, manifest=manifest, content=content)
     load_active(fitted)  # one that can't be used would leave the decisions to past runs
     models = ActiveModels(store)
@@ -259,15 +254,11 @@ def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:
     Raises:
         ConfigError: It does not.
     """
+    target = TARGETS[kind]
+    model = target.fit(rows)
     words = f"{len(rows)} runs on {len(np.unique(rows.boards))} boards"
-    if kind is ModelKind.RUN_TIME:
-        run_times = fit_run_times(rows)
-        content, manifest = run_time_files(run_times, words)
-        fitted = run_times.predict(rows)
-    else:
-        failures = fit_failures(rows)
-        content, manifest = failure_files(failures, words)
-        fitted = failures.predict(rows)
+    content, manifest = target.files(model, words)
+    fitted = model.predict(rows)
     loaded = model_of_content(manifest, content, f"the trained model of {kind.value}")
     difference = float(np.abs(predict_loaded(loaded, rows) - fitted).max())
     if not difference <= _MAX_DIFFERENCE:
@@ -282,17 +273,10 @@ def _train(kind: ModelKind, rows: OutcomeRows) -> tuple[bytes, str, Model]:
 
 def _card(kind: ModelKind, data: dict[str, object], gates: Sequence[Gate], problem: str) -> str:
     """Return the model card as Markdown."""
-    form = {
-        ModelKind.RUN_TIME: "quantiles 0.1, 0.5 and 0.9 of ln seconds: those that the history "
-        "predicts, shifted by a linear function of the columns, with their own widths; quantiles "
-        "never cross",
-        ModelKind.FAILURE: "chance that the next run fails: log-odds of the history times at least "
-        "0.25, shifted by a linear function of the columns; more faults never mean a lower risk",
-    }[kind]
     lines = [
         f"# {kind.value}",
         "",
-        f"Predicts {form}.",
+        f"Predicts {TARGETS[kind].form}.",
         "",
         f"Trained on {data['rows']} ended runs of {data['users']} users on {data['boards']} boards "
         f"(outcomes {data['first_outcome']} to {data['last_outcome']}), with the features as they "

@@ -17,7 +17,10 @@ from tests.acceptance.test_main_path import description
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SCORERS = {"run_time_model", "failure_model", "ilp_completion", "ilp_deadlines", "least_loaded"}
+SCORERS = {
+    "run_time_model", "failure_model", "measurement_model", "ilp_completion", "ilp_deadlines",
+    "least_loaded",
+}  # fmt: skip
 RUNS = 6
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 
 GIB = 1 << 30
+AT = NOW + timedelta(hours=2.5)
 FAMILIES = ("rpi4b", "rpi5", "x86")
 FAILURES = (FailureCategory.TIMEOUT, FailureCategory.BOARD_FAULT, FailureCategory.PREEMPTED)
 
@@ -60,19 +62,23 @@ def sample() -> Batch:
         for number in range(9)
     ]
     runs = [
-        past_run(
-            boards[number * 5 % 12].target_uid,
-            ago_s=86400.0 * (150 - number) / 7.0,
-            run_s=2.0 + (number * number % 97) / 10.0 + number % 12,
-            failure=FAILURES[number // 7 % 3].value if number % 7 == 3 else None,
-            of=replace(jobs[number * 2 % 8], family=FAMILIES[number * 5 % 3]),
+        replace(
+            past_run(
+                boards[number * 5 % 12].target_uid,
+                ago_s=86400.0 * (150 - number) / 7.0,
+                run_s=2.0 + (number * number % 97) / 10.0 + number % 12,
+                failure=FAILURES[number // 7 % 3].value if number % 7 == 3 else None,
+                of=replace(jobs[number * 2 % 8], family=FAMILIES[number * 5 % 3]),
+            ),
+            loading_s=1.0 + (number * 3 % 11) / 4.0 + number % 5 if number % 6 else None,
+            comparable=number * number % 7 > 1 if number % 7 != 3 else None,
         )
         for number in range(150)
     ]
     hosts = {each.target_uid: f"host-{row // 3}" for row, each in enumerate(boards)}
     loads = {f"host-{row}": HostLoad(cpu=0.2 + 0.3 * row, memory=0.9 - 0.3 * row) for row in (0, 2)}
     knowledge = Knowledge(runs=History(runs), host_loads=loads, rates={"rpi4b": 2.0})
-    return build_batch(snapshot_of(boards, hosts=hosts), jobs, NOW, 0, knowledge)
+    return build_batch(snapshot_of(boards, hosts=hosts), jobs, AT, 0, knowledge)
 
 
 def digest_of(column: Column, change: Callable[[float], float] = float) -> str:

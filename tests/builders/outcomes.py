@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -65,6 +65,17 @@ def as_the_history_expects(run: Run) -> tuple[float | None, str | None]:
     return run_s, "board_fault" if run.uniform < 0.15 else None
 
 
+def quiet(run: Run) -> tuple[float | None, str | None]:
+    """Nothing is known of loading, and all numbers are comparable."""
+    return None, "comparable"
+
+
+def disturbed_by_load(run: Run) -> tuple[float | None, str | None]:
+    """Loading takes three times as long on a busy host, where most numbers are not comparable."""
+    loading_s = 4.0 * run.slowness * math.exp(1.1 * run.load + 0.1 * run.normal)
+    return loading_s, "suspect" if run.uniform < 0.9 * run.load else "comparable"
+
+
 End = Callable[[Run], tuple[float | None, str | None]]
 
 
@@ -74,6 +85,7 @@ def add_past(
     *,
     boards: int = 8,
     end: End = slowed_by_load,
+    quality: End = quiet,
     users: tuple[str, ...] = ("ada", "ben", "cy"),
     begin: datetime = NOW,
     first: int = 0,
@@ -90,6 +102,7 @@ def add_past(
         cycles: Each an hour after the last, with one benchmark a board.
         boards: Of the family.
         end: Returns seconds and the category of the failure of each run.
+        quality: Returns the seconds of loading of each run, and its verdict.
         users: Who submit in turn.
         begin: Time of the first cycle.
         first: Number of the first run.
@@ -100,7 +113,7 @@ def add_past(
         models: Hashes, of which each benchmark has one.
         idle: Further boards that cycles see, and that run nothing.
     """
-    rng = np.random.default_rng(seed)
+    rng, others = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     chosen = by or policy()
     plugins, recorder, past = registry(entry_points=False).resolve(chosen), Recorder(), PastRuns()
     uids = [f"{family}-{number + 1:04}-0001" for number in range(boards)]
@@ -156,6 +169,9 @@ def add_past(
                     uniform=float(rng.uniform()),
                 )
                 run_s, failure = end(run)
+                loading_s, verdict = quality(
+                    replace(run, normal=float(others.normal()), uniform=float(others.uniform()))
+                )
                 lasted_s = run_s if run_s is not None and math.isfinite(run_s) else 1.0
                 ended_at = now + timedelta(seconds=2.0 + max(lasted_s, 0.0))
                 uow.benchmarks.add(
@@ -184,6 +200,8 @@ def add_past(
                         user_id=job.user_id,
                         model_sha256=job.model_sha256,
                         run_s=run_s,
+                        loading_s=loading_s,
+                        verdict=None if failure else verdict,
                         failure_category=failure,
                         family=family,
                         ended_at=ended_at,

@@ -123,6 +123,8 @@ def past_run(outcome: Outcome) -> PastRun:
         run_s=outcome.run_s,
         failure=outcome.failure_category,
         ended_at=outcome.ended_at,
+        loading_s=outcome.loading_s,
+        comparable=None if outcome.verdict is None else outcome.verdict == "comparable",
         seq=outcome.seq,
         replaces=outcome.replaces,
     )

@@ -11,11 +11,29 @@ from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind, RegisteredModel
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_files import failure_files, run_time_files
-from edgeyard.scheduler.training.outcome_models import FailureModel, RunTimeModel
+from edgeyard.scheduler.training.outcome_files import chance_files, quantile_files
+from edgeyard.scheduler.training.outcome_models import (
+    FAILURE_RATES,
+    MEASUREMENT_RATES,
+    ChanceModel,
+    QuantileModel,
+)
 
 BY_LOAD = (Input(column="host_cpu", mean=0.5, scale=0.25),)
 """The only input next to the history: loads of 0 to 1 are within 2 standard deviations."""
+
+
+def failures(
+    inputs: tuple[Input, ...], by_input: float, history_weight: float = 1.0, offset: float = 0.0
+) -> ChanceModel:
+    """Return a model in which one input changes the log-odds of what follows the board."""
+    return ChanceModel(
+        FAILURE_RATES,
+        inputs,
+        np.array([[0.0, by_input]]),
+        np.array([1.0, history_weight]),
+        np.array([0.0, offset]),
+    )
 
 
 def active_failures(*, by_load: float = 0.0, version: int = 1) -> ActiveModel:
@@ -25,9 +43,22 @@ def active_failures(*, by_load: float = 0.0, version: int = 1) -> ActiveModel:
         by_load: By how much the log-odds of a host that is fully loaded are above an idle one's.
         version: Of the model.
     """
-    model = FailureModel(BY_LOAD, np.array([0.25 * by_load]), 1.0, 0.0)
-    content, manifest = failure_files(model, "a test")
+    content, manifest = chance_files(ModelKind.FAILURE, failures(BY_LOAD, 0.25 * by_load), "a test")
     return ActiveModel(kind=ModelKind.FAILURE, version=version, manifest=manifest, content=content)
+
+
+def active_measurements(*, by_load: float) -> ActiveModel:
+    """Return a model of measurements.
+
+    Args:
+        by_load: By how much the log-odds of a number that is not comparable are higher on a host
+            that is fully loaded than on an idle one.
+    """
+    model = ChanceModel(
+        MEASUREMENT_RATES, BY_LOAD, np.array([[0.25 * by_load]]), np.ones(1), np.zeros(1)
+    )
+    content, manifest = chance_files(ModelKind.MEASUREMENT, model, "a test")
+    return ActiveModel(kind=ModelKind.MEASUREMENT, version=1, manifest=manifest, content=content)
 
 
 def active_run_times(
@@ -42,10 +73,10 @@ def active_run_times(
         version: Of the model.
     """
     normal = np.array([-1.2815515655, 0.0, 1.2815515655])
-    model = RunTimeModel(
+    model = QuantileModel(
         BY_LOAD, np.array([0.25 * by_load]), width * normal, np.log(alone_s) + width * normal
     )
-    content, manifest = run_time_files(model, "a test")
+    content, manifest = quantile_files(ModelKind.RUN_TIME, model, "a test")
     return ActiveModel(kind=ModelKind.RUN_TIME, version=version, manifest=manifest, content=content)
 
 
@@ -60,9 +91,8 @@ def add_candidate(
         by_load: By how much the log-odds of a loaded host are above those of an idle one.
         history_weight: Of the history's log-odds.
     """
-    inputs = (Input(column="host_cpu"),)
-    model = FailureModel(inputs, np.array([by_load]), history_weight, -by_load / 2)
-    content, manifest = failure_files(model, "a test")
+    model = failures((Input(column="host_cpu"),), by_load, history_weight, -by_load / 2)
+    content, manifest = chance_files(ModelKind.FAILURE, model, "a test")
     sentence = "better" if passed else "not better"
     with store.write() as uow:
         return register(
@@ -71,7 +101,7 @@ def add_candidate(
                 kind=ModelKind.FAILURE,
                 sha256=parse_manifest(manifest).sha256,
                 manifest=manifest,
-                features=features_version(["failure_rate", "host_cpu"]),
+                features=features_version([*FAILURE_RATES, "host_cpu"]),
                 card="# a test",
                 created_at=NOW,
                 state_at=NOW,

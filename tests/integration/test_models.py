@@ -184,7 +184,7 @@ def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     assert found["rows"] == 0
     assert [each["refusal"] for each in found["models"]] == [
         "there are no ended runs to learn from"
-    ] * 2
+    ] * 4
 
 
 def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) -> None:

@@ -1,6 +1,8 @@
 """`edgeyard replay` and `edgeyard export` on the records of a server that ran."""
 
 import json
+import math
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,13 @@ from edgeyard.plugins.testing import NOW, sample_pending, sample_snapshot
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 from tests.builders.decision import policy
+from tests.builders.outcomes import add_past, disturbed_by_load
+
+HOUR = timedelta(minutes=59)
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -171,3 +177,29 @@ def test_what_a_shadow_decided_is_exported_as_such(
         (shadow, 2),
     }
     assert len([row for row in rows if row["shadow_of"] is None]) == 120
+
+
+def test_outcomes_are_exported_with_what_was_known_at_their_decision(tmp_path: Path) -> None:
+    known: list[Knowledge] = []
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+
+    def kept(knowledge: Knowledge) -> Knowledge:
+        known.append(knowledge)
+        return knowledge
+
+    add_past(store, 2, knowledge=kept, quality=disturbed_by_load)
+    with store.write() as uow:
+        uow.attempts.add_outcome(make.an_outcome("undecided"))
+    store.close()
+    assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
+    rows = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
+    first = [each for each in rows if each["placed_at"] and each["placed_at"] < NOW + HOUR]
+    assert len(first) == 8
+    for row in first:
+        features = dict(row["features"])
+        load = known[0].host_loads[f"host-of-{row['target_uid']}"]
+        assert features["host_cpu"] == pytest.approx(load.cpu)
+        assert features["log_model_bytes"] == pytest.approx(math.log(1_000_000))
+        assert "log_history_s" not in features  # no run had ended
+        assert row["loading_s"] > 0.0
+    assert [each["features"] for each in rows if each["benchmark_id"] == "undecided"] == [None]

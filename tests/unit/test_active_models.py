@@ -9,8 +9,9 @@ import pytest
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.evaluators.regret import expected_costs_s
+from edgeyard.plugins.scorers.comparable import Comparable
 from edgeyard.plugins.scorers.fastest import Fastest
-from edgeyard.plugins.scorers.outcome_models import FailureModel, RunTimeModel
+from edgeyard.plugins.scorers.outcome_models import FailureModel, MeasurementModel, RunTimeModel
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
@@ -26,10 +27,17 @@ from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
 from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.prediction.estimates import past_pairs
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
+from edgeyard.scheduler.training.outcome_models import MIN_RATE
 from tests.builders.decision import cycle, places
-from tests.builders.registered import active_failures, active_run_times, add_candidate
+from tests.builders.registered import (
+    active_failures,
+    active_measurements,
+    active_run_times,
+    add_candidate,
+)
 
 BOARDS = tuple(f"rpi4b-0001-000{number}" for number in (1, 2, 3))
 JOB = pending(model_sha256="a" * 64)
@@ -78,9 +86,10 @@ def decided(knowledge: Knowledge, of: str = "learned") -> CycleResult:
 
 @pytest.mark.parametrize("past", [None, History()], ids=["a past", "no past"])
 def test_without_an_active_model_the_answers_are_those_of_past_runs(past: History | None) -> None:
-    batch = batch_knowing(known(past=past))
+    batch, measured = batch_knowing(known(past=past)), MeasurementModel()
     pairs = all_pairs(batch)
-    for scorer, by_past in ((RunTimeModel(), Fastest()), (FailureModel(), Reliable())):
+    scorers = (RunTimeModel(), Fastest()), (FailureModel(), Reliable()), (measured, Comparable())
+    for scorer, by_past in scorers:
         found, expected = scorer.answer(batch, pairs), by_past.answer(batch, pairs)
         assert np.array_equal(found.scores, expected.scores, equal_nan=True)
         assert (found.errors is None) == (expected.errors is None)
@@ -109,8 +118,10 @@ def test_an_active_model_states_chances_with_the_error_of_the_past() -> None:
     pairs = all_pairs(batch_knowing(known()))
     history = Reliable().answer(batch_knowing(known()), pairs)
     found = FailureModel().answer(batch_knowing(known(active_failures(by_load=2.0))), pairs)
-    odds = history.scores / (1.0 - history.scores) * np.exp([2.0 * (load - 0.5) for load in LOADS])
-    assert found.scores == pytest.approx(odds / (1.0 + odds), rel=1e-3)
+    causes = past_pairs(batch_knowing(known()), pairs).failure_causes()
+    odds = causes.board / (1.0 - causes.board) * np.exp([2.0 * (load - 0.5) for load in LOADS])
+    by_model = np.maximum(causes.model, MIN_RATE)
+    assert found.scores == pytest.approx(1.0 - (1.0 - by_model) / (1.0 + odds), rel=1e-3)
     assert found.errors is not None
     assert history.errors is not None
     assert found.errors[2] == pytest.approx(
@@ -118,6 +129,18 @@ def test_an_active_model_states_chances_with_the_error_of_the_past() -> None:
     )  # of half a load: no change
     assert found.errors[0] > found.errors[2] > found.errors[1]
     assert found.facts == {"failure/1": 3.0}
+
+
+def test_the_measurement_model_prefers_quiet_hosts_where_verdicts_do_not_differ() -> None:
+    judged = History([replace(each, comparable=row % 5 > 0) for row, each in enumerate(runs())])
+    batch = batch_knowing(known(active_measurements(by_load=3.0), past=judged))
+    pairs = all_pairs(batch)
+    past = Comparable().answer(batch, pairs).scores
+    assert past == pytest.approx([0.8] * 3, abs=0.02)
+    found = MeasurementModel().answer(batch, pairs)
+    odds = (1.0 - past) / past * np.exp([3.0 * (load - 0.5) for load in LOADS])
+    assert found.scores == pytest.approx(1.0 / (1.0 + odds), rel=1e-3)
+    assert found.facts == {"measurement/1": 3.0}
 
 
 @pytest.mark.parametrize("alone_s", [1e-30, 1e9, 1e39, 1e300])

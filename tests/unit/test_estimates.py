@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -17,7 +18,7 @@ from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.prediction.estimates import failure_rates, run_counts, run_times
+from edgeyard.scheduler.prediction.estimates import PastPairs, failure_rates, run_counts, run_times
 
 A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 JOB = pending(model_sha256="a" * 64)
@@ -315,3 +316,51 @@ def test_a_full_history_does_not_settle_anew_with_each_run() -> None:
             settled.append(history.settled)
         assert 1000 <= len(history) <= 1010
     assert len(settled) <= 30
+
+
+def past_pairs_of(runs: Sequence[PastRun], job: PendingBenchmark = JOB) -> PastPairs:
+    return PastPairs(batch_of(runs, job), np.zeros(3, dtype=np.intp), np.arange(3))
+
+
+def test_loading_is_known_by_board_and_does_not_grow_with_the_number_of_runs() -> None:
+    runs = [
+        replace(run(uid, 10.0, age_s=age), loading_s=loading_s * (1.0 + 0.01 * age))
+        for uid, loading_s in ((A, 2.0), (B, 8.0))
+        for age in range(20)
+    ]
+    found = np.exp(past_pairs_of(runs).loading_parts().location)
+    assert found[:2] == pytest.approx([2.2, 8.8], rel=0.1)
+    assert found[0] < found[2] < found[1]
+    many = np.exp(past_pairs_of(runs, replace(JOB, nb_inference=2000)).loading_parts().location)
+    assert many == pytest.approx([4.4] * 3, rel=0.1)  # of both boards
+
+
+def test_runs_without_a_time_of_loading_say_nothing_of_it() -> None:
+    assert np.isnan(past_pairs_of([run(A, 10.0)]).loading_parts().location).all()
+
+
+def test_each_number_that_is_not_comparable_raises_the_chance_of_another_one() -> None:
+    def chances(bad: int) -> list[float]:
+        runs = [replace(run(A, 10.0, age_s=n), comparable=n >= bad) for n in range(10)]
+        runs += [replace(run(B, 10.0, age_s=n), comparable=True) for n in range(10)]
+        return past_pairs_of(runs).measurement_laws()[0].tolist()  # type: ignore[no-any-return]
+
+    by_count = [chances(bad) for bad in range(11)]
+    assert all(more[0] > less[0] for less, more in pairwise(by_count))
+    assert all(a > c > b for a, b, c in by_count[1:])  # C never ran: it is judged by its family
+    assert np.isnan(past_pairs_of([run(A, 10.0)]).measurement_laws()[0]).all()
+
+
+def test_failures_are_known_by_cause() -> None:
+    fine = [
+        run(uid, 10.0, job, age_s=n) for uid in (A, B) for job in (JOB, OTHER) for n in range(9)
+    ]
+    faults = [run(A, None, OTHER, failure="board_fault") for _ in range(9)]
+    errors = [run(B, None, JOB, failure="user_model") for _ in range(9)]
+    of_job, of_other = (
+        past_pairs_of([*fine, *faults, *errors], job).failure_causes() for job in (JOB, OTHER)
+    )
+    assert of_job.board[0] > 3 * of_job.board[1]  # A has faults, whatever it runs
+    assert of_job.board == pytest.approx(of_other.board)
+    assert of_job.model[0] > 3 * of_other.model[0]  # JOB has errors, wherever it runs
+    assert of_job.model[:2] == pytest.approx(of_job.model[0])

@@ -15,10 +15,11 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
+from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
 from edgeyard.scheduler.prediction.calibration import IntervalScale
 from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, sample_futures
 from tests.builders.decision import cycle
+from tests.builders.registered import active_run_times
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
 
@@ -88,6 +89,20 @@ def test_boards_are_given_out_in_turn_as_they_come_free() -> None:
     assert starts == pytest.approx([0.0, 0.0, 10.0, 10.0, 20.0], abs=0.5)
     assert in_s(found["b4"])[1] == pytest.approx(30.0, abs=0.7)
     assert [found[f"b{number}"].place for number in range(5)] == [1, 2, 3, 4, 5]
+
+
+def test_loading_holds_the_board_and_is_part_of_the_end() -> None:
+    loaded = History([replace(each, loading_s=4.0 + 0.01 * row) for row, each in enumerate(STEADY)])
+    found = predicted(queue(2), runs=loaded, uids=(A,))
+    assert in_s(found["b0"]) == pytest.approx((0.0, 14.4), abs=0.5)
+    assert in_s(found["b1"]) == pytest.approx((14.4, 28.8), abs=0.7)
+
+
+def test_forecasts_follow_the_active_models() -> None:
+    loads = {f"host-of-{A}": HostLoad(cpu=1.0, memory=0.5)}
+    model = active_run_times(by_load=2.0)  # e times as long as at half load
+    found = predicted(queue(2), uids=(A,), host_loads=loads, models=(model,))
+    assert in_s(found["b1"]) == pytest.approx((27.2, 54.4), rel=0.03)
 
 
 def test_an_interval_holds_four_futures_in_five_and_grows_with_the_wait() -> None:
