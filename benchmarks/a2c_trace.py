@@ -29,8 +29,10 @@ from edgeyard.scheduler.sim.traces.swf import read_swf
 from edgeyard.scheduler.training.a2c.judgement import Sequences
 
 LOG, PROCESSORS = "HPC2N-2002-2.2-cln.swf.gz", 240
-JOBS, UNITS, LONGEST, LOAD = 60, 10, 15, 1.3
-MIX = JobMix(resources=1, short=(1, LONGEST), long=(1, LONGEST), dominant=(1, UNITS), other=(1, 1))
+JOBS, UNITS, MAX_STEPS, LOAD = 60, 10, 15, 1.3
+MIX = JobMix(
+    resources=1, short=(1, MAX_STEPS), long=(1, MAX_STEPS), dominant=(1, UNITS), other=(1, 1)
+)
 """The ranges of the jobs."""
 DRAWS = 20
 """How often rules play the judged window: two of them choose at random."""
@@ -79,7 +81,7 @@ def window_of(
 
     None: there is too little work for the load, or the last job would come after the last step.
     """
-    length = np.ceil(LONGEST * run / run.max()).astype(np.int64)
+    length = np.ceil(MAX_STEPS * run / run.max()).astype(np.int64)
     size = np.ceil(UNITS * procs / PROCESSORS).astype(np.int64)
     span = float((length * size).sum()) / (UNITS * LOAD)
     if span < len(run):
@@ -106,7 +108,7 @@ def best_slowdown(sequences: Sequences, row: int = 0, limit_s: float = 60.0) -> 
     """
     at = np.flatnonzero(sequences.lengths[row])
     run, size = sequences.lengths[row, at], sequences.sizes[row, at, 0]
-    last = int(at[-1] + (run * size).sum() // UNITS + 2 * LONGEST)
+    last = int(at[-1] + (run * size).sum() // UNITS + 2 * MAX_STEPS)
     starts = [(job, step) for job in range(len(at)) for step in range(int(at[job]), last)]
     jobs, steps = np.array(starts).T
     cost = (steps - at[jobs] + run[jobs]) / run[jobs] / len(at)
