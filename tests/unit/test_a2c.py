@@ -460,7 +460,8 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert f"going on from episode {done}" in again.stderr
     found = json.loads(again.stdout)
     assert found["episodes"] == done + 10
-    assert [row["policy"] for row in found["judged"]] == ["a2c", "sjf", "tetris", "random", "place"]
+    policies = [row["policy"] for row in found["judged"]]
+    assert policies == ["a2c", "sjf", "tetris", "random", "place", "hold"]
     assert json.loads((out / "judged.json").read_text()) == found
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     through = run(*QUICK, *more, "--out", str(tmp_path / "through"))
