@@ -21,7 +21,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from enum import StrEnum
 from functools import cached_property
 
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
 from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_number, extra_problem
+from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.prediction.estimates import FailureCauses, PastPairs, RunTimeParts
 
 Floats = NDArray[np.float64]
@@ -183,9 +183,8 @@ def _log_family_queue(view: View) -> Floats:
 
 
 def _hour(view: View, turn: Callable[[float], float]) -> Floats:
-    now = view.batch.now.astimezone(UTC)
-    day_s = now.hour * 3600.0 + now.minute * 60.0 + now.second
-    return np.full(len(view.batch.snapshot.uids), turn(2.0 * math.pi * day_s / 86400.0))
+    share = seconds_of_day(view.batch.now) / 86400.0
+    return np.full(len(view.batch.snapshot.uids), turn(2.0 * math.pi * share))
 
 
 def _log(values: NDArray[np.generic]) -> Floats:

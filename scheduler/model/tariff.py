@@ -35,6 +35,13 @@ class Tariff:
         return [later for sooner, later in pairwise(hours) if self.at(sooner) != self.at(later)]
 
 
+def seconds_of_day(moment: datetime) -> float:
+    """Return the time of day of a moment with a time zone, seconds since midnight UTC."""
+    moment = moment.astimezone(UTC)
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return (moment - midnight).total_seconds()
+
+
 def parse_tariff(text: str) -> Tariff:
     """Return a tariff from 24 numbers with commas; empty text: 1 at all hours.
 

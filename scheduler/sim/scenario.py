@@ -408,6 +408,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
             times can be learned from.
         past: Runs that ended before the beginning, as stated; the newest come last.
         loads: How busy hosts are; without a row a host reports no load.
+        day_s: Time of day at the beginning, seconds since midnight UTC, below 86,400.
     """
 
     boards: tuple[BoardGroup, ...]
@@ -426,6 +427,7 @@ class LabScenario(_Value, frozen=True, omit_defaults=True):
     history_jobs: int = 0
     past: tuple[PastRunRow, ...] = ()
     loads: tuple[LoadRow, ...] = ()
+    day_s: float = 0.0
 
 
 class NodeGroup(_Value, frozen=True, omit_defaults=True):
@@ -764,6 +766,8 @@ def _lab_problems(lab: LabScenario) -> Iterator[_Problem]:
             checked_tariff(lab.tariff)
         except ValueError as error:
             yield "lab.tariff", str(error), "24 numbers from 0 to 1000, or none"
+    if not 0.0 <= lab.day_s < 86_400.0:
+        yield "lab.day_s", f"is {lab.day_s:g}", "seconds since midnight: from 0, below 86400"
     if lab.history_jobs < 0:
         yield "lab.history_jobs", f"is {lab.history_jobs}", "a whole number from 0"
     if lab.arrivals is None and not lab.jobs:

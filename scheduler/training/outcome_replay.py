@@ -33,6 +33,7 @@ from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, Snap
 from edgeyard.scheduler.model.history import PastRun
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind
+from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.prediction.estimates import combined_chance
 from edgeyard.scheduler.sim.lab.jobs import can_run
@@ -262,6 +263,7 @@ class _Days:
                 past=self._past,
                 loads=tuple(each for each in self._loads if each.host in hosts),
                 max_run_s=self._max_run_s,
+                day_s=0.0 if self._began is None else seconds_of_day(self._began),
             ),
         )
         check_scenario(scenario, source="recorded days")

@@ -33,6 +33,7 @@ from edgeyard.scheduler.sim.scenario import (
     LeaseRow,
     Outage,
     Scenario,
+    check_scenario,
 )
 
 BUSY = Scenario(
@@ -112,6 +113,35 @@ def test_both_depths_agree_where_runs_disturb_one_another_on_their_host() -> Non
     comparable = decisions.meta.figures["comparable_share"]
     assert 0.0 < comparable < 1.0
     assert service.meta.figures["comparable_share"] == pytest.approx(comparable, abs=0.1)
+
+
+def test_the_time_of_day_at_the_beginning_moves_tariffs_and_no_starts() -> None:
+    """At both depths, with a lease and a past run, whose times are of the simulation."""
+    lab = LabScenario(
+        boards=(BoardGroup(family="fast", count=1, uids=("fast-0001-0001",)),),
+        jobs=(
+            JobRow(job_id="one", submit_s=1.0, run_s=9.0, family="fast"),
+            JobRow(job_id="two", submit_s=2.0, run_s=9.0, family="fast", start_s=40.0),
+            JobRow(job_id="three", submit_s=3.0, run_s=9.0, family="fast"),
+        ),
+        leases=(LeaseRow(target_uid="fast-0001-0001", from_s=60.0, to_s=90.0, user="other"),),
+        tariff=(4.0,) * 12 + (1.0,) * 12,
+    )
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+    found = []
+    for day_s in (0.0, 13.5 * 3600):
+        at = msgspec.structs.replace(lab, day_s=day_s)
+        scenario = Scenario(name="day", world="boards", duration_s=120.0, lab=at)
+        depths = (simulate_lab(scenario, policy, plugins), simulate_whole_service(scenario, policy))
+        found.append([run.jobs.start_s.tolist() for run in depths])
+        charged = depths[0].meta.figures["credits"]
+        assert charged == pytest.approx(27.0 * (4.0 if day_s == 0.0 else 1.0))
+    for earlier, later in zip(*found, strict=True):
+        assert earlier == pytest.approx(later)
+    too_late = msgspec.structs.replace(lab, day_s=86_400.0)
+    with pytest.raises(InvalidInput, match="day_s"):
+        check_scenario(msgspec.structs.replace(BUSY, lab=too_late))
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ import msgspec
 
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
+from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.model.wire import description_from_json
 from edgeyard.scheduler.sim.importers.machines import (
     DRAIN_S,
@@ -209,6 +210,7 @@ def import_history(
             max_run_s=known.max_run_s,
             past=_past(attempts, {each["benchmark_id"] for each in chosen}, began),
             loads=tuple(loads_of(history.loads, known)),
+            day_s=seconds_of_day(began),
         ),
     )
     return ImportedScenario(scenario=checked(scenario), notes=notes)

@@ -303,6 +303,7 @@ class LabWorld:
         self._series: list[tuple[float, int, int, float]] = []
         self._online, self._running = 0, 0
         self._tariff = Tariff(self._lab.tariff)
+        self._zero = BEGIN + timedelta(seconds=self._lab.day_s)
         self._charged, self._undisturbed = 0.0, 0
         self._leases = self._made_leases()
         self._models = tuple(models)
@@ -349,7 +350,7 @@ class LabWorld:
         self._hash.update(struct.pack("<dqqq", self.now_s, code, job, board))
 
     def _time(self, at_s: float) -> datetime:
-        return BEGIN + timedelta(seconds=at_s)
+        return self._zero + timedelta(seconds=at_s)
 
     def _note_state(self) -> None:
         """Add the state that held until now to the series, where it has changed."""
@@ -379,14 +380,16 @@ class LabWorld:
                 self._later(change.at_s, self._change, row)
         for lease in self._leases:
             for moment in (lease.since, lease.until):
-                self._later((moment - BEGIN).total_seconds(), self._pass)
+                self._later((moment - self._zero).total_seconds(), self._pass)
         for board in self.boards.rows:
             if board.present:
                 self._next_fault("board", board.uid, board.faults.board_mean_between_s)
         for host in self.boards.hosts.values():
             self._next_fault("host", host.name, host.faults.host_mean_between_s)
             self._next_fault("network", host.name, host.faults.network_mean_between_s)
-        self._new_runs = [past_run(each, row, BEGIN) for row, each in enumerate(self._lab.past)]
+        self._new_runs = [
+            past_run(each, row, self._zero) for row, each in enumerate(self._lab.past)
+        ]
         self._new_runs += [
             PastRun(
                 benchmark_id=job.job_id,
@@ -995,11 +998,11 @@ class LabWorld:
         if found.avoid_until is not None:
             avoid_until = {**dict(pending.avoid_until), uid: found.avoid_until}
             pending = replace(pending, avoid_until=tuple(avoid_until.items()))
-            self._later((found.avoid_until - BEGIN).total_seconds() + 1e-6, self._pass)
+            self._later((found.avoid_until - self._zero).total_seconds() + 1e-6, self._pass)
         if found.not_before is not None:
             waiting = waiting_reasons.pinned_board_failed(pending.target_uid, found.not_before)
             pending = replace(pending, not_ready=waiting)
-            ready_s = (found.not_before - BEGIN).total_seconds()
+            ready_s = (found.not_before - self._zero).total_seconds()
             self._later(ready_s + 1e-6, self._end_backoff, state, state.queued + 1)
         state.pending = pending
         self._enqueue(state)

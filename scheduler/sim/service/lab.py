@@ -127,6 +127,7 @@ def simulate_service(
         _hosts(boards),
         [_arrival(job, lab, boards, seed, neighbours, preempting=preempting) for job in jobs],
         boot,
+        start=_start_of(lab),
         read_back=read_back,
         intervals=TurnIntervals(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
     )
@@ -323,7 +324,7 @@ def _noticing(
 def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -> None:
     """Store the outcomes of the runs that ended before the beginning."""
     for row, stated in enumerate(lab.past):
-        uow.attempts.add_outcome(past_run(stated, row, START).as_outcome())
+        uow.attempts.add_outcome(past_run(stated, row, _start_of(lab)).as_outcome())
     for job, board in draw_history(lab, boards, seed):
         uow.attempts.add_outcome(
             Outcome(
@@ -339,7 +340,7 @@ def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -
                 failure_category=None,
                 latency_p50_ms=None,
                 verdict=None,
-                ended_at=START - timedelta(hours=1),
+                ended_at=_start_of(lab) - timedelta(hours=1),
                 user_id=job.user,
                 nb_inference=job.description.nb_inference,
             )
@@ -355,7 +356,7 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
             User(
                 user_id=name,
                 role=Role.SUBMITTER,
-                created_at=START,
+                created_at=_start_of(lab),
                 max_priority=10,
                 max_running=None if user is None else user.max_running,
                 share=1.0 if user is None else user.share,
@@ -370,8 +371,8 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
             Lease(
                 lease_id=f"lease-{row + 1}",
                 target_uid=lease.target_uid,
-                since=START + timedelta(seconds=lease.from_s),
-                until=START + timedelta(seconds=lease.to_s),
+                since=_start_of(lab) + timedelta(seconds=lease.from_s),
+                until=_start_of(lab) + timedelta(seconds=lease.to_s),
                 reason="simulated",
                 user_id=lease.user or None,
             )
@@ -545,6 +546,7 @@ def _result(
         for job in jobs:
             tried[job.job_id] += uow.attempts.of(job.job_id)
     rows, ended = [], [found[job.job_id] for job in jobs]
+    start = simulation.start
     last: list[Attempt | None] = []
     for job in jobs:
         attempts = tried[job.job_id]
@@ -556,7 +558,13 @@ def _result(
                 continue
             to = each.task_ended_at or each.ended_at or each.started_at
             rows.append(
-                (_s(each.started_at), boards.row_of_uid[uid], job.row, _s(to), _how(each, found))
+                (
+                    _s(each.started_at, start),
+                    boards.row_of_uid[uid],
+                    job.row,
+                    _s(to, start),
+                    _how(each, found),
+                )
             )
     held = np.array(sorted(rows), dtype=np.float64).reshape(-1, 5)
     return SimulatedRun(
@@ -580,12 +588,12 @@ def _result(
         jobs=JobColumns(
             job=np.array([job.job_id for job in jobs], dtype=np.str_),
             user=np.array([job.user for job in jobs], dtype=np.str_),
-            submit_s=np.array([_s(each.submit_time) for each in ended], dtype=np.float64),
+            submit_s=np.array([_s(each.submit_time, start) for each in ended], dtype=np.float64),
             start_s=np.array(
-                [math.nan if each is None else _s(each.started_at) for each in last],
+                [math.nan if each is None else _s(each.started_at, start) for each in last],
                 dtype=np.float64,
             ),
-            end_s=np.array([_s(each.ended_at) for each in ended], dtype=np.float64),
+            end_s=np.array([_s(each.ended_at, start) for each in ended], dtype=np.float64),
             board=np.array([_row(boards, each) for each in last], dtype=np.int64),
             status=np.array([_STATUSES[each.status] for each in ended], dtype=np.int64),
             attempts=np.array([len(tried[job.job_id]) for job in jobs], dtype=np.int64),
@@ -613,7 +621,7 @@ def _result(
             to_s=held[:, 3],
             how=held[:, 4].astype(np.int64),
         ),
-        series=_series(held, ended, len(boards.rows)),
+        series=_series(held, ended, len(boards.rows), start),
         boards=tuple(each.uid for each in boards.rows),
         families=tuple(each.group.family for each in boards.rows),
     )
@@ -636,10 +644,12 @@ def _comparable(
     return {"comparable_share": sum(done) / len(done) if done else math.nan}
 
 
-def _series(held: np.ndarray, ended: Sequence[Benchmark], boards: int) -> SeriesColumns:
+def _series(
+    held: np.ndarray, ended: Sequence[Benchmark], boards: int, start: datetime
+) -> SeriesColumns:
     """Return how many waited and ran over time."""
-    submitted = np.array([_s(each.submit_time) for each in ended])
-    gone = np.array([_s(each.ended_at) for each in ended])
+    submitted = np.array([_s(each.submit_time, start) for each in ended])
+    gone = np.array([_s(each.ended_at, start) for each in ended])
     times = np.concatenate((submitted, gone, held[:, 0], held[:, 3]))
     count, runs_count = len(ended), len(held)
     live = np.concatenate((np.ones(count), -np.ones(count), np.zeros(2 * runs_count)))
@@ -672,8 +682,12 @@ def _row(boards: Boards, attempt: Attempt | None) -> int:
     return runs.NO_BOARD if uid is None else boards.row_of_uid[uid]
 
 
-def _s(moment: datetime | None) -> float:
-    return math.nan if moment is None else (moment - START).total_seconds()
+def _start_of(lab: LabScenario) -> datetime:
+    return START + timedelta(seconds=lab.day_s)
+
+
+def _s(moment: datetime | None, start: datetime) -> float:
+    return math.nan if moment is None else (moment - start).total_seconds()
 
 
 def _hash(held: np.ndarray) -> str:

@@ -44,7 +44,7 @@ from edgeyard.scheduler.sim.service.store import (
 from edgeyard.scheduler.sim.service.virtual_time import Agenda, VirtualClocks, VirtualTime
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-"""Time of day at the beginning: a Monday, midnight."""
+"""The beginning where nothing else is stated: a Monday, midnight."""
 
 RESTART_S = 3.0
 """From a crash of the server to the start of the next one, where nothing else is stated."""
@@ -127,10 +127,10 @@ class SimMachine:
         cycle_s: Virtual time of its last cycle.
     """
 
-    def __init__(self, name: str, time: VirtualTime) -> None:
-        """Have no server yet."""
+    def __init__(self, name: str, time: VirtualTime, start: datetime) -> None:
+        """Have no server yet; the clock shows ``start`` at the beginning."""
         self.name = name
-        self.clocks = VirtualClocks(time, START)
+        self.clocks = VirtualClocks(time, start)
         self.faults = ServerFaults()
         self.server: SimServer | None = None
         self.stalled_until_s = 0.0
@@ -252,6 +252,7 @@ class ServiceSimulation:
     """The whole service, its cluster and its users in virtual time.
 
     Attributes:
+        start: What clocks show at the beginning.
         time: That passes for all.
         machines: Of the servers.
         agenda: What is to happen.
@@ -274,6 +275,7 @@ class ServiceSimulation:
         arrivals: Sequence[Arrival],
         boot: Boot,
         *,
+        start: datetime = START,
         servers: int = 1,
         read_back: float = 1.0,
         intervals: TurnIntervals = TurnIntervals(),
@@ -287,15 +289,17 @@ class ServiceSimulation:
             hosts: Of the cluster.
             arrivals: Benchmarks.
             boot: Starts servers.
+            start: What clocks show at the beginning.
             servers: So many share the database.
             read_back: Share of rendered jobs that are parsed and compared with the decision, 0-1.
             intervals: How often engines take turns.
             shuffle: Draws the order of the steps of one instant; None: always the same.
             after_step: Called after each step that committed something.
         """
+        self.start = start
         self.time = VirtualTime()
         self.agenda = Agenda()
-        self.machines = [SimMachine(f"server-{n}", self.time) for n in range(1, servers + 1)]
+        self.machines = [SimMachine(f"server-{n}", self.time, start) for n in range(1, servers + 1)]
         for machine in self.machines:
             machine.faults.on_commit = partial(self._note_commit, machine)
         self.observer = SimStore(url, ServerFaults(), now=self.now)
