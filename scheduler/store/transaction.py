@@ -63,6 +63,7 @@ Row = Mapping[str, object]
 
 _SQLITE_ERROR = 1  # SQLite's code of a wrong statement, which is a bug of ours
 _SQLITE_FULL = 13
+_SQLITE_CANT_OPEN = 14
 _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_RETRIED = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the transaction is undone, and another try helps."""
@@ -156,6 +157,8 @@ def _unavailable(error: DBAPIError | sqlite3.Error) -> Exception:
     ) == _POSTGRES_DISK_FULL
     if full:
         return OutOfSpace("the database is full")
+    if code is not None and code & 0xFF == _SQLITE_CANT_OPEN:
+        return Unavailable("its file can't be opened: its folder is missing, or is not writable")
     return Unavailable("the database is locked or does not answer")
 
 

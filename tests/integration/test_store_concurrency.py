@@ -323,5 +323,5 @@ def test_a_turn_that_does_not_come_is_unavailable_and_the_next_comes() -> None:
 
 
 def test_a_store_of_a_missing_folder_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="opening"):
+    with pytest.raises(Unavailable, match="its folder is missing"):
         SqlStore(f"sqlite:///{tmp_path}/missing/edgeyard.db")
