@@ -283,7 +283,7 @@ class TestTheProcess:
 
 
 def test_docker_is_refused_in_words(lab: Submitter) -> None:
-    with pytest.raises(JobRefused, match=r"docker.*only raw_exec"):
+    with pytest.raises(JobRefused, match=r"has the driver raw_exec, not 'docker'"):
         lab.cluster.check(render(build_job(a_request(), PLATFORM_SETTINGS)))
 
 

@@ -235,8 +235,8 @@ def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
     mean = _built_in("learned").replace('"learned"', '"mean"').replace('"hedge"', '"expected_cost"')
     assert api.as_("operator").put("/v1/policies/active", json={"text": mean}).is_success
     stated = {each.name: each.weight for each in parse_policy(mean).scorers}
-    shares = {name: pytest.approx(weight / 4.0) for name, weight in stated.items()}
-    assert sum(stated.values()) == 4.0
+    shares = {name: pytest.approx(weight / 4.5) for name, weight in stated.items()}
+    assert sum(stated.values()) == 4.5
 
     def reported(key: str) -> dict[str, float]:
         items = api.as_().get("/v1/scorers").json()["items"]

@@ -487,7 +487,7 @@ def test_an_unknown_engine_and_parameter_are_named(server: UploadServer, tmp_pat
     )
     failure = failure_of(task)
     assert failure["category"] == "user_input"
-    assert "'turbo'" in failure["sentence"]
+    assert "parameters/turbo" in failure["sentence"]
     assert "threads" in failure["sentence"]
 
 

@@ -256,7 +256,7 @@ def test_a_round_does_the_thirteen_steps_in_order(tmp_path: Path) -> None:
         wrapper: sum(a["wrapper"] == wrapper for a in answers.values())
         for wrapper in ("JSON to tensor", "JSON to ILP", "JSON to columns")
     }
-    assert by_wrapper == {"JSON to tensor": 1, "JSON to ILP": 2, "JSON to columns": 3}
+    assert by_wrapper == {"JSON to tensor": 1, "JSON to ILP": 2, "JSON to columns": 4}
     assert answers["mine"]["facts"]["columns"] > 0
     assert answers["ilp_completion"]["facts"]["jobs"] > 0
     assert set(busy.answer.rewards) <= set(answers)

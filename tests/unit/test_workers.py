@@ -162,7 +162,7 @@ def test_what_can_not_start_is_reported_with_its_reason(source: str, workers: Wo
     with pytest.raises(WorkerError, match="No module named"):
         workers.scorer("mine", "nosuchmodule_at_all:Scorer", {})
     choice = ScorerChoice(name="mine", weight=1.0, file=source)
-    with pytest.raises(ConfigError, match="not run here"):
+    with pytest.raises(ConfigError, match="does not run scorers of files"):
         registry(entry_points=False).resolve(replace(load_policy("default"), scorers=(choice,)))
 
 
