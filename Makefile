@@ -80,7 +80,7 @@ test: lint types imports postgres openssh chromium faketime systemd nginx bubble
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
-	@$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
+	@$(BIN)/pytest -n 2 --dist loadgroup -p no:schemathesis tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks

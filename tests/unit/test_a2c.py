@@ -49,6 +49,8 @@ from edgeyard.scheduler.training.a2c.trainer import (
 )
 from tests.builders.cli import refusal
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 SHAPE = (8, 12)
 """Rows and columns of the images of batches that tests make."""
 ACTIONS = 3

@@ -28,6 +28,8 @@ from edgeyard.scheduler.training.a2c.judgement import (
 from edgeyard.scheduler.training.a2c.settings import NetworkKind
 from edgeyard.scheduler.training.a2c.trainer import Point
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 PAGE = Path(__file__).parents[2] / "docs/models.md"
 
 

@@ -33,6 +33,8 @@ from tests.builders.model_files import a_model_file
 from tests.builders.runner import model_of
 from tests.fakes.api_server import Answer, FakeServer, ReceivedRequest
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 BOARD = "rpi4b-0001-0001"
 
 

@@ -60,6 +60,8 @@ from tests.builders.outcomes import (
     slowed_by_load,
 )
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 RUN_TIME, FAILURE = ModelKind.RUN_TIME, ModelKind.FAILURE
 MEASUREMENT = ModelKind.MEASUREMENT
 

@@ -31,6 +31,8 @@ from tests.builders.labs import lab_scenario
 from tests.builders.outcomes import BASES, add_past, slowed_by_load
 from tests.builders.registered import active_run_times
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 KNOWN = registry(entry_points=False)
 UIDS = [f"rpi5-{number:04}-0001" for number in range(1, 5)]
 LOADS = (0.9, 0.1, 0.5, 0.7)

@@ -32,6 +32,8 @@ from tests.builders.history import benchmark, board, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
 from tests.builders.lived import write_lived
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
 DAY_S = 86400.0
 WEEK = [1.25 if 8 <= hour < 20 else 0.75 for day in range(7) for hour in range(24)]

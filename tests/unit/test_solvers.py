@@ -47,6 +47,8 @@ from edgeyard.scheduler.solvers.programmes import fairness_costs, solve
 from edgeyard.scheduler.solvers.run import Limits
 from tests.builders.cluster import eventually
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 EXACT = Limits(time_s=30.0, gap=0.0)
 OBJECTIVES = ("completion", "deadlines", "fairness")
 PROGRAMMES = ("deadlines", "fairness")
