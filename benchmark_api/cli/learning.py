@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -14,8 +13,9 @@ from edgeyard.benchmark_api.cli import learning_outcomes, sim_reports
 from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.learning_boards import boards
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
-from edgeyard.benchmark_api.cli.program import add_group, echo
+from edgeyard.benchmark_api.cli.output_files import make_folder
+from edgeyard.benchmark_api.cli.program import add_group
+from edgeyard.benchmark_api.cli.training_folder import TrainingFolder
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.training.progress import Progress
     from edgeyard.scheduler.training.queue_trainer import Lesson, QueueTraining
 
-_CHECKPOINT = "checkpoint.npz"
-_CURVE = "curve.csv"
 _COLUMNS = (
     Column(title="LOG", of=field("log"), whole=True),
     Column(title="MEAN", of=field("mean"), right=True, whole=True),
@@ -154,37 +152,15 @@ def _train(
     advanced: Callable[[str, float], None],
 ) -> Progress:
     from edgeyard.scheduler.training import queue_trainer as trainer
-    from edgeyard.scheduler.training.progress import load_progress, save_progress
 
-    checkpoint, digest = out / _CHECKPOINT, trainer.digest_of(training, validation)
-    before = None
-    if checkpoint.exists():
-        before = load_progress(checkpoint, settings, digest)
-        echo(f"edgeyard: going on from generation {before.generation} of {checkpoint}", err=True)
-    began = time.monotonic()
-
-    def saved(progress: Progress) -> None:
-        with open_output(out / _CURVE, "--out") as file:
-            file.write(b"generation,training,validation\n")
-            file.writelines(
-                f"{each.generation},{each.training:.6f},{each.validation:.6f}\n".encode()
-                for each in progress.curve
-            )
-        save_progress(checkpoint, progress, settings, digest)
-        last = progress.curve[-1]
-        echo(
-            f"edgeyard: generation {last.generation} of {settings.generations}, "
-            f"validation {last.validation:+.3f}, best {progress.best_validation:+.3f} "
-            f"(ln ratio to the best rule), {time.monotonic() - began:.0f} s",
-            err=True,
-        )
-
+    data = trainer.digest_of(training, validation)
+    folder = TrainingFolder(out, settings, data, "ln ratio to the best rule")
     return trainer.train(
         settings,
         training,
         validation,
-        before,
-        saved,
+        folder.begun(),
+        folder.save,
         lambda share: advanced("training", share),
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +17,7 @@ from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.sim_processes import begin_worker
+from edgeyard.benchmark_api.cli.training_folder import TrainingFolder
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.learning.model import Model
     from edgeyard.scheduler.training.board_trainer import BoardTraining
     from edgeyard.scheduler.training.progress import Progress
-
-_CHECKPOINT = "checkpoint.npz"
-_CURVE = "curve.csv"
 
 
 def boards(
@@ -140,37 +136,15 @@ def _train(
     settings: BoardTraining, out: Path, workers: int, advanced: Callable[[float], None]
 ) -> Progress:
     from edgeyard.scheduler.training import board_trainer as trainer
-    from edgeyard.scheduler.training.progress import load_progress, save_progress
 
     pool = _pool(workers) if workers > 1 else None
     training, validation = trainer.lessons(
         settings, _registry_of, map if pool is None else pool.map
     )
-    checkpoint, digest = out / _CHECKPOINT, trainer.digest_of(training, validation)
-    before = None
-    if checkpoint.exists():
-        before = load_progress(checkpoint, settings, digest)
-        echo(f"edgeyard: going on from generation {before.generation} of {checkpoint}", err=True)
-    began = time.monotonic()
-
-    def saved(progress: Progress) -> None:
-        with open_output(out / _CURVE, "--out") as file:
-            file.write(b"generation,training,validation\n")
-            file.writelines(
-                f"{each.generation},{_number(each.training)},{each.validation:.6f}\n".encode()
-                for each in progress.curve
-            )
-        save_progress(checkpoint, progress, settings, digest)
-        last = progress.curve[-1]
-        echo(
-            f"edgeyard: generation {last.generation} of {settings.generations}, "
-            f"validation {last.validation:+.3f}, best {progress.best_validation:+.3f} "
-            f"(loss next to default), {time.monotonic() - began:.0f} s",
-            err=True,
-        )
-
+    data = trainer.digest_of(training, validation)
+    folder = TrainingFolder(out, settings, data, "loss next to default")
     try:
-        return trainer.train(settings, training, validation, before, saved, advanced)
+        return trainer.train(settings, training, validation, folder.begun(), folder.save, advanced)
     except BrokenProcessPool as error:
         raise ConfigError(
             [
@@ -201,10 +175,6 @@ def _registry_of(model: Model | None) -> Registry:
     if model is not None:
         known.add(Kind.SCORER, model.manifest.name, lambda: LearnedScorer(model))
     return known
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6f}"
 
 
 def _check_name(name: str, known: Registry) -> None:
