@@ -24,6 +24,7 @@ from tests.builders.logs import Job, log_of
 from tests.traces import trace
 
 KNOWN = registry(entry_points=False)
+pytestmark = pytest.mark.slow  # its functions compile for ten seconds
 
 
 def starts(jobs: list[Job], processors: int = 4) -> list[float]:
@@ -176,7 +177,6 @@ job_rows = st.lists(
 running_rows = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2)
 
 
-@pytest.mark.slow
 @given(job_rows, running_rows)
 def test_rollouts_equal_a_plain_simulation(
     rows: list[tuple[int, int, int]], running: list[tuple[int, int]]
@@ -224,7 +224,6 @@ def test_only_the_oldest_are_rolled_out_and_all_are_ordered() -> None:
     assert sorted(ranks.tolist()) == list(range(1500))
 
 
-@pytest.mark.slow
 def test_without_numba_the_same_starts_come_out() -> None:
     rng = np.random.default_rng(1)
     columns = rng.integers(1, [900, 90, 5, 120], size=(120, 4)).tolist()
@@ -255,7 +254,6 @@ def test_it_lowers_the_slowdown_in_a_simulated_lab() -> None:
     assert sorted(ahead.jobs.status.tolist()) == sorted(by_age.jobs.status.tolist())
 
 
-@pytest.mark.slow
 def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> None:
     from edgeyard.scheduler.sim.traces.swf import read_swf
 

@@ -183,6 +183,7 @@ def test_the_policy_gradient_is_the_derivative_of_the_likelihood() -> None:
     assert len(mean) == (INPUTS + 1) * 2 + 2 + INPUTS
 
 
+@pytest.mark.slow  # compiles for ten seconds
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     lesson = lesson_of([window_of(busy_log(100), 0, PROCESSORS)])
     settings = QueueTraining(generations=1, hidden=2)
@@ -267,6 +268,7 @@ def test_wrong_options_are_named(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_log_without_a_queue_teaches_nothing(tmp_path: Path) -> None:
     lines = [swf_line(job, job * 100, 5) for job in range(1, 12_000)]
     path = write_swf(tmp_path / "idle.swf", lines)

@@ -91,6 +91,7 @@ def scorers(*names: str) -> tuple[ScorerChoice, ...]:
     return tuple(ScorerChoice(name=name, weight=1.0) for name in names)
 
 
+@pytest.mark.slow  # compiles for seconds
 @pytest.mark.parametrize("letter", ["b", "c"])
 def test_a_scorer_of_your_own_chooses_nodes(letter: str) -> None:
     run = simulated(one(), scorers=scorers(f"likes_{letter}"))
@@ -190,6 +191,7 @@ def _starts(
     return found.start_s.tolist(), found.node.tolist()
 
 
+@pytest.mark.slow  # compiles for seconds
 @settings(max_examples=60)
 @given(
     drawn_jobs,
