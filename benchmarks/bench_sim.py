@@ -10,7 +10,7 @@ Reading the log and compilation are left out. The log is not part of Edgeyard; s
 The rows ``paper env`` are steps a second of ``edgeyard/Cluster-v0`` with random actions, alone
 through Gymnasium and vectorised (64 side by side), observations included.
 
-``service day`` is a day of a lab of 100 boards and about 5,000 benchmarks, lived by the whole
+``service day`` is a day of a lab of 100 boards and about 5,000 benchmarks, simulated by the whole
 service in virtual time: the real engine, SQLite (without syncing to disk) and HCL, as
 ``edgeyard sim run --depth service`` does. ``small cycle`` and ``lab day`` are decisions alone; they
 and ``service day`` are processor time. ``lab week`` takes minutes: `benchmarks.bench_lab_week`.

@@ -35,7 +35,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO if args.log else logging.CRITICAL)
     if args.schedule:
         return _report(run(schedule_from_json(args.schedule)))
-    return _soak(args.schedules, args.seed, _live_dense if args.dense else _live_drawn)
+    return _soak(args.schedules, args.seed, _run_dense if args.dense else _run_drawn)
 
 
 def _report(found: FaultRun) -> int:
@@ -43,17 +43,17 @@ def _report(found: FaultRun) -> int:
     return 1 if found.violations else 0
 
 
-Live = Callable[[FaultSchedule], FaultRun]
+RunSchedule = Callable[[FaultSchedule], FaultRun]
 
 
-def _soak(count: int, number: int, live_all: Callable[[int, int, Live], None]) -> int:
+def _soak(count: int, number: int, run_all: Callable[[int, int, RunSchedule], None]) -> int:
     totals: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     failing: list[FaultSchedule] = []
     began_s = reported_s = time.monotonic()
     virtual_s = 0.0
 
-    def live(schedule: FaultSchedule) -> FaultRun:
+    def run(schedule: FaultSchedule) -> FaultRun:
         nonlocal reported_s, virtual_s
         found = run(schedule)
         totals.update(schedules=1, steps=found.steps, crashes=found.crashes, checks=found.checks)
@@ -67,17 +67,17 @@ def _soak(count: int, number: int, live_all: Callable[[int, int, Live], None]) -
             failing.append(schedule)
         return found
 
-    live_all(count, number, live)
+    run_all(count, number, run)
     took_s = time.monotonic() - began_s
-    lived = ", ".join(f"{value:,} {name}" for name, value in totals.items())
-    print(f"seed {number}: {lived}, {virtual_s / 3600:,.0f} virtual hours")
+    summary = ", ".join(f"{value:,} {name}" for name, value in totals.items())
+    print(f"seed {number}: {summary}, {virtual_s / 3600:,.0f} virtual hours")
     print(f"faults: {dict(kinds.most_common())}")
     print(f"{took_s:.0f} s; {'something is wrong' if failing else 'nothing is wrong'}")
     return 1 if failing else 0
 
 
-def _live_drawn(count: int, number: int, live: Live) -> None:
-    """Live what Hypothesis draws, until one fails; print the simplest that does."""
+def _run_drawn(count: int, number: int, run: RunSchedule) -> None:
+    """Run what Hypothesis draws, until one fails; print the simplest that does."""
     failing: list[FaultSchedule] = []
 
     @seed(number)
@@ -86,7 +86,7 @@ def _live_drawn(count: int, number: int, live: Live) -> None:
     )
     @given(schedules)
     def live_one(schedule: FaultSchedule) -> None:
-        found = live(schedule)
+        found = run(schedule)
         if found.violations:
             failing.append(schedule)
         assert not found.violations, found.violations
@@ -97,11 +97,11 @@ def _live_drawn(count: int, number: int, live: Live) -> None:
         _print_failure(str(error), failing[-1])
 
 
-def _live_dense(count: int, number: int, live: Live) -> None:
-    """Live the schedules with the numbers from ``1000 * number`` on; print each that fails."""
+def _run_dense(count: int, number: int, run: RunSchedule) -> None:
+    """Run the schedules with the numbers from ``1000 * number`` on; print each that fails."""
     for each in range(1000 * number, 1000 * number + count):
         schedule = dense_schedule(each)
-        found = live(schedule)
+        found = run(schedule)
         if found.violations:
             _print_failure(str(found.violations), schedule)
 

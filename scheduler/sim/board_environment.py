@@ -3,7 +3,7 @@
 ``edgeyard/Boards-v0`` is this environment with all installed plugins
 (`edgeyard.benchmark_api.environments`).
 
-The lab of a scenario lives in virtual time as in `edgeyard.scheduler.sim.lab`. A policy's filters
+The lab of a scenario runs in virtual time as in `edgeyard.scheduler.sim.lab`. A policy's filters
 say which boards a benchmark may use now, and its queue policy in which order they are asked about;
 the agent replaces scorers and assignment. ``docs/how-to/environments.md`` has observations,
 actions, rewards and their units.

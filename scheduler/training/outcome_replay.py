@@ -1,4 +1,4 @@
-"""The gate ``replay``: recorded days are lived again under a candidate and without it.
+"""The gate ``replay``: recorded days are simulated under a candidate and without it.
 
 The runs of the newest days, of which a time is known, are simulated with the lab's own decision
 code. Benchmarks, times of submission, boards, loads of hosts and past runs are as recorded, and the
@@ -84,7 +84,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedDays:
-    """The newest recorded days, to be lived again.
+    """The newest recorded days, to be replayed.
 
     Attributes:
         scenario: Of the lab.
@@ -101,7 +101,7 @@ class RecordedDays:
 
 
 def recorded_days(store: Store, rows: OutcomeRows) -> RecordedDays | None:
-    """Return the newest days of these rows; None: too few runs can be lived again.
+    """Return the newest days of these rows; None: too few runs can be replayed.
 
     Args:
         store: Has the recorded cycles; it is only read.
@@ -134,7 +134,7 @@ def replay_gate(
     candidate: Sequence[ActiveModel],
     other: Sequence[ActiveModel],
 ) -> Gate:
-    """Live the days again under two sets of models, and compare the mean completion times.
+    """Simulate the days under two sets of models, and compare the mean completion times.
 
     Args:
         days: From `recorded_days`; None: there are too few runs.
@@ -145,7 +145,7 @@ def replay_gate(
     names = " and ".join(each.reference for each in other) or "past runs alone"
     if days is None:
         why = f"fewer than {MIN_REPLAYED_RUNS} runs of recorded days that are new to both"
-        return unmeasured(f"{why} can be lived again")
+        return unmeasured(f"{why} can be replayed")
     try:
         plugins = registry.resolve(days.policy)
         ends, users = [], np.empty(0, np.str_)
@@ -155,7 +155,7 @@ def replay_gate(
             ends.append(np.where(completed, run.jobs.end_s, np.nan))
             users = np.array(run.jobs.user, np.str_)
     except (ConfigError, InvalidInput) as error:
-        return unmeasured(f"the days can't be lived again: {error}")
+        return unmeasured(f"the days can't be replayed: {error}")
     found = paired_difference(ends[0], ends[1], users)
     if found is None:
         return unmeasured("too few of the runs end in both simulations")
@@ -170,7 +170,7 @@ def replay_gate(
     )
 
 
-_CLAIM = "not worse where recorded days are lived again"
+_CLAIM = "not worse where recorded days are replayed"
 
 
 def unmeasured(why: str) -> Gate:
@@ -245,7 +245,7 @@ class _Days:
                 self._loads.append(LoadRow(host=host, at_s=at_s, cpu=found[0], memory=found[1]))
 
     def made(self) -> RecordedDays | None:
-        """Return the days; None: too few runs can be lived again."""
+        """Return the days; None: too few runs can be replayed."""
         jobs = sorted(
             (each for each in self._jobs.values() if self._can_run(each)),
             key=lambda each: (each.submit_s, each.job_id),

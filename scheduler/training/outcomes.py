@@ -85,7 +85,7 @@ def learn_outcomes(
         now: By the server's clock.
         kinds: Of models.
         by_user_id: Who began it; "": the server's timer.
-        registry: Of the plugins that decide where recorded days are lived again; None: the gate
+        registry: Of the plugins that decide where recorded days are replayed; None: the gate
             ``replay`` is not measured.
         report: Called with the progress in words.
     """
@@ -226,7 +226,7 @@ def _replayed(
     try:
         days = recorded_days(store, new)
     except InvalidInput as error:
-        return unmeasured(f"the days can't be lived again: {error}")
+        return unmeasured(f"the days can't be replayed: {error}")
     return replay_gate(days, registry, candidate, active)
 
 

@@ -36,7 +36,7 @@ def _template() -> Path:
 
 
 def run(schedule: FaultSchedule) -> FaultRun:
-    """Live a schedule in a folder of its own."""
+    """Run a schedule in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="edgeyard-sim-", dir=_template().parent))
     try:
         return run_schedule(schedule, _new_database(folder), _boot(folder))

@@ -83,7 +83,7 @@ class FaultRun:
 
 
 def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
-    """Live a schedule.
+    """Run a schedule.
 
     Args:
         schedule: Benchmarks and faults.

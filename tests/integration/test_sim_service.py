@@ -1,4 +1,4 @@
-"""Scenarios of a lab, lived by the whole service."""
+"""Scenarios of a lab, simulated by the whole service."""
 
 from __future__ import annotations
 

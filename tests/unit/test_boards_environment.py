@@ -110,7 +110,7 @@ def test_a_queue_policy_is_a_policy_as_in_simulations() -> None:
 
 @pytest.mark.slow
 def test_taking_the_fastest_free_board_is_what_that_policy_does() -> None:
-    """The environment lives the same lab as simulations: same arrivals, same run times."""
+    """The environment has the same lab as simulations: same arrivals, same run times."""
     scenario = small()
     policy = replace(load_policy("fastest"), max_preemptions=0)
     run = simulate_lab(scenario, policy, registry(entry_points=False).resolve(policy), seed=9)

@@ -1,4 +1,4 @@
-"""The gate ``replay``: recorded days lived again under a candidate and without it."""
+"""The gate ``replay``: recorded days under a candidate and without it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_past_run_of_a_host_whose_clock_was_set_is_left_out(tmp_path: Path, ru
 
 
 def test_runs_that_no_board_can_run_any_more_are_left_out(tmp_path: Path) -> None:
-    """A board that lost an engine keeps nothing else from being lived again."""
+    """A board that lost an engine keeps nothing else from being replayed."""
     store = lab_with(tmp_path)
     runs = add_past(store, 2, boards=1, family="rpi5")
     changed = board("rpi5-0001-0001", engines={"tflite": ("TYPE1",)})

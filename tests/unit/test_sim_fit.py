@@ -35,7 +35,7 @@ from edgeyard.scheduler.sim.scenario import (
 from tests.builders.cli import printed, run
 from tests.builders.history import at, benchmark, board, load, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
-from tests.builders.lived import write_lived
+from tests.builders.simulated_history import write_simulated_history
 
 MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
 DAY_S = 86400.0
@@ -101,14 +101,14 @@ KNOWN = lab_scenario(
 
 
 @cache
-def lived() -> Path:
+def recorded() -> Path:
     run = simulate(KNOWN, seed=5)
-    return write_lived(Path(mkdtemp()) / "export", KNOWN, run, MONDAY)
+    return write_simulated_history(Path(mkdtemp()) / "export", KNOWN, run, MONDAY)
 
 
 @cache
 def fitted() -> FittedScenario:
-    return fit_scenario(read_history(lived()))
+    return fit_scenario(read_history(recorded()))
 
 
 def within(name: str, truth: float) -> None:

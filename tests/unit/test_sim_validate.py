@@ -30,7 +30,7 @@ from edgeyard.scheduler.sim.scenario import BoardGroup
 from tests.builders.cli import printed, run
 from tests.builders.history import benchmark, board, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate
-from tests.builders.lived import write_lived
+from tests.builders.simulated_history import write_simulated_history
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
 
@@ -58,9 +58,11 @@ RUNS = 2
 
 
 @cache
-def lived(seed: int) -> RecordedHistory:
+def recorded(seed: int) -> RecordedHistory:
     folder = Path(mkdtemp()) / "export"
-    return read_history(write_lived(folder, KNOWN, simulate(KNOWN, seed=100 + seed), MONDAY))
+    return read_history(
+        write_simulated_history(folder, KNOWN, simulate(KNOWN, seed=100 + seed), MONDAY)
+    )
 
 
 def compared(
@@ -73,7 +75,7 @@ def compared(
 
 @cache
 def of_lab(seed: int) -> Validation:
-    return compared(lived(seed))
+    return compared(recorded(seed))
 
 
 @pytest.mark.slow
@@ -103,7 +105,7 @@ def test_the_days_that_are_compared_are_the_last_ones() -> None:
 
 @pytest.mark.slow
 def test_the_compared_days_are_not_fitted() -> None:
-    history, found = lived(0), of_lab(0)
+    history, found = recorded(0), of_lab(0)
     failing = {
         name: [
             {**each, "failure_category": "thermal"} if each["placed_at"] >= found.since else each

@@ -174,11 +174,13 @@ def validate(
     assert scenario.lab is not None
     assert scenario.lab.arrivals is not None
     peer = _days(default_scenario(groups, scenario.lab.arrivals.rate_per_hour), days, 0.0)
-    lived: dict[str, list[dict[str, Floats]]] = {"default": [], "fitted": []}
+    simulated: dict[str, list[dict[str, Floats]]] = {"default": [], "fitted": []}
     for seed in range(1, runs + 1):
         for place, (name, each) in enumerate((("default", peer), ("fitted", scenario))):
             advanced(f"{name} scenario, seed {seed}", (seed - 1 + place / 2) / runs)
-            lived[name].append(_of_run(_live(each, policy, plugins, seed), len(uids), days))
+            simulated[name].append(
+                _of_run(_simulated(each, policy, plugins, seed), len(uids), days)
+            )
     advanced("comparing", 1.0)
     recorded = {**_times(happened), "utilisation": _recorded_busy(attempts, uids, since, days)}
     return Validation(
@@ -188,14 +190,14 @@ def validate(
         runs=runs,
         policy=policy.name,
         benchmarks=len(happened.job),
-        default_benchmarks=_mean_count(lived["default"]),
-        fitted_benchmarks=_mean_count(lived["fitted"]),
+        default_benchmarks=_mean_count(simulated["default"]),
+        fitted_benchmarks=_mean_count(simulated["fitted"]),
         figures=tuple(
             _compared(
                 name,
                 recorded[name],
-                [each[name] for each in lived["default"]],
-                [each[name] for each in lived["fitted"]],
+                [each[name] for each in simulated["default"]],
+                [each[name] for each in simulated["fitted"]],
             )
             for name in FIGURES
         ),
@@ -241,7 +243,7 @@ def _days(scenario: Scenario, days: int, first_hour: float) -> Scenario:
     )
 
 
-def _live(scenario: Scenario, policy: Policy, plugins: Plugins, seed: int) -> SimulatedRun:
+def _simulated(scenario: Scenario, policy: Policy, plugins: Plugins, seed: int) -> SimulatedRun:
     """Simulate a scenario until its last arrivals; what waits or runs then is not awaited."""
     world = LabWorld(scenario, policy, plugins, seed=seed)
     while world.now_s < scenario.duration_s and world.step():

@@ -1,4 +1,4 @@
-"""A scenario of a lab, lived by the whole service.
+"""A scenario of a lab, simulated by the whole service.
 
 Run times and faults come from the same random streams as in `edgeyard.scheduler.sim.lab`, so that
 the two depths differ only in what the service adds: the moments of its turns, and its repairs.

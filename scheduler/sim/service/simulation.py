@@ -369,11 +369,11 @@ class ServiceSimulation:
             if not self.tally.steps:
                 for machine in self.machines:
                     self._start_server(machine)
-            self._live(until_s, done or self.is_over)
+            self._advance(until_s, done or self.is_over)
         finally:
             logger.removeHandler(broken)
 
-    def _live(self, until_s: float, done: Callable[[], bool]) -> None:
+    def _advance(self, until_s: float, done: Callable[[], bool]) -> None:
         while True:
             self._act()
             for machine in self._in_any_order(self.machines):
@@ -426,7 +426,7 @@ class ServiceSimulation:
         machine.faults.interrupt(moment, nth, partial(self._hang, machine, moment, for_s))
 
     def _hang(self, machine: SimMachine, moment: Moment, for_s: float) -> None:
-        """Live on, called by the step that hangs.
+        """Go on, called by the step that hangs.
 
         Raises:
             ServerCrash: The process was killed meanwhile.
@@ -436,7 +436,7 @@ class ServiceSimulation:
             return
         machine.is_hanging = True
         try:
-            self._live(self.time.now_s + for_s, lambda: False)
+            self._advance(self.time.now_s + for_s, lambda: False)
         finally:
             machine.is_hanging = False
             machine.since_s = self.time.now_s

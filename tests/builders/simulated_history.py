@@ -15,7 +15,9 @@ from edgeyard.scheduler.sim.scenario import Scenario
 from tests.builders.history import board, user, write_export
 
 
-def write_lived(folder: Path, scenario: Scenario, run: SimulatedRun, began: datetime) -> Path:
+def write_simulated_history(
+    folder: Path, scenario: Scenario, run: SimulatedRun, began: datetime
+) -> Path:
     """Write what a server would have recorded in a simulated lab.
 
     Args:
