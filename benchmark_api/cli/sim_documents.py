@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MAX_SCENARIO_CHARACTERS = 20_000
 """Of a scenario in the page; longer ones list thousands of jobs."""
+MAX_PAIRS_SHOWN = 6
+"""Of more pairs of policies those with the first one are shown; the page has the others folded."""
 
 TITLES: Mapping[str, str] = {
     "wait_s": "waiting time, s",
@@ -464,6 +466,15 @@ def _plotted(run: SimulatedRun, figures: MeasuredRun) -> PlottedRun:
     )
 
 
+def main_comparisons(part: Part) -> list[PairedComparison]:
+    """Return all comparisons of a scenario; of more than `MAX_PAIRS_SHOWN` pairs those with its
+    first policy."""
+    pairs = {(each.first, each.second) for each in part.comparisons}
+    first = part.summaries[0].policy
+    main = [each for each in part.comparisons if first in (each.first, each.second)]
+    return main if main and len(pairs) > MAX_PAIRS_SHOWN else list(part.comparisons)
+
+
 @dataclass(slots=True)
 class _Cell:
     text: str
@@ -478,6 +489,7 @@ class _PagePart:
     policy_titles: list[str] = field(default_factory=list)
     policies: list[dict[str, object]] = field(default_factory=list)
     comparisons: list[dict[str, str]] = field(default_factory=list)
+    further_comparisons: list[dict[str, str]] = field(default_factory=list)
     plots: list[dict[str, object]] = field(default_factory=list)
     run_titles: list[str] = field(default_factory=list)
     runs: list[list[str]] = field(default_factory=list)
@@ -529,6 +541,22 @@ def html(report: Report, title: str, *, now: datetime | None = None) -> str:
     )
 
 
+def _page_comparison(one: PairedComparison) -> dict[str, str]:
+    words, tone = finding(one)
+    return {
+        "policies": f"{one.first} − {one.second}",
+        "figure": TITLES[one.figure],
+        "difference": signed(one.result.difference.mean),
+        "interval": interval_text(one.result.difference),
+        "ratio": number(one.result.ratio),
+        "shares": f"{one.result.lower:.0%} / {one.result.higher:.0%}",
+        "pairs": count_of(one.pairs, "job" if one.figure in JOB_FIGURES else "run"),
+        "unpaired": f"{one.unpaired:,}",
+        "finding": words,
+        "tone": tone,
+    }
+
+
 def _page_part(part: Part) -> _PagePart:
     first = part.runs[0]
     seeds = sorted({run.meta.seed for run in part.runs})
@@ -574,22 +602,11 @@ def _page_part(part: Part) -> _PagePart:
             bound = "≥ " if each.at_least.get(name) else ""
             cells.append(_Cell(f"{bound}{number(interval.mean)}", interval_text(interval)))
         page.policies.append({"cells": cells, "best": each.policy == best})
-    for one in part.comparisons:
-        words, tone = finding(one)
-        page.comparisons.append(
-            {
-                "policies": f"{one.first} − {one.second}",
-                "figure": TITLES[one.figure],
-                "difference": signed(one.result.difference.mean),
-                "interval": interval_text(one.result.difference),
-                "ratio": number(one.result.ratio),
-                "shares": f"{one.result.lower:.0%} / {one.result.higher:.0%}",
-                "pairs": count_of(one.pairs, "job" if one.figure in JOB_FIGURES else "run"),
-                "unpaired": f"{one.unpaired:,}",
-                "finding": words,
-                "tone": tone,
-            }
-        )
+    main = main_comparisons(part)
+    page.comparisons = [_page_comparison(one) for one in main]
+    page.further_comparisons = [
+        _page_comparison(one) for one in part.comparisons if one not in main
+    ]
     page.findings = findings(part)
     if part.scenario is not None:
         if part.scenario.description:

@@ -252,6 +252,14 @@ def _time_unit(span_s: float) -> tuple[float, str]:
     return 1.0, "s"
 
 
+def _short(value: float) -> str:
+    """Return a number of an axis on which many decades have to fit: 1, 1,000, 10k, 1M."""
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(unit, 1e4):
+            return f"{value / unit:,.10g}{suffix}"
+    return f"{value:,.10g}"
+
+
 def _cdf(axes: Any, runs: Sequence[PlottedRun], name: str, label: str) -> None:
     labels = list(dict.fromkeys(run.label for run in runs))
     first = [next(run for run in runs if run.label == each) for each in labels]
@@ -284,7 +292,7 @@ def _cdf(axes: Any, runs: Sequence[PlottedRun], name: str, label: str) -> None:
         else:
             axes.set_xscale("log")
         axes.set_xlabel(f"{label} (log)")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
     else:
         axes.set_xlabel(label)
     axes.set_ylabel("share of jobs")

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.runs import SimulatedRun
     from edgeyard.scheduler.sim.scenario import Scenario
 
-_MAX_PAIRS_SHOWN = 6
-"""Of more pairs of policies the terminal shows those with the first policy."""
-
 
 class Form(StrEnum):
     """Values of ``--format``."""
@@ -273,19 +270,14 @@ def show_part(part: Part) -> None:
     width = console().width
     show(table([_policy_row(each) for each in part.summaries], _POLICY_COLUMNS, width))
     if part.comparisons:
-        pairs = list(dict.fromkeys((each.first, each.second) for each in part.comparisons))
-        first = part.summaries[0].policy
-        cut = len(pairs) > _MAX_PAIRS_SHOWN and any(first in pair for pair in pairs)
-        shown = [
-            each
-            for each in part.comparisons
-            if (not cut or first in (each.first, each.second)) and each.figure in _COMPARED
-        ]
-        show("", table([_comparison_row(each) for each in shown], _COMPARISON_COLUMNS, width))
-        if cut:
+        main = documents.main_comparisons(part)
+        shown = [_comparison_row(each) for each in main if each.figure in _COMPARED]
+        show("", table(shown, _COMPARISON_COLUMNS, width))
+        if len(main) < len(part.comparisons):
+            pairs = {(each.first, each.second) for each in part.comparisons}
             echo(
-                f"edgeyard: only comparisons with {first} are shown; --json and --html have all "
-                f"{len(pairs)} pairs",
+                f"edgeyard: only comparisons with {part.summaries[0].policy} are shown; --json and "
+                f"--html have all {len(pairs)} pairs",
                 err=True,
             )
     sentences = documents.findings(part)

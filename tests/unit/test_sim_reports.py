@@ -165,6 +165,24 @@ def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_of_many_pairs_the_page_folds_those_without_the_first_policy(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = [f"policy-{number}" for number in range(5)]
+    for name in names:
+        save_run(random_run(name, 1), tmp_path / f"{name}.npz")
+    target = tmp_path / "report.html"
+    found = report(tmp_path, "--html", target)
+    assert found.exit_code == 0, found.stderr
+    shown, folded = (
+        set(re.findall(r"<td>(\S+) − (\S+)</td>", part))
+        for part in target.read_text().split("<summary>The other pairs</summary>")
+    )
+    assert shown == {(each, names[0]) for each in names[1:]}
+    assert len(folded) == 10 - len(shown)
+    assert f"only comparisons with {names[0]} are shown" in found.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_fits_a_phone(runs: Path, tmp_path: Path, browser: Browser) -> None:
     target = tmp_path / "report.html"
