@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.sweep import Cell
 
 MAX_SUBMISSIONS = 3
-"""How often a cell is submitted to Nomad that forgets its job, such as an agent without a disk."""
+"""How often a cell is submitted whose job is lost: by an agent without a disk, or with its node."""
 MAX_OUTAGE_S = 600.0
 """A sweep waits so long for a Nomad that does not answer any more: time to restart it."""
 CHECK_S = 1.0
 """Between two looks at the jobs."""
 _RESULT = "run.npz"
+_OUTAGE = "outage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,9 @@ class _NomadJobs:
                 self._check_outage(error)
             else:
                 self._answered_s = time.monotonic()
-                self._shown.discard("outage")
+                if _OUTAGE in self._shown:
+                    self._shown.remove(_OUTAGE)
+                    echo(f"edgeyard: Nomad at {self._address} is available again", err=True)
             if self._waiting or self._running:
                 time.sleep(CHECK_S)
 
@@ -130,11 +133,16 @@ class _NomadJobs:
             self._submissions[job_id_of(cell)] += 1
 
     def _collect(self) -> None:
+        from edgeyard.scheduler.ports.batches import BatchState
+
         found = self._batches.status(list(self._running))
         for job_id, (cell, _) in list(self._running.items()):
             status = found.get(job_id)
             if status is None:
-                self._lose(job_id, cell)
+                self._lose(job_id, cell, f"Nomad has no job {job_id} any more")
+            elif status.state is BatchState.LOST:
+                self._batches.remove(job_id)
+                self._lose(job_id, cell, f"Nomad has given up the node of its job {job_id}")
             elif status.ended:
                 try:
                     failure = self._result_of(cell, status)
@@ -158,20 +166,19 @@ class _NomadJobs:
             reason = f"its result can't be read: {error}; the same command reads it again"
             self._end(job_id, Failure(self._running[job_id][0], reason))
 
-    def _lose(self, job_id: str, cell: Cell) -> None:
-        """Submit a cell again whose job Nomad does not know, `MAX_SUBMISSIONS` times in all."""
+    def _lose(self, job_id: str, cell: Cell, why: str) -> None:
+        """Submit a cell again whose job Nomad has lost, `MAX_SUBMISSIONS` times in all."""
         if cell.finished(self._folder) is not None:  # the answer to the removal did not arrive
             self._end(job_id, None)
         elif self._submissions[job_id] < MAX_SUBMISSIONS:
-            text = f"Nomad has no job {job_id} any more; it is submitted again"
-            echo(f"edgeyard: {cell.label}: {text}", err=True)
+            echo(f"edgeyard: {cell.label}: {why}; it is submitted again", err=True)
             del self._running[job_id]
             self._waiting.append(cell)
         else:
             reason = (
-                f"Nomad lost its job {job_id} {MAX_SUBMISSIONS} times; see whether Nomad was "
-                "restarted without its data, or somebody purges jobs, and run the same command "
-                "again"
+                f"Nomad lost its job {job_id} {MAX_SUBMISSIONS} times; see whether nodes fail, "
+                "Nomad was restarted without its data, or somebody purges jobs, and run the same "
+                "command again"
             )
             self._end(job_id, Failure(cell, reason))
 
@@ -192,30 +199,31 @@ class _NomadJobs:
         try:
             load_run(path)
         except InvalidInput as error:
+            path.unlink()
             return Failure(cell, f"its result can't be read: {error}")
         return None
 
     def _check_outage(self, error: ClusterUnreachable) -> None:
-        """Show that Nomad does not answer, or give up.
+        """Show that Nomad is not available, or give up.
 
         Raises:
-            InvalidInput: It has never answered.
-            Unavailable: It has not answered for `MAX_OUTAGE_S`.
+            InvalidInput: It has never been.
+            Unavailable: It has not been for `MAX_OUTAGE_S`.
         """
         if self._answered_s is None:
-            reason = f"Nomad at {self._address} does not answer: {error}"
+            reason = f"Nomad at {self._address} is not available: {error}"
             raise InvalidInput.at("--on", reason, "see nomad_address") from error
         silent_s = time.monotonic() - self._answered_s
         if silent_s >= MAX_OUTAGE_S:
             raise Unavailable(
-                f"Nomad at {self._address} has not answered for {silent_s:.0f} s: {error}; its "
-                f"jobs may go on ({len(self._running)} were submitted); the same command takes "
-                "them over when Nomad answers again"
+                f"Nomad at {self._address} has not been available for {silent_s:.0f} s: {error}; "
+                f"its jobs may go on ({len(self._running)} were submitted); the same command takes "
+                "them over when Nomad is available again"
             ) from error
-        if "outage" not in self._shown:
-            text = f"{error}; the sweep waits for Nomad, up to {MAX_OUTAGE_S:.0f} s"
-            echo(f"edgeyard: {text}", err=True)
-            self._shown.add("outage")
+        if _OUTAGE not in self._shown:
+            what = f"Nomad at {self._address} is not available: {error}"
+            echo(f"edgeyard: {what}; the sweep waits for up to {MAX_OUTAGE_S:.0f} s", err=True)
+            self._shown.add(_OUTAGE)
 
 
 def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:

@@ -15,6 +15,7 @@ class BatchState(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
+    LOST = "lost"  # the cluster has given up its node: nobody knows how far the run got
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

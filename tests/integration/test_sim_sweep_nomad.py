@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from edgeyard import testbed
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cli import printed, refusal
 from tests.builders.cluster import eventually
-from tests.nomad_cluster import access_of
+from tests.nomad_cluster import access_of, entry, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
@@ -35,12 +36,23 @@ steps = 40
 """
 
 
+def environment_of(cluster: LoopbackNomad) -> dict[str, str]:
+    return {
+        "EDGEYARD_NOMAD_ADDRESS": cluster.address,
+        "EDGEYARD_NOMAD_TOKEN": cluster.token,
+        "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
+    }
+
+
 @pytest.fixture
 def scenario(tmp_path: Path, nomad_cluster: LoopbackNomad, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EDGEYARD_NOMAD_ADDRESS", nomad_cluster.address)
-    monkeypatch.setenv("EDGEYARD_NOMAD_TOKEN", nomad_cluster.token)
-    monkeypatch.setenv("EDGEYARD_NOMAD_NAMESPACE", nomad_cluster.namespace)
-    path = tmp_path / "nodes.toml"
+    for name, value in environment_of(nomad_cluster).items():
+        monkeypatch.setenv(name, value)
+    return write_scenario(tmp_path)
+
+
+def write_scenario(folder: Path) -> Path:
+    path = folder / "nodes.toml"
     path.write_text(SCENARIO)
     return path
 
@@ -86,53 +98,128 @@ exec {python} "$@"
 """
 
 
+class GatedSweep:
+    """A sweep of two runs, which both wait for a file before they begin."""
+
+    def __init__(self, scenario: Path, folder: Path) -> None:
+        self.gates, self.out, self._errors = folder / "gates", folder / "out", folder / "errors"
+        self.gates.mkdir()
+        gate = folder / "python"
+        gate.write_text(_GATE.format(folder=self.gates, python=sys.executable))
+        gate.chmod(0o755)
+        self._command = [sys.executable, "-m", "edgeyard", "sim", "sweep", str(scenario)]
+        self._command += ["--policy", "fcfs", "--policy", "sjf", "--out", str(self.out)]
+        self._command += ["--python", str(gate), "--on", "nomad", "--memory", "300"]
+        self._command += ["--cpu", "50", "--json"]
+
+    def start(self, **environment: str) -> subprocess.Popen[str]:
+        with self._errors.open("w") as errors:
+            return subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **environment},
+            )
+
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def await_both(self) -> None:
+        eventually(lambda: (self.gates / "1").exists() and (self.gates / "2").exists(), "both run")
+
+    def open(self, number: int) -> None:
+        (self.gates / f"go-{number}").touch()
+
+    def results(self) -> list[Path]:
+        return list(self.out.glob("*.npz"))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether more than two runs have begun."""
+        return (self.gates / "more").exists()
+
+
+def end(process: subprocess.Popen[str] | None) -> None:
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 def test_a_sweep_that_was_killed_takes_over_its_jobs(
     scenario: Path, tmp_path: Path, nomad_cluster: LoopbackNomad
 ) -> None:
     """Killed while two jobs run; the next one meets one that has ended and one that runs."""
-    gates, out = tmp_path / "gates", tmp_path / "out"
-    gates.mkdir()
-    gate = tmp_path / "python"
-    gate.write_text(_GATE.format(folder=gates, python=sys.executable))
-    gate.chmod(0o755)
-    command = [sys.executable, "-m", "edgeyard", "sim", "sweep", str(scenario)]
-    command += ["--policy", "fcfs", "--policy", "sjf", "--out", str(out), "--python", str(gate)]
-    command += ["--on", "nomad", "--memory", "300", "--cpu", "50", "--json"]
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+    gated = GatedSweep(scenario, tmp_path)
 
     def ended_jobs() -> int:
         return sum(each.get("Status") == "dead" for each in client.jobs("edgeyard-sweep-"))
 
     client = NomadClient(access_of(nomad_cluster))
-    killed = start()
+    killed = gated.start()
     resumed = None
     try:
-        eventually(lambda: (gates / "1").exists() and (gates / "2").exists(), "both run")
+        gated.await_both()
         os.kill(killed.pid, signal.SIGKILL)
         killed.communicate()
-        assert list(out.glob("*.npz")) == []
-        (gates / "go-1").touch()
+        assert gated.results() == []
+        gated.open(1)
         eventually(lambda: ended_jobs() == 1, "one has run")
-        resumed = start()
-        eventually(lambda: len(list(out.glob("*.npz"))) == 1, "its result is taken over")
-        (gates / "go-2").touch()
+        resumed = gated.start()
+        eventually(lambda: len(gated.results()) == 1, "its result is taken over")
+        gated.open(2)
         shown, _ = resumed.communicate()
         assert resumed.returncode == 0
         assert len(json.loads(shown)["runs"]) == 2
-        assert not (gates / "more").exists()  # nothing ran twice
+        assert not gated.repeated
         assert client.jobs("edgeyard-sweep-") == []
     finally:
-        for process in (killed, resumed):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.communicate()
+        end(killed)
+        end(resumed)
         for each in client.jobs("edgeyard-sweep-"):
             client.deregister(str(each["ID"]), purge=True)
         client.close()
+
+
+def running_tasks(cluster: LoopbackNomad) -> int:
+    found = cluster.call("GET", f"/v1/allocations?namespace={cluster.namespace}")
+    return sum(each["ClientStatus"] == "running" for each in found)
+
+
+@pytest.mark.timeout(900)
+def test_agents_that_are_killed_within_a_sweep_and_come_back_cost_no_run(tmp_path: Path) -> None:
+    """First the node's alone, for so long that Nomad misses it, and then the server's, too."""
+    host = {"rpi4b": [entry("rpi4b-0001-0001")]}
+    cluster = testbed.up(tmp_path / "nomad", nomad_binary(), [host])
+    (node,) = cluster.clients
+    gated = GatedSweep(write_scenario(tmp_path), tmp_path)
+    sweeping = None
+    try:
+        sweeping = gated.start(**environment_of(cluster))
+        gated.await_both()
+        eventually(lambda: running_tasks(cluster) == 2, "Nomad knows that")
+        node.kill()
+        missed = f"Nomad does not hear from its node {node.name}"
+        eventually(lambda: missed in gated.errors(), "the node is missed")
+        gated.open(1)  # its run ends while no agent looks
+        cluster.server.kill()
+        silent = f"Nomad at {cluster.address} is not available"
+        eventually(lambda: silent in gated.errors(), "the sweep reports that")
+        assert (sweeping.poll(), gated.results()) == (None, [])
+        cluster.start()
+        gated.open(2)
+        shown, _ = sweeping.communicate()
+        assert sweeping.returncode == 0, gated.errors()
+        document = json.loads(shown)
+        assert sorted(each["policy"] for each in document["runs"]) == ["fcfs", "sjf"]
+        assert document["failures"] == []
+        assert f"Nomad at {cluster.address} is available again" in gated.errors()
+        assert not gated.repeated
+        assert sorted(path.suffix for path in gated.out.iterdir()) == [".npz", ".npz", ".toml"]
+        assert cluster.call("GET", f"/v1/jobs?namespace={cluster.namespace}") == []
+    finally:
+        end(sweeping)
+        cluster.down()
 
 
 def test_a_node_without_edgeyard_is_named(scenario: Path, tmp_path: Path) -> None:
@@ -141,3 +228,5 @@ def test_a_node_without_edgeyard_is_named(scenario: Path, tmp_path: Path) -> Non
     )
     assert "/no/python" in found
     assert list((tmp_path / "out").glob("*.npz")) == []
+    # Nomad still has the allocation that failed.
+    printed(sweep(scenario, "--policy", "fcfs", "--out", tmp_path / "out"))

@@ -91,6 +91,14 @@ class TestFiles:
         nomad.get("/v1/client/fs/cat/a").respond(content=b"text")
         assert b"".join(client.file("a", "task/local/x")) == b"text"
 
+    def test_that_arrive_without_their_end_are_errors(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/client/fs/stat/a").respond(json={"Size": 5})
+        nomad.get("/v1/client/fs/cat/a").respond(content=b"text")
+        with pytest.raises(ClusterUnreachable, match="the last 1 bytes of task/local/x"):
+            b"".join(client.file("a", "task/local/x"))
+
     @pytest.mark.parametrize(
         ("status", "said", "error"),
         [

@@ -414,7 +414,7 @@ def test_an_agent_that_goes_away_ends_the_sweep_and_the_same_command_goes_on(
         found = sweep_on(cluster, tmp_path, patched)
     assert found.exit_code == 1
     assert found.stdout == ""
-    assert "has not answered for 0 s: no answer; its jobs may go on (1 " in found.stderr
+    assert "has not been available for 0 s: no answer; its jobs may go on (1 " in found.stderr
     assert "the same command takes them over" in found.stderr
     cluster.silent.clear()
     assert len(json.loads(printed(sweep_on(cluster, tmp_path, monkeypatch)))["runs"]) == 1
@@ -442,8 +442,50 @@ def test_an_outage_that_ends_does_not_repeat_a_run(
     cluster = InterruptedCluster(tmp_path, "remove")  # it takes effect, and no answer arrives
     found = sweep_on(cluster, tmp_path, monkeypatch)
     assert found.exit_code == 0, found.stderr
-    assert "no answer; the sweep waits for Nomad" in found.stderr
+    assert "is not available: no answer; the sweep waits for up to 600 s" in found.stderr
+    assert "is available again" in found.stderr
     assert len(cluster.submitted) == 1
+
+
+class FailingNodes(ForgetfulCluster):
+    """Gives up the node of the first jobs of each cell, and keeps what it knows of them."""
+
+    def __init__(self, folder: Path, lost: int) -> None:
+        super().__init__(folder, lost=lost)
+        self.removed: list[str] = []
+
+    def status(self, job_ids: Sequence[str]) -> Mapping[str, BatchStatus]:
+        lost = dict.fromkeys(job_ids, BatchStatus(state=BatchState.LOST))
+        return {**lost, **super().status(job_ids)}
+
+    def remove(self, job_id: str) -> None:
+        self.removed.append(job_id)
+
+
+def test_a_job_whose_node_is_given_up_is_removed_and_submitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FailingNodes(tmp_path, lost=1)
+    found = sweep_on(cluster, tmp_path, monkeypatch)
+    assert len(json.loads(printed(found))["runs"]) == 1
+    assert len(cluster.submitted) == 2
+    assert cluster.removed == [cluster.submitted[0]] * 2  # the second time with its result
+    assert f"Nomad has given up the node of its job {cluster.submitted[0]}" in found.stderr
+
+
+class BrokenResults(ForgetfulCluster):
+    """Its files are not what runs have written."""
+
+    def result(self, run_id: str, name: str) -> bytes:
+        return super().result(run_id, name)[:-100]
+
+
+def test_a_broken_result_is_a_failure_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = refusal(sweep_on(BrokenResults(tmp_path, lost=0), tmp_path, monkeypatch))
+    assert "its result can't be read" in found
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["nodes.toml"]
 
 
 def _any_in_group(group: int) -> bool:

@@ -13,7 +13,11 @@ _TASK = "task"
 _LOG_BYTES = 65_536
 _SHOWN_CHARACTERS = 500
 _MAX_IDS_A_CALL = 50
-_ENDED = frozenset({"complete", "failed", "lost"})
+_ENDED = frozenset({"complete", "failed"})
+_LOST_AFTER_S = 600
+"""A node that is not heard for as long is given up; until then its run is neither repeated nor
+failed, because tasks outlive the agent that started them."""
+_NS_PER_S = 10**9
 
 
 class NomadBatches(BatchCluster):
@@ -34,27 +38,31 @@ class NomadBatches(BatchCluster):
                 self._client.register(task.job_id, job)
 
     def status(self, job_ids: Sequence[str]) -> Mapping[str, BatchStatus]:
+        if not job_ids:
+            return {}
+        created = {
+            str(each.get("ID")): _index(each) for each in self._client.jobs(_common_start(job_ids))
+        }
+        known = [job_id for job_id in job_ids if job_id in created]
         found: dict[str, BatchStatus] = {}
-        for first in range(0, len(job_ids), _MAX_IDS_A_CALL):
-            some = job_ids[first : first + _MAX_IDS_A_CALL]
+        for first in range(0, len(known), _MAX_IDS_A_CALL):
+            some = known[first : first + _MAX_IDS_A_CALL]
             which = " or ".join(f'JobID == "{job_id}"' for job_id in some)
             newest: dict[str, Json] = {}
             for each in self._client.allocations(which):
                 job_id = str(each.get("JobID"))
-                if job_id not in newest or _index(each) > _index(newest[job_id]):
+                # Allocations outlive the removal of their job: those may be of an earlier one.
+                if _index(each) > max(created[job_id], _index(newest.get(job_id, {}))):
                     newest[job_id] = each
             found |= {job_id: _status(each) for job_id, each in newest.items()}
-        missing = [job_id for job_id in job_ids if job_id not in found]
+        missing = [job_id for job_id in known if job_id not in found]
         if missing:
             blocked = {
                 str(each.get("JobID")): _why_blocked(each) for each in self._client.blocked(None)
             }
-            known = {str(each.get("ID")) for each in self._client.jobs(_common_start(missing))}
             for job_id in missing:
-                if job_id in known:
-                    found[job_id] = BatchStatus(
-                        state=BatchState.WAITING, reason=blocked.get(job_id, "")
-                    )
+                reason = blocked.get(job_id, "")
+                found[job_id] = BatchStatus(state=BatchState.WAITING, reason=reason)
         return found
 
     def result(self, run_id: str, name: str) -> bytes:
@@ -91,6 +99,7 @@ def _job(task: BatchTask, namespace: str) -> Json:
                 "Count": 1,
                 "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
                 "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+                "Disconnect": {"LostAfter": _LOST_AFTER_S * _NS_PER_S, "Replace": False},
                 "EphemeralDisk": {"SizeMB": 300},
                 "Tasks": [
                     {
@@ -112,18 +121,24 @@ def _job(task: BatchTask, namespace: str) -> Json:
     }
 
 
-def _index(allocation: Json) -> int:
-    value = allocation.get("CreateIndex")
+def _index(thing: Json) -> int:
+    """Return the index of Nomad's state at which a job or an allocation was created."""
+    value = thing.get("CreateIndex")
     return value if isinstance(value, int) else 0
 
 
 def _status(allocation: Json) -> BatchStatus:
     run_id, client = str(allocation.get("ID")), allocation.get("ClientStatus")
+    if client == "lost":
+        return BatchStatus(state=BatchState.LOST, run_id=run_id)
     if client == "complete" and not _failed(allocation):
         return BatchStatus(state=BatchState.COMPLETED, run_id=run_id)
     if client in _ENDED:
         reason = _last_event(allocation) or f"its allocation is {client}"
         return BatchStatus(state=BatchState.FAILED, run_id=run_id, reason=reason)
+    if client == "unknown":
+        reason = f"Nomad does not hear from its node {allocation.get('NodeName')}"
+        return BatchStatus(state=BatchState.RUNNING, run_id=run_id, reason=reason)
     state = BatchState.RUNNING if client == "running" else BatchState.WAITING
     return BatchStatus(state=state, run_id=run_id)
 

@@ -411,13 +411,19 @@ class NomadClient:
 
         Raises:
             NotFound: The file, its allocation, or the node that holds it is gone.
+            ClusterUnreachable: Also if the file's end is missing.
         """
         try:
             # A file that is not there is an error of `stat`; `cat` answers 200 with the message.
             with self.stream(f"/v1/client/fs/stat/{alloc_id}", {"path": path}) as response:
-                response.read()
+                size = _object(json.loads(response.read())).get("Size")
+            missing = size if isinstance(size, int) else 0
             with self.stream(f"/v1/client/fs/cat/{alloc_id}", {"path": path}) as response:
-                yield from response.iter_raw()
+                for chunk in response.iter_raw():
+                    missing -= len(chunk)
+                    yield chunk
+            if missing > 0:  # a cut answer that was passed on looks whole to HTTP
+                raise ClusterUnreachable(f"the last {missing:,} bytes of {path} did not arrive")
         except CallFailed as error:
             text = error.text.lower()
             if "no such file" in text or "unknown allocation" in text:
@@ -425,6 +431,8 @@ class NomadClient:
             raise ClusterUnreachable(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise ClusterUnreachable(no_answer(error)) from error
+        except ValueError as error:
+            raise ClusterUnreachable(f"its answer can't be read: {error}") from error
 
     @contextmanager
     def stream(
