@@ -2,7 +2,7 @@
 
 Each schedule is drawn by Hypothesis, which also shrinks one that fails; with ``DENSE=1`` many
 faults overlap in each, and all that fail are printed. The same seed draws the same schedules;
-``SCHEDULE='…'`` lives one again that was printed.
+``SCHEDULE='…'`` lives one again that was printed. Ctrl-C ends it with the totals so far.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def _soak(count: int, number: int, run_all: Callable[[int, int, RunSchedule], No
             failing.append(schedule)
         return found
 
-    run_all(count, number, run)
+    try:
+        run_all(count, number, run)
+    except KeyboardInterrupt:
+        print("interrupted")
     took_s = time.monotonic() - began_s
     summary = ", ".join(f"{value:,} {name}" for name, value in totals.items())
     print(f"seed {number}: {summary}, {virtual_s / 3600:,.0f} virtual hours")
