@@ -77,7 +77,11 @@ class Metrics:
         self._counter("decisions_total", "Decisions on benchmarks.", ("policy", "result"))
         self._histogram("scorer_seconds", "Duration of a scorer's call.", _CYCLES_S, ("scorer",))
         self._counter("scorer_failures_total", "Failed calls of scorers.", ("scorer", "cause"))
-        self._histogram("ilp_seconds", "Run time of a solver.", _CYCLES_S, ("scorer",))
+        fallbacks = "Answers of scorers that explain states under FALLBACK."
+        self._counter("scorer_fallbacks_total", fallbacks, ("scorer",))
+        self._histogram(
+            "ilp_seconds", "Run time of a solver, killed or not.", _CYCLES_S, ("scorer",)
+        )
         self._histogram("ilp_gap_ratio", "Optimality gap of a plan.", _GAPS, ("scorer",))
         self._histogram("eta_error_seconds", "Error of the first forecast of an end.", _WAITS_S)
         coverage = "Ends within their first forecast's interval, of the last 500; aim 0.8."

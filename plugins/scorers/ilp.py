@@ -58,8 +58,9 @@ class PlanScorer(DetailedScorer):
             "jobs": float(len(window.classes)),
             "boards": float(len(window.boards)),
             "planned": float((plan.board >= 0).sum()),
-            "seconds": plan.solver_s,
         }
+        if plan.solver_s:
+            facts["seconds"] = plan.solver_s
         if not np.isnan(plan.gap):
             facts["gap"] = plan.gap
         fallback = ""

@@ -30,9 +30,10 @@ def observe_cycle(observe: Observe, outcome: CycleOutcome) -> None:
 
 
 def observe_scorers(observe: Observe, commit: PolicyCommit) -> None:
-    """Report the times and faults of the scorers that one policy asked."""
+    """Report the times, faults and fallbacks of the scorers that one policy asked."""
     result = commit.result
     faults = (*result.faults, *result.overruns)
+    proposals = {each.scorer: each for each in result.decided.scores.proposals}
     for weighted in commit.policy.plugins.scorers:
         name = weighted.scorer.name
         if name in result.seconds:
@@ -40,8 +41,11 @@ def observe_scorers(observe: Observe, commit: PolicyCommit) -> None:
         for cause in FAULT_CAUSES:
             count = sum(each.plugin == name and each.cause == cause for each in faults)
             observe("scorer_failures_total", count, {"scorer": name, "cause": cause})
-    for proposal in result.decided.scores.proposals:
-        if proposal.kind is ScorerKind.ILP:
+        proposal = proposals.get(name)
+        fell_back = proposal is not None and bool(proposal.fallback)
+        observe("scorer_fallbacks_total", float(fell_back), {"scorer": name})
+        if proposal is not None and weighted.scorer.kind is ScorerKind.ILP:
+            # With the solvers that were killed: the kind of their answer is another one.
             for fact, metric in (("seconds", "ilp_seconds"), ("gap", "ilp_gap_ratio")):
                 if fact in proposal.facts:
-                    observe(metric, proposal.facts[fact], {"scorer": proposal.scorer})
+                    observe(metric, proposal.facts[fact], {"scorer": name})

@@ -1,6 +1,6 @@
 """Scorers over many cycles: rewarded, weighed, suspended, and held against how runs ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.engine.metrics import observe_scorers
 from edgeyard.scheduler.engine.rewards import (
     SETTLE_S,
     SUSPEND_AFTER_FAULTS,
@@ -19,7 +21,7 @@ from edgeyard.scheduler.engine.rewards import (
 )
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
-from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
+from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
@@ -224,6 +226,7 @@ def test_a_scorer_that_keeps_failing_is_suspended_longer_each_time_and_comes_bac
     lab: Lab, scorers: tuple[Fixed, Fixed, Fixed]
 ) -> None:
     bad = scorers[2]
+    job_id = lab.running(lab.submit())
     bad.broken = True
     for _ in range(SUSPEND_AFTER_FAULTS):
         assert states(lab).get("bad", ScorerState(policy=KEY, scorer="bad")).suspended_until is None
@@ -250,12 +253,42 @@ def test_a_scorer_that_keeps_failing_is_suspended_longer_each_time_and_comes_bac
     assert (again.suspended_until - lab.clock.now()).total_seconds() == 2 * SUSPENSION_S
 
     bad.broken = False
+    lab.complete(job_id)
+    lab.reconciler.run()
     lab.clock.forward(2 * SUSPENSION_S)
-    lab.submit()
-    lab.cycle.run()
+    lab.turn()  # a board is free again
     well = states(lab)["bad"]
     assert (well.faults_in_row, well.suspended_until, well.faults) == (
         0,
         None,
         SUSPEND_AFTER_FAULTS + 1,
     )
+
+
+class Killed(Fixed):
+    """Answers a simple rule's plan, because its solver was killed after two seconds."""
+
+    def answer(self, batch: Batch, pairs: Pairs) -> Answer:
+        return Answer(
+            scores=self.score(batch, pairs), facts={"seconds": 2.0}, fallback="a greedy plan"
+        )
+
+
+def test_metrics_count_the_time_of_a_solver_that_was_killed_and_its_fallback(lab: Lab) -> None:
+    killed = WeightedScorer(scorer=Killed("ilp", 1.0, 0.0, ScorerKind.ILP), weight=1.0)
+    found: list[tuple[str, float, str]] = []
+
+    def observe(metric: str, value: float, labels: Mapping[str, str]) -> None:
+        if metric in ("ilp_seconds", "scorer_fallbacks_total"):
+            found.append((metric, value, labels["scorer"]))
+
+    lab.submit()
+    outcome = lab.turn()
+    (commit,) = outcome.commits
+    plugins = replace(commit.policy.plugins, scorers=(killed, *commit.policy.plugins.scorers[1:]))
+    result = decide(commit.given, commit.policy.policy, plugins)
+    policy = replace(commit.policy, plugins=plugins)
+    observe_scorers(observe, replace(commit, policy=policy, result=result))
+    assert ("ilp_seconds", 2.0, "ilp") in found
+    fallbacks = {name: value for metric, value, name in found if metric != "ilp_seconds"}
+    assert fallbacks == {"ilp": 1.0, "good": 0.0, "bad": 0.0}
