@@ -377,6 +377,9 @@ def _faults(result: CycleResult) -> Mapping[str, Fault]:
 
 
 def _answered(result: CycleResult) -> set[str]:
+    """Return who answered in time; nobody in a cycle without a free board, which takes no time."""
+    if not len(result.decided.scores.pairs):
+        return set()
     faults = _faults(result)
     return {each.scorer for each in result.decided.scores.proposals if each.scorer not in faults}
 

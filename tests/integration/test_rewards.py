@@ -265,6 +265,23 @@ def test_a_scorer_that_keeps_failing_is_suspended_longer_each_time_and_comes_bac
     )
 
 
+def test_a_scorer_that_was_asked_about_no_board_has_not_recovered(
+    lab: Lab, scorers: tuple[Fixed, Fixed, Fixed]
+) -> None:
+    """Between two placements many cycles have no free board: nobody is late in them."""
+    bad = scorers[2]
+    benchmark_id = lab.submit(target_uid=A)
+    for _ in range(SUSPEND_AFTER_FAULTS):
+        bad.broken = True
+        job_id = lab.running(benchmark_id)
+        bad.broken = False
+        benchmark_id = lab.submit(target_uid=A)
+        assert not lab.cycle.run().placed  # its board is busy
+        lab.complete(job_id)
+        lab.reconciler.run()
+    assert suspension_reason(states(lab)["bad"])
+
+
 class Killed(Fixed):
     """Answers a simple rule's plan, because its solver was killed after two seconds."""
 
