@@ -113,6 +113,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     if token.state != "problem":
         findings += _limits(client)
         findings += _boards_last_seen(client) if silent else _boards(client)
+        findings += _scorers(client)
     return findings, {"public_url": client.settings.url, **described}
 
 
@@ -431,6 +432,25 @@ def _boards_last_seen(client: Client) -> Iterator[Finding]:
         state="unknown",
         found=f"{counted} at the last answer of the cluster, which does not answer now",
     )
+
+
+def _scorers(client: Client) -> Iterator[Finding]:
+    """Check that the scorers of the active policy are asked."""
+    from edgeyard.benchmark_api.sdk import ClientError
+
+    try:
+        answer = client.api.get("/v1/scorers")
+    except ClientError:  # a host's token, for example
+        return
+    items = answer.get("items") if isinstance(answer, Mapping) else None
+    for item in items if isinstance(items, list) else ():
+        if reason := plain(item.get("suspension_reason")):
+            yield Finding(
+                check="scorer",
+                state="warning",
+                found=f"{plain(item.get('scorer'))} is {reason}; the other scorers decide",
+                fix="raise its budget_s in the policy, correct it, or leave it out",
+            )
 
 
 def _board(board: Mapping[str, object]) -> Finding:

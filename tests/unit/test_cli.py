@@ -1483,6 +1483,18 @@ def test_doctor_shows_what_to_do(
     assert expected in " ".join(result.stdout.split())
 
 
+def test_doctor_warns_of_a_scorer_that_is_suspended(server: FakeServer) -> None:
+    _healthy(server)
+    late = {"scorer": "slow", "suspension_reason": "suspended until 12:00 after 3 faults in a row"}
+    server.on("GET", "/v1/scorers", {"items": [late, {"scorer": "fast", "suspension_reason": ""}]})
+    result = run("doctor", "--json")
+    assert result.exit_code == 0
+    (found,) = (one for one in json.loads(result.stdout) if one["check"] == "scorer")
+    assert found["state"] == "warning"
+    assert "slow is suspended until 12:00" in found["found"]
+    assert "budget_s" in found["fix"]
+
+
 def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
     _healthy(server)
     checks = {"cluster": "not answering for 7 s: Nomad failed 6 times in a row"}
