@@ -287,7 +287,7 @@ def _policy_of(body: Body, context: Context) -> tuple[str, Policy]:
         with context.services.store.read() as uow:
             text = _named(policies, uow, str(request.name)).text
     try:
-        return text, policies.check(text, request.name or "text")
+        return text, policies.check(text, request.name or "policy")
     except ConfigError as error:
         raise InvalidInput.at("/text", "; ".join(error.problems)) from error
 
