@@ -53,7 +53,7 @@ def _soak(count: int, number: int, run_all: Callable[[int, int, RunSchedule], No
     began_s = reported_s = time.monotonic()
     virtual_s = 0.0
 
-    def run(schedule: FaultSchedule) -> FaultRun:
+    def run_counted(schedule: FaultSchedule) -> FaultRun:
         nonlocal reported_s, virtual_s
         found = run(schedule)
         totals.update(schedules=1, steps=found.steps, crashes=found.crashes, checks=found.checks)
@@ -68,7 +68,7 @@ def _soak(count: int, number: int, run_all: Callable[[int, int, RunSchedule], No
         return found
 
     try:
-        run_all(count, number, run)
+        run_all(count, number, run_counted)
     except KeyboardInterrupt:
         print("interrupted")
     took_s = time.monotonic() - began_s
