@@ -465,13 +465,9 @@ def _add_decision_steps(
     log.add(10, times.asked_s, times.answered_s).report(
         _wrapped(scores.proposals), answers=converted, fallback=result.fallback
     )
-    log.add(11, times.answered_s, times.compared_s).report(
-        f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
-        evaluator=plugins.evaluator.name if plugins.evaluator else None,
-        fallback=plugins.fallback.name if plugins.fallback else None,
-    )
+    _report_comparison(log.add(11, times.answered_s, times.compared_s), plugins)
     log.add(13, rewarded.ended_s, ended_s).report(
-        f"by {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
+        f"aggregator {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
         aggregator=plugins.aggregator.name,
         placed=placed,
     )
@@ -558,19 +554,24 @@ def _add_node_steps(
         ),
     )
     compared = result.span(CallKind.EVALUATE) or (scored[1], scored[1])
-    log.add(11, *compared).report(
-        f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
-        evaluator=plugins.evaluator.name if plugins.evaluator else None,
-        fallback=plugins.fallback.name if plugins.fallback else None,
-    )
+    _report_comparison(log.add(11, *compared), plugins)
     began = rewarded[0][0] if rewarded else compared[1]
     log.add(12, began, began + sum(end - begin for begin, end in rewarded))
     combined = result.span(CallKind.COMBINE) or (began, began)
     placed = len(result.decisions)
     log.add(13, combined[0], ended_s).report(
-        f"by {plugins.aggregator.name}: {placed} placed, {len(result.queue) - placed} wait",
+        f"aggregator {plugins.aggregator.name}: {placed} placed, {len(result.queue) - placed} wait",
         aggregator=plugins.aggregator.name,
         placed=placed,
+    )
+
+
+def _report_comparison(step: StepEntry, plugins: Plugins) -> None:
+    evaluator, fallback = plugins.evaluator, plugins.fallback
+    step.report(
+        f"evaluator {evaluator.name}" if evaluator else "no evaluator in the policy",
+        evaluator=evaluator.name if evaluator else None,
+        fallback=fallback.name if fallback else None,
     )
 
 
