@@ -125,3 +125,18 @@ def test_a_kill_at_any_step_leaves_no_half_written_run(command: str, tmp_path: P
         again = CliRunner().invoke(app, [each.replace("HERE", str(folder)) for each in words])
         assert again.exit_code == 0, again.output
         assert check(folder) == (2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [[], ["--dense"]])
+def test_the_soak_of_fault_schedules_counts_what_it_ran(kind: list[str]) -> None:
+    """The program of ``make soak-sim``, with a single schedule."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.sim_soak", "--schedules", "1", "--seed", "7", *kind],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "seed 7: 1 schedules" in ended.stdout
+    assert "nothing is wrong" in ended.stdout
