@@ -128,7 +128,7 @@ class LabInventory:
         return board
 
     def remove(self, target_uid: str, user_id: str, present: Inventory) -> None:
-        """Remove a board; what runs on it ends, and nothing new is placed there.
+        """Remove a board; what runs on it runs to its end, and nothing new is placed there.
 
         Raises:
             NotFound: The inventory has no such board.

@@ -220,7 +220,7 @@ def boards_remove(session: Session, target_uid: BoardId) -> None:
 
     A benchmark that runs on it continues to its end; nothing new is placed there.
     """
-    session.client.api.request("DELETE", f"/v1/inventory/boards/{target_uid}")
+    session.client.remove_board(target_uid)
     session.report(f"{target_uid} is no longer in the inventory")
 
 

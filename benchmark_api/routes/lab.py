@@ -98,7 +98,7 @@ def attributes(
 
 @router.post("/boards/{target_uid}/drain", openapi_extra=accepts("DrainIn", required=False))
 def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
-    """Take a board out: what runs on it ends, nothing new is placed there."""
+    """Take a board out: what runs on it runs to its end, nothing new is placed there."""
     reason = parse(DrainIn, body.tree()).reason
     return _overridden(target_uid, True, reason, caller, context)
 
@@ -187,7 +187,7 @@ def add_board(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Expec
 
 @router.delete("/inventory/boards/{target_uid}", status_code=204)
 def remove_board(target_uid: str, caller: Operator, context: Ctx) -> Response:
-    """Remove a board from the inventory; what runs on it ends, nothing new is placed there."""
+    """Remove a board from the inventory; a run on it goes on to its end, nothing new is placed."""
     services = context.services
     _changeable(services).remove(target_uid, caller.user_id, services.inventory)
     services.reload_inventory()

@@ -830,7 +830,7 @@ class Client:
         return read_answer(self.api.post("/v1/inventory/boards", dict(entry)), ExpectedBoard)
 
     def remove_board(self, target_uid: str) -> None:
-        """Remove a board from the inventory; what runs on it ends. For operators."""
+        """Remove a board from the inventory; what runs on it runs to its end. For operators."""
         self.api.request("DELETE", f"/v1/inventory/boards/{part(target_uid)}")
 
     def hcl(self, benchmark: Named, attempt: int | None = None) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks.models import light
+from edgeyard import Client
 from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.reloading import Reloader
+from edgeyard.benchmark_api.sdk import NotFoundError
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.inventory import Inventory
@@ -47,6 +49,17 @@ def test_a_board_of_a_new_family_is_added_and_removed(api: Api) -> None:
     assert operator.delete("/v1/inventory/boards/newfamily-0001-0001").status_code == 204
     assert operator.delete("/v1/inventory/boards/newfamily-0001-0001").status_code == 404
     assert "newfamily-0001-0001" not in known(api)
+
+
+def test_the_client_adds_and_removes_a_board(api: Api) -> None:
+    with Client(api.url, api.tokens["operator"]) as client:
+        added = client.add_board(entry("newfamily-0001-0001"))
+        assert (added.target_uid, added.family) == ("newfamily-0001-0001", "newfamily")
+        assert "newfamily-0001-0001" in known(api)
+        client.remove_board("newfamily-0001-0001")
+        assert "newfamily-0001-0001" not in known(api)
+        with pytest.raises(NotFoundError):
+            client.remove_board("../boards/newfamily-0001-0001")
 
 
 def test_a_board_of_the_file_is_removed_and_comes_back_when_it_is_added(api: Api) -> None:
