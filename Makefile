@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
+# One more than there are cores: tests wait for programs that they started.
+TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
@@ -77,10 +79,10 @@ nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 
 test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
-	@$(BIN)/pytest -n 2 --dist loadgroup
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
-	@$(BIN)/pytest -n 2 --dist loadgroup -p no:schemathesis tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -p no:schemathesis tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks
