@@ -1,4 +1,4 @@
-"""``learn boards``: train a scorer of boards in simulated labs."""
+"""``learn boards``: train a scorer of boards, and a queue policy, in simulated labs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from edgeyard.errors import ConfigError, InvalidInput
 if TYPE_CHECKING:
     from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.learning.model import Model
+    from edgeyard.scheduler.learning.queue_model import QueueModel
     from edgeyard.scheduler.training.board_trainer import BoardTraining
     from edgeyard.scheduler.training.progress import Progress
 
@@ -38,7 +39,11 @@ def boards(
         str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
     ] = "my_boards",
     queue: Annotated[
-        str, typer.Option(metavar="NAME", help="Queue policy under which it is trained.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Queue policy under which it is trained; 'learned' trains one with it.",
+        ),
     ] = "priority_age",
     seed: Annotated[
         int,
@@ -51,7 +56,7 @@ def boards(
         int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in each generation.")
     ] = 8,
     hidden: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Units of the model's hidden layer.")
+        int, typer.Option(metavar="N", min=1, max=64, help="Units of a model's hidden layer.")
     ] = 1,
     labs: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="Labs to learn from.")
@@ -77,26 +82,27 @@ def boards(
     loss is that of the mean completion time, and of missed deadlines, next to the policy default;
     the best by validation labs is kept. A training that was stopped goes on where it was when the
     same command runs again. The model is written to DIR/NAME.onnx and DIR/NAME.toml, a policy that
-    uses it to DIR/NAME_policy.toml: put both files of the model into models_dir.
+    uses it to DIR/NAME_policy.toml: put both files of the model into models_dir. With --queue
+    learned also a scoring function of queued benchmarks is trained, which first orders them like
+    shortest_first: put DIR/NAME_queue.onnx and DIR/NAME_queue.toml there too.
     """
     from edgeyard.plugins.builtin import registry
+    from edgeyard.plugins.queue_policies.learned_queue import load_learned_queue
     from edgeyard.scheduler.framework.registry import Kind
     from edgeyard.scheduler.learning.model import load_model
     from edgeyard.scheduler.training import board_trainer as trainer
-    from edgeyard.scheduler.training.export import export_boards
+    from edgeyard.scheduler.training.export import export_boards, export_queue
 
     known = registry(entry_points=False)
-    _check_name(name, known)
-    if queue not in known.names(Kind.QUEUE_POLICY):
-        raise InvalidInput.at(
-            "--queue",
-            f"{queue!r} is not a queue policy",
-            ", ".join(sorted(known.names(Kind.QUEUE_POLICY))),
-        )
+    queues = (trainer.LEARNED_QUEUE, *known.names(Kind.QUEUE_POLICY))
+    if queue not in queues:
+        raise InvalidInput.at("--queue", f"{queue!r} is not a queue policy", ", ".join(queues))
     settings = trainer.BoardTraining(
         seed=seed, generations=generations, candidates=candidates, hidden=hidden, labs=labs,
         batch=batch, validation_labs=validation_labs, jobs=jobs, queue_policy=queue,
     )  # fmt: skip
+    queue_name = trainer.queue_name(name, settings)
+    _check_name(name, queue_name, known)
     make_folder(out, "--out")
     with sim_reports.progress() as advanced:
         progress = _train(settings, out, workers, lambda share: advanced("training", share))
@@ -107,14 +113,20 @@ def boards(
     network = trainer.network_of(progress.best, hidden)
     manifest = export_boards(out, name, network, trainer.INPUTS, words)
     load_model(manifest)  # checks it like any user's model
+    queue_manifest = None
+    if queue == trainer.LEARNED_QUEUE:
+        weights = trainer.queue_weights(progress.best, hidden)
+        queue_manifest = export_queue(out, queue_name, weights, hidden, words)
+        load_learned_queue(queue_manifest)
     policy = out / f"{name}_policy.toml"
     with open_output(policy, "--out") as file:
-        file.write(trainer.board_policy_text(name, queue).encode())
+        file.write(trainer.board_policy_text(name, queue_name).encode())
     first = progress.curve[0].validation
     if as_json:
         emit_json(
             {
                 "manifest": str(manifest),
+                "queue_manifest": None if queue_manifest is None else str(queue_manifest),
                 "policy": str(policy),
                 "generations": progress.generation,
                 "first_validation_loss": first,
@@ -126,7 +138,8 @@ def boards(
         "",
         f"{progress.generation} generations; loss next to the policy default on "
         f"{validation_labs} validation labs: {progress.best_validation:+.3f} "
-        f"({first:+.3f} before the training); {manifest}; {policy}",
+        f"({first:+.3f} before the training); "
+        f"{'; '.join(map(str, filter(None, (manifest, queue_manifest, policy))))}",
     )
     if not progress.best_validation < 0.0:
         echo("edgeyard: it is not better than the policy default on the validation labs", err=True)
@@ -166,26 +179,29 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     )
 
 
-def _registry_of(model: Model | None) -> Registry:
+def _registry_of(model: Model | None, queue: QueueModel | None) -> Registry:
     from edgeyard.plugins.builtin import registry
+    from edgeyard.plugins.queue_policies.learned_queue import LearnedQueue
     from edgeyard.plugins.scorers.learned import LearnedScorer
     from edgeyard.scheduler.framework.registry import Kind
 
     known = registry(entry_points=False)
     if model is not None:
         known.add(Kind.SCORER, model.manifest.name, lambda: LearnedScorer(model))
+    if queue is not None:
+        known.add(Kind.QUEUE_POLICY, queue.manifest.name, lambda: LearnedQueue(queue))
     return known
 
 
-def _check_name(name: str, known: Registry) -> None:
+def _check_name(name: str, queue_name: str, known: Registry) -> None:
     from edgeyard.scheduler.framework.registry import Kind
     from edgeyard.scheduler.learning.queue_model import NAME
 
-    if not NAME.fullmatch(name):
+    if not (NAME.fullmatch(name) and NAME.fullmatch(queue_name)):
         raise InvalidInput.at(
             "--name",
             f"{name!r} is not a valid model name",
-            "a-z, 0-9 and _, beginning with a letter",
+            "a-z, 0-9 and _, beginning with a letter, at most 58 characters",
         )
     if name in known.names(Kind.SCORER):
         raise InvalidInput.at("--name", f"{name!r} is a scorer of Edgeyard", "another name")

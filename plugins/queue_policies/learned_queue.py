@@ -42,9 +42,10 @@ class LearnedQueue:
         return self._model.manifest.name
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal scores the older comes first."""
+        """See `QueuePolicy.order`; at equal scores the more urgent, then the older."""
         guarded = queue.guarded | (queue.waits_s >= MAX_WAIT_S)
-        return ranks_of(queue, queue.derived(self._scores), guarded=guarded)
+        scores = queue.derived(self._scores)
+        return ranks_of(queue, queue.turns, scores, -queue.priorities, guarded=guarded)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""

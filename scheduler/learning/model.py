@@ -122,13 +122,14 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
 
 
 def own_model(manifest: Manifest, data: bytes) -> Model:
-    """Return a model of an ONNX file that this process has just made with one input and output.
+    """Return a model of an ONNX file that this process has just made; see `own_session`."""
+    return Model(manifest, *own_session(data))
+
+
+def own_session(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
+    """Load an ONNX file that this process has just made with one input and one output.
 
     It is not tried out in a child process, which takes a second: a training asks thousands.
-
-    Args:
-        manifest: Of the model.
-        data: The file.
     """
     session = open_session(data)
     checked = CheckedModel(
@@ -138,7 +139,7 @@ def own_model(manifest: Manifest, data: bytes) -> Model:
         parameters=0,
         trial_bytes=0,
     )
-    return Model(manifest, checked, session)
+    return checked, session
 
 
 def load_onnx(

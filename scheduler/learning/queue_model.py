@@ -23,6 +23,7 @@ from edgeyard.scheduler.learning.model import (
     QUEUE_POLICY,
     is_queue_manifest,
     load_onnx,
+    own_session,
     read_limited,
 )
 
@@ -154,6 +155,11 @@ def load_queue_model(path: Path, names: Sequence[str]) -> QueueModel:
         raise ConfigError([f"{path}: inputs: are not {', '.join(names)}: train it again"])
     checked, session = load_onnx(path, manifest.onnx, manifest.sha256, len(names), 1)
     return QueueModel(manifest, checked, session)
+
+
+def own_queue_model(manifest: QueueManifest, data: bytes) -> QueueModel:
+    """Return a model of an ONNX file that this process has just made; see `own_session`."""
+    return QueueModel(manifest, *own_session(data))
 
 
 def queue_onnx(

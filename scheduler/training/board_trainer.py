@@ -1,4 +1,4 @@
-"""Trains a scorer of boards in simulated labs, by evolution.
+"""Trains a scorer of boards, and with it a queue policy, in simulated labs, by evolution.
 
 The scorer states ln of what a run on a board costs, in seconds::
 
@@ -8,6 +8,10 @@ where x are the columns `INPUTS`, as any model of a manifest reads them. It is t
 seconds in a policy that plans by expected cost, so that it decides which free board is taken, and
 whether to wait for a busy one. At the start of a training the cost is the expected time of the run
 and, after a failure, of another one.
+
+The queue policy is one of Edgeyard's, or is evolved together with the scorer (`LEARNED_QUEUE`): a
+scoring function of queued benchmarks, as `edgeyard.scheduler.training.windows.score` states it. It
+starts with the order of ``shortest_first``.
 
 Candidates are ONNX models with manifests, asked like any user's model; all that happens is decided
 by ``decide()``, whose filters say which boards are possible. What counts is the mean over labs of::
@@ -33,21 +37,26 @@ from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.learning.features import Input
 from edgeyard.scheduler.learning.model import Model, own_model
 from edgeyard.scheduler.learning.network import Network
+from edgeyard.scheduler.learning.queue_model import QueueModel, own_queue_model
 from edgeyard.scheduler.sim.comparison import measured
+from edgeyard.scheduler.sim.kernel.queue_inputs import NAMES
 from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
+from edgeyard.scheduler.training import windows
 from edgeyard.scheduler.training.board_labs import draw_labs
 from edgeyard.scheduler.training.evolution import evolve
-from edgeyard.scheduler.training.export import board_model
+from edgeyard.scheduler.training.export import board_model, queue_model
 from edgeyard.scheduler.training.progress import Point, Progress
 
 Floats = NDArray[np.float64]
 LabFigures = tuple[float, int, int]
 """Mean completion in seconds, missed deadlines, and benchmarks of a simulated lab."""
 
-RegistryOf = Callable[[Model | None], Registry]
-"""Returns the plugins that there are, with a model as a scorer."""
+RegistryOf = Callable[[Model | None, QueueModel | None], Registry]
+"""Returns the plugins that there are, with a model as a scorer and one as a queue policy."""
 
+LEARNED_QUEUE = "learned"
+"""As the queue policy of a training: one is evolved."""
 
 INPUTS = (
     Input(column="log_history_s", mean=5.5, scale=1.5),
@@ -82,7 +91,7 @@ class BoardTraining:
         batch: Of these in each generation.
         validation_labs: By which the best weights are chosen.
         jobs: Mean number of benchmarks in a lab.
-        queue_policy: That orders the queue.
+        queue_policy: That orders the queue; `LEARNED_QUEUE`: one is evolved, with ``hidden`` units.
     """
 
     seed: int = 0
@@ -119,12 +128,16 @@ def run_lab(task: LabTask) -> LabFigures:
     """Simulate a lab."""
     lab, settings = task.lab, task.settings
     if settings is None:
-        policy, known = load_policy("default"), task.registry_of(None)
+        policy, known = load_policy("default"), task.registry_of(None, None)
     else:
-        network = network_of(np.array(task.weights), settings.hidden)
-        model = own_model(*board_model(_MODEL, network, INPUTS, ""))
-        policy = board_policy(_MODEL, settings.queue_policy, _SLOW_S)
-        known = task.registry_of(model)
+        weights, hidden = np.array(task.weights), settings.hidden
+        model = own_model(*board_model(_MODEL, network_of(weights, hidden), INPUTS, ""))
+        queue = None
+        if settings.queue_policy == LEARNED_QUEUE:
+            name = queue_name(_MODEL, settings)
+            queue = own_queue_model(*queue_model(name, queue_weights(weights, hidden), hidden, ""))
+        policy = board_policy(_MODEL, queue_name(_MODEL, settings), _SLOW_S)
+        known = task.registry_of(model, queue)
     try:
         run = simulate_lab(lab, policy, known.resolve(policy), seed=lab.seed)
     except InvalidInput:
@@ -135,13 +148,31 @@ def run_lab(task: LabTask) -> LabFigures:
     return found.figures["turnaround_s"].interval.mean, found.deadline_misses, found.jobs
 
 
-def weight_count(hidden: int) -> int:
-    """Return how many weights are evolved."""
-    return sum(int(np.prod(shape)) for shape in _shapes(hidden).values())
+def weight_count(settings: BoardTraining) -> int:
+    """Return how many weights are evolved: the scorer's, then the queue policy's."""
+    count = _scorer_weights(settings.hidden)
+    if settings.queue_policy == LEARNED_QUEUE:
+        count += windows.weight_count(settings.hidden)
+    return count
+
+
+def queue_weights(weights: Floats, hidden: int) -> Floats:
+    """Return the part of a vector of weights that is the queue policy's."""
+    return weights[_scorer_weights(hidden) :]
+
+
+def queue_name(model: str, settings: BoardTraining) -> str:
+    """Return the name of the queue policy of a trained policy.
+
+    Args:
+        model: Name of the scorer.
+        settings: Of the training.
+    """
+    return f"{model}_queue" if settings.queue_policy == LEARNED_QUEUE else settings.queue_policy
 
 
 def network_of(weights: Floats, hidden: int) -> Network:
-    """Return the network of a vector of weights, the fixed part included."""
+    """Return the network of the scorer's weights, the fixed part included."""
     found: dict[str, Floats] = {}
     at = 0
     for name, shape in _shapes(hidden).items():
@@ -155,12 +186,23 @@ def network_of(weights: Floats, hidden: int) -> Network:
 
 
 def start_weights(settings: BoardTraining) -> Floats:
-    """Return the first weights: the expected time, and another run after a failure."""
+    """Return the first weights: the expected time, and another run after a failure.
+
+    Those of a queue policy are the order of ``shortest_first``: the logarithm of the expected time
+    alone counts.
+    """
     rng = np.random.default_rng([settings.seed, 0])
     network = {name: np.zeros(shape) for name, shape in _shapes(settings.hidden).items()}
     network["W1"] = rng.normal(0.0, 0.5, network["W1"].shape)
     network["S"][2, 0] = INPUTS[2].scale
-    return np.concatenate([network[name].ravel() for name in _EVOLVED])
+    parts = [network[name].ravel() for name in _EVOLVED]
+    if settings.queue_policy == LEARNED_QUEUE:
+        queue = np.zeros(windows.weight_count(settings.hidden))
+        layer = (len(NAMES) + 1) * settings.hidden
+        queue[:layer] = rng.normal(0.0, 0.5, layer)
+        queue[NAMES.index("log_requested_s") - len(NAMES)] = 1.0  # of the linear part, the last
+        parts.append(queue)
+    return np.concatenate(parts)
 
 
 def board_policy(model: str, queue_policy: str, budget_s: float = 1.0) -> Policy:
@@ -267,7 +309,7 @@ def train(
     saved: Callable[[Progress], None] = lambda progress: None,
     advanced: Callable[[float], None] = lambda share: None,
 ) -> Progress:
-    """Train a scorer; return the progress at the end.
+    """Train a scorer, and a queue policy where it is learned; return the progress at the end.
 
     Args:
         settings: See `BoardTraining`.
@@ -313,6 +355,10 @@ def _batch(settings: BoardTraining, generation: int) -> list[int]:
     rng = np.random.default_rng([settings.seed, 1, generation])
     count = min(settings.batch, settings.labs)
     return sorted(rng.choice(settings.labs, count, replace=False).tolist())
+
+
+def _scorer_weights(hidden: int) -> int:
+    return sum(int(np.prod(shape)) for shape in _shapes(hidden).values())
 
 
 def _shapes(hidden: int) -> dict[str, tuple[int, ...]]:

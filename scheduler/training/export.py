@@ -29,6 +29,14 @@ def export_queue(
         hidden: Units.
         trained_on: For people; no quotes.
     """
+    manifest, data = queue_model(name, weights, hidden, trained_on)
+    return _write(folder, name, data, manifest.text)
+
+
+def queue_model(
+    name: str, weights: NDArray[np.float64], hidden: int, trained_on: str
+) -> tuple[QueueManifest, bytes]:
+    """Return the manifest and the ONNX file; arguments as of `export_queue`."""
     layer = weights[: (INPUTS + 1) * hidden].reshape(hidden, INPUTS + 1)
     rest = weights[(INPUTS + 1) * hidden :]
     data = queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
@@ -39,7 +47,7 @@ def export_queue(
         inputs=NAMES,
         trained_on=trained_on,
     )
-    return _write(folder, name, data, manifest.text)
+    return manifest, data
 
 
 def export_boards(

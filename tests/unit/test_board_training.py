@@ -13,14 +13,29 @@ from typer.testing import CliRunner
 from benchmarks import learned_boards
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.queue_policies.learned_queue import LearnedQueue
+from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.scorers.learned import LearnedScorer
-from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
+from edgeyard.plugins.testing import (
+    NOW,
+    all_pairs,
+    board,
+    pending,
+    queue_of,
+    sample_knowledge,
+    sample_pending,
+    sample_snapshot,
+    snapshot_of,
+)
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.decide.priority import ages_s
+from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.learning.features import normalise, raw
 from edgeyard.scheduler.learning.model import Model, load_model, own_model
+from edgeyard.scheduler.learning.queue_model import QueueModel, own_queue_model
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
@@ -36,24 +51,31 @@ from edgeyard.scheduler.sim.scenario import (
 from edgeyard.scheduler.training.board_labs import draw_labs
 from edgeyard.scheduler.training.board_trainer import (
     INPUTS,
+    LEARNED_QUEUE,
     BoardTraining,
     board_policy,
     digest_of,
     lessons,
     network_of,
+    queue_weights,
     start_weights,
     train,
     weight_count,
 )
-from edgeyard.scheduler.training.export import board_model, export_boards
+from edgeyard.scheduler.training.export import board_model, export_boards, queue_model
 from edgeyard.scheduler.training.progress import load_progress, save_progress
 from tests.builders.columns import sample
 
 SMALL = BoardTraining(generations=3, candidates=4, labs=2, batch=1, validation_labs=1, jobs=10)
 
 
-def known(model: Model | None = None) -> Registry:
+LEARNED = replace(SMALL, queue_policy=LEARNED_QUEUE)
+
+
+def known(model: Model | None = None, queue: QueueModel | None = None) -> Registry:
     found = registry(entry_points=False)
+    if queue is not None:
+        found.add(Kind.QUEUE_POLICY, queue.manifest.name, lambda: LearnedQueue(queue))
     if model is not None:
         found.add(Kind.SCORER, model.manifest.name, lambda: LearnedScorer(model))
     return found
@@ -70,11 +92,46 @@ def test_a_training_starts_at_the_expected_time_and_another_run_after_a_failure(
 
 
 def test_a_written_model_answers_as_the_network_that_was_trained(tmp_path: Path) -> None:
-    weights = np.random.default_rng(0).normal(size=weight_count(2))
+    weights = np.random.default_rng(0).normal(size=weight_count(replace(SMALL, hidden=2)))
     network = network_of(weights, 2)
     model = load_model(export_boards(tmp_path, "mine", network, INPUTS, "a test"))
     x = np.random.default_rng(1).normal(size=(50, len(INPUTS))).astype(np.float32)
     assert model.run(x) == pytest.approx(network.raw(x.astype(np.float64)), rel=1e-4, abs=1e-4)
+
+
+def test_a_learned_queue_starts_with_the_order_of_the_shortest_first() -> None:
+    jobs = sample_pending(50)
+    knowledge = sample_knowledge(sample_snapshot(20), jobs)
+    queue = queue_of(jobs, np.arange(50) % 7 * 10 + 5, ages_s(jobs, NOW), knowledge=knowledge)
+    assert len(np.unique(queue.expected_s)) > 5
+    weights = queue_weights(start_weights(LEARNED), LEARNED.hidden)
+    policy = LearnedQueue(own_queue_model(*queue_model("mine", weights, LEARNED.hidden, "a test")))
+    assert policy.order(queue).tolist() == ShortestFirst().order(queue).tolist()
+
+
+def wild_queue(seed: int) -> LearnedQueue:
+    size = weight_count(LEARNED) - weight_count(SMALL)
+    weights = 100.0 * np.random.default_rng(seed).normal(size=size)
+    return LearnedQueue(own_queue_model(*queue_model("mine", weights, 1, "a test")))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_weights_let_a_benchmark_overtake_one_past_the_guard(seed: int) -> None:
+    jobs = sample_pending(50)
+    ages = ages_s(jobs, NOW)
+    queue = queue_of(jobs, np.full(50, 50), ages, guard_s=20_000.0)
+    ranks = wild_queue(seed).order(queue)
+    assert 0 < queue.guarded.sum() < 50
+    for job in np.flatnonzero(queue.guarded).tolist():
+        assert (ranks[ages < ages[job]] > ranks[job]).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_weights_put_all_benchmarks_of_one_user_before_those_of_another(seed: int) -> None:
+    jobs = [pending(f"job-{row:02}", user_id="many") for row in range(2 * TURN_SIZE)]
+    jobs.append(pending("other", user_id="one"))
+    ranks = wild_queue(seed).order(queue_of(jobs, np.full(len(jobs), 50), ages_s(jobs, NOW)))
+    assert ranks[-1] <= TURN_SIZE
 
 
 def test_the_queue_of_a_family_counts_its_own_benchmarks_and_its_online_boards() -> None:
@@ -152,9 +209,12 @@ MIXED = Scenario(
 )
 @given(data=st.data())
 def test_no_weights_bring_a_benchmark_to_a_board_that_it_must_not_use(data: st.DataObject) -> None:
-    size = weight_count(1)
+    size = weight_count(SMALL)
     number = st.floats(-0.4, 0.4)  # larger ones give answers that are refused as no seconds
     weights = np.array(data.draw(st.lists(number, min_size=size, max_size=size)))
+    size = weight_count(LEARNED) - size
+    any_number = st.floats(-1e3, 1e3)
+    order = np.array(data.draw(st.lists(any_number, min_size=size, max_size=size)))
     seed = data.draw(st.integers(0, 100))
     seen = 0
 
@@ -174,8 +234,9 @@ def test_no_weights_bring_a_benchmark_to_a_board_that_it_must_not_use(data: st.D
             seen += 1
 
     model = own_model(*board_model("mine", network_of(weights, 1), INPUTS, "a test"))
-    policy = board_policy("mine", "priority_age", 60.0)
-    simulate_lab(MIXED, policy, known(model).resolve(policy), seed=seed, watch=watch)
+    queue = own_queue_model(*queue_model("mine_queue", order, 1, "a test"))
+    policy = board_policy("mine", "mine_queue", 60.0)
+    simulate_lab(MIXED, policy, known(model, queue).resolve(policy), seed=seed, watch=watch)
     assert seen
 
 
@@ -189,14 +250,18 @@ def test_a_candidate_whose_answers_are_refused_is_the_worst_and_ends_no_training
 
 @pytest.mark.slow
 def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
-    short = replace(SMALL, generations=1)
-    training, validation = lessons(SMALL, known)
+    short = replace(LEARNED, generations=1)
+    training, validation = lessons(LEARNED, known)
     digest = digest_of(training, validation)
     save_progress(tmp_path / "c.npz", train(short, training, validation), short, digest)
-    gone_on = train(SMALL, training, validation, load_progress(tmp_path / "c.npz", SMALL, digest))
-    whole = train(SMALL, training, validation)
+    gone_on = train(
+        LEARNED, training, validation, load_progress(tmp_path / "c.npz", LEARNED, digest)
+    )
+    whole = train(LEARNED, training, validation)
     assert gone_on.weights.tolist() == whole.weights.tolist()
-    assert not np.array_equal(whole.weights, start_weights(SMALL))
+    first = start_weights(LEARNED)
+    assert not np.array_equal(whole.weights, first)
+    assert not np.array_equal(queue_weights(whole.weights, 1), queue_weights(first, 1))
     assert [each.generation for each in whole.curve] == [0, 2, 3]
     assert whole.best_validation <= whole.curve[0].validation
 
@@ -217,7 +282,7 @@ def test_the_committed_weights_are_a_model_that_is_checked_and_decides(tmp_path:
 
 
 COMMAND = ["learn", "boards", "--labs", "2", "--batch", "1", "--validation-labs", "1", "--jobs",
-           "10", "--candidates", "4", "--name", "mine"]  # fmt: skip
+           "10", "--candidates", "4", "--name", "mine", "--queue", "learned"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -233,10 +298,11 @@ def test_the_command_trains_goes_on_and_writes_what_policies_can_use(tmp_path: P
     assert [each.split(",")[0] for each in lines] == ["generation", "0", "1", "2"]
     models = tmp_path / "models"
     models.mkdir()
-    for name in ("mine.onnx", "mine.toml"):
+    for name in ("mine.onnx", "mine.toml", "mine_queue.onnx", "mine_queue.toml"):
         (out / name).rename(models / name)
     policy = load_policy(str(out / "mine_policy.toml"))
-    registry(entry_points=False, models=models).resolve(policy)
+    plugins = registry(entry_points=False, models=models).resolve(policy)
+    assert (plugins.scorers[0].scorer.name, plugins.queue_policy.name) == ("mine", "mine_queue")
     other = CliRunner().invoke(app, [*COMMAND, "--out", str(out), "--seed", "7"])
     assert other.exit_code != 0
     assert "belongs to a training with other data or settings" in other.output + str(
