@@ -83,6 +83,79 @@ def _make_first_schema(url: str) -> None:
             connection.exec_driver_sql(statement)
 
 
+def _insert(connection: Connection, table: str, **values: object) -> None:
+    names, places = ", ".join(values), ", ".join(f":{each}" for each in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+
+
+def _add_attempt(connection: Connection, benchmark_id: str, started_at: int | None) -> None:
+    """Add an attempt that was created at 1 s."""
+    kind = {"family": "rpi4b", "engine": "ort", "benchmark_type": "TYPE1"}
+    _insert(
+        connection, "benchmarks", benchmark_id=benchmark_id, user_id="ada", submit_time=0,
+        status="completed", model="m.onnx", held=False, unpinned=False, lost_in_a_row=0, version=1,
+        **kind,
+    )  # fmt: skip
+    _insert(
+        connection, "attempts", benchmark_id=benchmark_id, number=1, job_id=benchmark_id,
+        state="ended", binding="loose", priority=50, created_at=1_000_000, started_at=started_at,
+        family="rpi4b", allowed_uids="[]", counts=True, version=1, hcl="",
+    )  # fmt: skip
+
+
+def _add_outcome(connection: Connection, seq: int, benchmark_id: str) -> None:
+    _insert(
+        connection, "outcomes", seq=seq, benchmark_id=benchmark_id, attempt=1,
+        family="rpi4b", engine="ort", benchmark_type="TYPE1", run_s=5.0, ended_at=9_000_000,
+        user_id="ada", nb_inference=20, variant="", replaces=0,
+    )  # fmt: skip
+
+
+def test_an_upgrade_fills_in_the_time_of_loading_of_attempts_that_are_still_stored(
+    empty_url: str,
+) -> None:
+    _make_first_schema(empty_url)
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        _add_attempt(connection, "started", 3_500_000)
+        _add_attempt(connection, "refused", None)
+        for seq, benchmark_id in enumerate(("started", "refused", "deleted"), 1):
+            _add_outcome(connection, seq, benchmark_id)
+    store = SqlStore(empty_url)
+    with store.read() as uow:
+        found = {each.benchmark_id: each.loading_s for each in uow.attempts.outcomes()}
+    store.close()
+    assert found == {"started": 2.5, "refused": None, "deleted": None}
+
+
+def test_an_upgrade_retires_models_that_predict_one_chance_for_all_causes(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        for kind, version, state in (
+            ("failure", 1, "retired"),
+            ("failure", 2, "active"),
+            ("failure", 3, "shadow"),
+            ("failure", 4, "candidate"),
+            ("run_time", 1, "active"),
+        ):
+            _insert(
+                connection, "models", kind=kind, version=version, state=state, sha256="0" * 64,
+                manifest="", features="", data="{}", metrics="{}", gates="[]", card="",
+                created_at=0, state_at=0, by_user_id="", reason="trained",
+            )  # fmt: skip
+    store = SqlStore(empty_url)
+    with store.read() as uow:
+        found = {each.reference: (each.state.value, each.reason) for each in uow.models.all()}
+    store.close()
+    retired = ("retired", "models of failures predict by cause now: train one again")
+    assert found == {
+        "failure/1": ("retired", "trained"),
+        "failure/2": retired,
+        "failure/3": retired,
+        "failure/4": retired,
+        "run_time/1": ("active", "trained"),
+    }
+
+
 def test_tables_that_no_migration_makes_are_found(empty_url: str) -> None:
     SqlStore(empty_url).close()
     with _engine(empty_url) as engine, engine.begin() as connection:

@@ -165,6 +165,29 @@ def test_a_wrong_manifest_is_reported_with_its_place(right: str, wrong: str, wor
         parse_manifest(text.replace(right, wrong, 1))
 
 
+@pytest.mark.parametrize(
+    ("output", "causes", "words"),
+    [
+        (Output.FAILURE, "[]", "causes: is not a list of 1 to 16 different names"),
+        (Output.FAILURE, '"board"', "causes: is not a list"),
+        (Output.FAILURE, '["board", 2]', "causes: is not a list"),
+        (Output.FAILURE, '["Board"]', "causes: is not a list .* in lower case"),
+        (Output.FAILURE, '["board", "board"]', "causes: is not a list .* different names"),
+        (Output.FAILURE, str([f"cause_{each}" for each in range(17)]), "causes: is not a list"),
+        (Output.SCORE, '["model", "board"]', "causes: only an output of failure has them"),
+    ],
+)
+def test_a_manifest_with_wrong_causes_is_refused(output: Output, causes: str, words: str) -> None:
+    right = manifest(output=Output.FAILURE, causes=("model", "board"))
+    assert parse_manifest(manifest_text(right)) == right
+    with pytest.raises(ConfigError, match=words):
+        parse_manifest(
+            manifest_text(manifest(output=output)).replace(
+                "\nversion", f"\ncauses = {causes}\nversion", 1
+            )
+        )
+
+
 def test_a_manifest_that_is_no_toml_is_refused() -> None:
     with pytest.raises(ConfigError, match="mine"):
         parse_manifest("inputs = [", source="mine")
