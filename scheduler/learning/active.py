@@ -53,8 +53,12 @@ _NORMAL_FREEDOM = 200.0
 """Degrees of freedom from which on Student's t counts as the normal distribution."""
 
 _OF_HISTORY = frozenset(
-    {"log_history_s", "history_spread", "log_loading_s", "loading_spread", *CHANCES}
-)
+    {
+        "log_history_s", "history_spread", "history_error",
+        "log_loading_s", "loading_spread", "loading_error",
+        *CHANCES,
+    }
+)  # fmt: skip
 """Columns that state their own uncertainty: no distance from a training counts."""
 
 

@@ -66,9 +66,9 @@ class View:
         return PastPairs(self.batch, self.rows, self.boards)
 
     @cached_property
-    def law(self) -> tuple[Floats, Floats, Floats]:
+    def law(self) -> RunTimeParts:
         """Distribution of run times according to past runs."""
-        return self.past.run_time_law()
+        return self.past.run_time_parts()
 
     @cached_property
     def loading(self) -> RunTimeParts:
@@ -289,13 +289,19 @@ COLUMNS: Mapping[str, Column] = {
         ColumnAxis.PAIR,
         "20d0c574",
         "ln of the seconds that the history expects; missing where it knows nothing",
-        lambda view: view.law[0],
+        lambda view: view.law.location,
     ),
     "history_spread": Column(
         ColumnAxis.PAIR,
         "a47a133c",
         "scale of the history's law of ln seconds",
-        lambda view: view.law[1],
+        lambda view: np.sqrt(view.law.noise + view.law.error),
+    ),
+    "history_error": Column(
+        ColumnAxis.PAIR,
+        "97a9c6ec",
+        "standard error of these ln seconds: small where there are many past runs of the kind",
+        lambda view: np.sqrt(view.law.error),
     ),
     "log_loading_s": Column(
         ColumnAxis.PAIR,
@@ -309,6 +315,12 @@ COLUMNS: Mapping[str, Column] = {
         "40fb3706",
         "scale of the history's law of these ln seconds",
         lambda view: np.sqrt(view.loading.noise + view.loading.error),
+    ),
+    "loading_error": Column(
+        ColumnAxis.PAIR,
+        "655d26c4",
+        "standard error of these ln seconds, as before",
+        lambda view: np.sqrt(view.loading.error),
     ),
     "incomparable_rate": Column(
         ColumnAxis.PAIR,

@@ -24,11 +24,11 @@ Floats = NDArray[np.float64]
 _MIDDLE_S, _WIDTH = 4.0, 2.0
 """Normalisation of ln seconds: `features` cuts values beyond 8 widths, here e^20 s."""
 
-LAWS: Mapping[ModelKind, tuple[str, str]] = {
-    ModelKind.RUN_TIME: ("log_history_s", "history_spread"),
-    ModelKind.LOADING: ("log_loading_s", "loading_spread"),
+LAWS: Mapping[ModelKind, tuple[str, str, str]] = {
+    ModelKind.RUN_TIME: ("log_history_s", "history_spread", "history_error"),
+    ModelKind.LOADING: ("log_loading_s", "loading_spread", "loading_error"),
 }
-"""Columns of the middle and the scale of the history's laws."""
+"""Columns of the middle, the scale and the middle's standard error of the history's laws."""
 
 _OBJECTIVES = {
     ModelKind.RUN_TIME: "completion",
@@ -49,11 +49,12 @@ def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tu
         trained_on: For people.
     """
     count = len(QUANTILES)
-    middle, spread = LAWS[kind]
+    middle, spread, error = LAWS[kind]
     inputs = (
         Input(column=middle, mean=_MIDDLE_S, scale=_WIDTH),
         Input(column=f"{middle}?"),
         Input(column=spread),
+        Input(column=error),
         *model.inputs,
     )
     matrix = np.vstack(
@@ -61,6 +62,7 @@ def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tu
             np.full((1, count), _WIDTH),
             _MIDDLE_S - model.alone[None, :],
             model.by_scale[None, :],
+            model.by_error[None, :],
             np.repeat(model.weights[:, None], count, axis=1),
         ]
     )

@@ -54,6 +54,10 @@ BOARD_FOLDS = 5
 MAX_COVERAGE_ERROR = 0.05
 """Share of runs by which the 80 % interval may hold too many or too few; likewise of failures."""
 
+MAX_COVERAGE_LOSS = 0.15
+"""An active model whose share is off by more is rolled back, and none becomes active of which the
+held-out runs don't show that its share is not."""
+
 MAX_USERS = 10
 """Users whose runs are left out in turn: those with most runs."""
 
@@ -86,7 +90,8 @@ class OutcomeTarget:
         history: Predicts what the history alone does; NaN where it knows nothing.
         losses: Of each row, shape (rows,); lower is better.
         unit: Of the losses.
-        calibration: Difference of a share that was seen and the one that was predicted.
+        calibration: Difference of a share that was seen and the one that was predicted; None:
+            no run shows it.
         middle: The number of each prediction that users move, shape (rows,).
         max_user_change: By how much one user's runs may change the predictions for others.
         struck: Of models of chances, what is predicted, shape (rows, causes); None: of seconds.
@@ -102,7 +107,7 @@ class OutcomeTarget:
     history: Predictor
     losses: Callable[[Floats, OutcomeRows], Floats]
     unit: str
-    calibration: Callable[[Floats, OutcomeRows], float]
+    calibration: Callable[[Floats, OutcomeRows], Interval | None]
     middle: Callable[[Floats], Floats]
     max_user_change: float
     struck: Callable[[OutcomeRows], NDArray[np.bool_]] | None = None
@@ -115,20 +120,20 @@ def brier_losses(predicted: Floats, struck: NDArray[np.bool_]) -> Floats:
     return np.asarray(((predicted - struck) ** 2).sum(axis=1))
 
 
-def _coverage_error(predicted: Floats, rows: OutcomeRows) -> float:
-    seen = np.log(rows.run_s)
+def _coverage_error(predicted: Floats, rows: OutcomeRows) -> Interval | None:
+    seen, weights, ended = np.log(rows.run_s), user_weights(rows.users), ~rows.censored
+    if not ended.any():
+        return None
     inside = (predicted[:, 0] <= seen) & (seen <= predicted[:, -1])
-    weights = user_weights(rows.users) * ~rows.censored
-    if not weights.any():
-        return float("nan")
-    return float((inside * weights).sum() / weights.sum() - _EXPECTED_COVERAGE)
+    errors: Floats = inside.astype(np.float64) - _EXPECTED_COVERAGE
+    return group_means(errors[ended], rows.boards[ended], weights=weights[ended])
 
 
-def _rate_error(predicted: Floats, struck: NDArray[np.bool_], users: NDArray[np.str_]) -> float:
+def _rate_error(predicted: Floats, struck: NDArray[np.bool_], rows: OutcomeRows) -> Interval:
     """Return the greatest difference of the share that a cause struck and the one predicted."""
-    weights = user_weights(users)
-    errors = weights @ (struck - predicted) / weights.sum()
-    return float(errors[np.abs(errors).argmax()])
+    weights = user_weights(rows.users)
+    errors = (group_means(each, rows.boards, weights=weights) for each in (struck - predicted).T)
+    return max(errors, key=lambda each: abs(each.mean))
 
 
 def _any(predicted: Floats) -> Floats:
@@ -155,8 +160,8 @@ def _of_seconds(
         middle=lambda predicted: predicted[:, predicted.shape[1] // 2],
         max_user_change=0.2,
         form=f"quantiles 0.1, 0.5 and 0.9 of ln seconds of the {what}: those that the history "
-        "predicts, shifted by a linear function of the columns, with their own widths; quantiles "
-        "never cross",
+        "predicts, shifted by a linear function of the columns, with widths of their own by the "
+        "scale and by the standard error of the history; quantiles never cross",
     )
 
 
@@ -181,7 +186,7 @@ def _of_chances(
         history=lambda rows: history_chances(rows, rates),
         losses=lambda predicted, rows: brier_losses(predicted, struck(rows)),
         unit="Brier score" + (", summed over the causes" if len(rates) > 1 else ""),
-        calibration=lambda predicted, rows: _rate_error(predicted, struck(rows), rows.users),
+        calibration=lambda predicted, rows: _rate_error(predicted, struck(rows), rows),
         middle=_any,
         max_user_change=0.1,
         struck=struck,
@@ -237,7 +242,7 @@ class PredictionFigures:
         loss: Of the predictor.
         other_loss: Of what it is compared with, on the same rows.
         difference: Of the two, paired; below 0 where the predictor is better.
-        calibration_error: Share seen minus share predicted, -1 to 1.
+        calibration: Share seen minus share predicted, -1 to 1; None: no run shows it.
     """
 
     rows: int
@@ -245,7 +250,7 @@ class PredictionFigures:
     loss: Interval
     other_loss: Interval
     difference: Interval
-    calibration_error: float
+    calibration: Interval | None
 
 
 def compare(
@@ -266,7 +271,7 @@ def compare(
         loss=group_means(own, rows.boards, weights=weights),
         other_loss=group_means(others, rows.boards, weights=weights),
         difference=group_means(own - others, rows.boards, weights=weights),
-        calibration_error=target.calibration(predicted, rows),
+        calibration=target.calibration(predicted, rows),
     )
 
 
@@ -329,9 +334,35 @@ def measure_gates(
     if active is not None:
         gates.append(_better("active", "the active model on what is new to both", target, against))
         metrics["active"] = figures_json(against)
-    gates.append(_calibrated(by_time))
+    gates.append(coverage_gate(by_time))
     gates.append(user_gate(target, rows))
     return tuple(gates), metrics
+
+
+def coverage_gate(found: PredictionFigures | None) -> Gate:
+    """Check that the predicted share is right: near the one seen, and known well enough."""
+    error = None if found is None else found.calibration
+    if error is None:
+        words, passed = "not measured", False
+    else:
+        near = abs(error.mean) <= MAX_COVERAGE_ERROR
+        known = max(-error.low, error.high) <= MAX_COVERAGE_LOSS
+        passed = near and known
+        words = (
+            f"off by {100 * error.mean:+.1f} percentage points "
+            f"({100 * error.low:+.1f} to {100 * error.high:+.1f})"
+        )
+        if near and not known:
+            words += f": too few runs to know that it is not off by {100 * MAX_COVERAGE_LOSS:.0f}"
+    return Gate(
+        name="coverage",
+        passed=passed,
+        figure=None if error is None else error.mean,
+        low=None if error is None else error.low,
+        high=None if error is None else error.high,
+        limit=MAX_COVERAGE_ERROR,
+        sentence=f"the predicted share: {words}",
+    )
 
 
 def user_gate(target: OutcomeTarget, rows: OutcomeRows) -> Gate:
@@ -404,13 +435,13 @@ def figures_json(found: PredictionFigures | None) -> dict[str, object] | None:
     return {
         "rows": found.rows,
         "boards": found.boards,
-        "calibration_error": _number(found.calibration_error),
         **{
-            name: {"mean": each.mean, "low": each.low, "high": each.high}
+            name: each and {"mean": each.mean, "low": each.low, "high": each.high}
             for name, each in (
                 ("loss", found.loss),
                 ("other_loss", found.other_loss),
                 ("difference", found.difference),
+                ("calibration", found.calibration),
             )
         },
     }
@@ -436,19 +467,3 @@ def _better(name: str, what: str, target: OutcomeTarget, found: PredictionFigure
         sentence=f"better than {what}: {target.unit} {found.difference} against it, on "
         f"{found.rows} runs of {found.boards} boards",
     )
-
-
-def _calibrated(found: PredictionFigures | None) -> Gate:
-    error = None if found is None else _number(found.calibration_error)
-    return Gate(
-        name="coverage",
-        passed=error is not None and abs(error) <= MAX_COVERAGE_ERROR,
-        figure=error,
-        limit=MAX_COVERAGE_ERROR,
-        sentence="the predicted share: "
-        + ("not measured" if error is None else f"off by {100 * error:+.1f} percentage points"),
-    )
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

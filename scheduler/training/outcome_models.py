@@ -1,16 +1,22 @@
 """Models of what happens to runs that correct the lab's history, in forms that cannot go wrong.
 
-All begin at what the history predicts and learn what to add. With x the normalised columns, m and
-s the middle and the scale of the history's law of ln seconds, and k = 1 where it has one, else 0::
+All begin at what the history predicts and learn what to add. With x the normalised columns; m, s
+and v the middle, the scale and the middle's standard error of the history's law of ln seconds; and
+k = 1 where it has one, else 0::
 
-    seconds   ln T_q = k (m + c_q s) + (1 - k) (d + e_q) + w x       c_q, e_q ascending in q
+    seconds   ln T_q = k (m + c_q s + e_q v) + (1 - k) d_q + w x     c_q, e_q, d_q ascending in q
     chance    P_c    = sigmoid(a_c logit(p_c) + b_c + w_c x)         a_c >= 0.25
 
 Seconds are run times and times of loading. Chances are those of a failure by cause (what is run, or
-the board), and of a number that is not comparable. Quantiles never cross, because s > 0. A chance
-rises with the history's chance p of the same cause, which rises with each fault of a board (or
-number that was not comparable), and nothing else in the model depends on faults: more faults never
-mean a lower risk.
+the board), and of a number that is not comparable. Quantiles never cross, because s > 0 and v >= 0.
+
+s hardly changes with the number of past runs, and v falls with it. What the columns explain leaves
+s too wide, and v as it was, so that each has a weight of its own: with one weight for both,
+intervals that are right for the first runs of a kind would hold too many of the later ones.
+
+A chance rises with the history's chance p of the same cause, which rises with each fault of a board
+(or number that was not comparable), and nothing else in the model depends on faults: more faults
+never mean a lower risk.
 
 Seconds are fitted to the sum of the pinball losses of the quantiles (Koenker & Bassett 1978), for
 runs that a limit ended with predictions cut at the limit (Powell 1986); chances to the log loss.
@@ -72,6 +78,9 @@ MIN_OF_A_CAUSE = 5
 _RIDGE = 5.0
 """By how much weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
 
+_FIRST_BY_ERROR = 0.3
+"""Where the fit begins: of the normal width, what a standard error of 1 adds."""
+
 _MIN_DEVIATION = 1e-3
 _SMOOTH = 0.02
 """Width in ln seconds within which the pinball loss is rounded, so that it has slopes."""
@@ -109,20 +118,23 @@ class QuantileModel:
         inputs: Of ``weights``, in the same order.
         weights: Shape (inputs,).
         by_scale: ``c_q``, shape (quantiles,).
-        alone: ``d + e_q``, shape (quantiles,).
+        by_error: ``e_q``, shape (quantiles,).
+        alone: ``d_q``, shape (quantiles,).
     """
 
     inputs: tuple[Input, ...]
     weights: Floats
     by_scale: Floats
+    by_error: Floats
     alone: Floats
 
     def predict(self, rows: OutcomeRows) -> Floats:
         """Return ln seconds, shape (rows, quantiles)."""
         known = np.isfinite(rows.location)[:, None]
-        law = np.nan_to_num(rows.location)[:, None] + (
-            np.nan_to_num(rows.scale)[:, None] * self.by_scale
+        location, scale, error = (
+            np.nan_to_num(each)[:, None] for each in (rows.location, rows.scale, rows.error)
         )
+        law = location + scale * self.by_scale + error * self.by_error
         return np.asarray(np.where(known, law, self.alone) + self._rest(rows)[:, None])
 
     def _rest(self, rows: OutcomeRows) -> Floats:
@@ -175,6 +187,7 @@ def loading_rows(rows: OutcomeRows) -> OutcomeRows:
         known,
         location=known.values["log_loading_s"],
         scale=known.values["loading_spread"],
+        error=known.values["loading_error"],
         freedom=known.loading_freedom,
         run_s=known.loading_s,
         censored=np.zeros(len(known), np.bool_),
@@ -255,30 +268,34 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
     inputs = varying_inputs(rows, columns)
     x = normalise(rows.values, inputs).astype(np.float64) if inputs else np.empty((len(rows), 0))
     known = np.isfinite(rows.location)
-    location, scale = np.nan_to_num(rows.location), np.nan_to_num(rows.scale)
+    location, scale, error = (
+        np.nan_to_num(each)[:, None] for each in (rows.location, rows.scale, rows.error)
+    )
     weight, levels = user_weights(rows.users), np.array(QUANTILES)
     y = np.log(rows.run_s)
     own = y[~known] if (~known).any() else y
     spread = max(float(own.std()), 0.1)
     normal = norm.ppf(levels)
-    # middle and ln of the widths of both sides, for known laws and for unknown ones
+    # middle and ln of the widths of both sides, for known laws and for unknown ones; ln of what
+    # the error adds to these widths
     first = np.concatenate(
         [
             np.zeros(len(inputs)),
             [0.0, np.log(normal[2]), np.log(normal[2])],
             [float(np.median(own)), np.log(normal[2] * spread), np.log(normal[2] * spread)],
+            [np.log(_FIRST_BY_ERROR * normal[2])] * 2,
         ]
     )
     count = len(inputs)
 
-    def parts(given: Floats) -> tuple[Floats, Floats, Floats]:
-        return given[:count], _ascending(given[count : count + 3]), _ascending(given[count + 3 :])
+    def parts(given: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        by_scale, alone = given[count : count + 3], given[count + 3 : count + 6]
+        by_error = _ascending(np.append(0.0, given[count + 6 :]))  # widths alone
+        return given[:count], _ascending(by_scale), by_error, _ascending(alone)
 
     def loss(given: Floats) -> tuple[float, Floats]:
-        weights, by_scale, alone = parts(given)
-        law = np.where(
-            known[:, None], location[:, None] + scale[:, None] * by_scale, alone[None, :]
-        )
+        weights, by_scale, by_error, alone = parts(given)
+        law = np.where(known[:, None], location + scale * by_scale + error * by_error, alone)
         predicted = law + (x @ weights)[:, None]
         seen = y[:, None]
         beyond = rows.censored[:, None] & (predicted > seen)
@@ -289,20 +306,23 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
         total = float((weight[:, None] * each).sum()) / 3.0 + 0.5 * _RIDGE * float(
             weights @ weights
         )
-        by_c = np.where(known[:, None], scale[:, None], 0.0) * slope
-        by_e = np.where(known[:, None], 0.0, slope)
+        by_law = np.where(known[:, None], slope, 0.0)
+        by_alone = slope - by_law
         return total, np.concatenate(
             [
                 x.T @ slope.sum(axis=1) + _RIDGE * weights,
-                _ascending_slope(given[count : count + 3], by_c.sum(axis=0)),
-                _ascending_slope(given[count + 3 :], by_e.sum(axis=0)),
+                _ascending_slope(given[count : count + 3], (scale * by_law).sum(axis=0)),
+                _ascending_slope(given[count + 3 : count + 6], by_alone.sum(axis=0)),
+                _ascending_slope(np.append(0.0, given[count + 6 :]), (error * by_law).sum(axis=0))[
+                    1:
+                ],
             ]
         )
 
     bounds = [(-5.0, 5.0)] * count + [(None, None), (-4.0, 4.0), (-4.0, 4.0)] * 2
+    bounds += [(-6.0, 4.0)] * 2
     found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
-    weights, by_scale, alone = parts(np.asarray(found.x, dtype=np.float64))
-    return QuantileModel(inputs, weights, by_scale, alone)
+    return QuantileModel(inputs, *parts(np.asarray(found.x, dtype=np.float64)))
 
 
 def _fit_chances(

@@ -58,6 +58,7 @@ class OutcomeRows:
         values: Raw columns by name, shape (rows,) each; NaN where missing.
         location: Shape (rows,): middle of the history's law of ln seconds; NaN: nothing was known.
         scale: Shape (rows,), of the same law.
+        error: Shape (rows,): standard error of the middle, a part of the scale.
         freedom: Shape (rows,): its degrees of freedom.
         loading_freedom: Shape (rows,): degrees of freedom of the history's law of loading.
         run_s: Shape (rows,), seconds; NaN where no run time can be learned from the row.
@@ -81,6 +82,7 @@ class OutcomeRows:
     values: Mapping[str, Floats]
     location: Floats
     scale: Floats
+    error: Floats
     freedom: Floats
     loading_freedom: Floats
     run_s: Floats
@@ -297,11 +299,12 @@ def encoded_pairs(batch: Batch, rows: Rows, boards: Rows) -> OutcomeRows:
 
 def _by_history(pairs: PastPairs) -> dict[str, Floats]:
     """Return the laws that the history predicts for pairs, by the names of `OutcomeRows`."""
-    location, scale, freedom = pairs.run_time_law()
+    law = pairs.run_time_parts()
     return {
-        "location": location,
-        "scale": scale,
-        "freedom": freedom,
+        "location": law.location,
+        "scale": np.sqrt(law.noise + law.error),
+        "error": np.sqrt(law.error),
+        "freedom": law.freedom,
         "loading_freedom": pairs.loading_parts().freedom,
     }
 
@@ -343,7 +346,7 @@ def _empty() -> OutcomeRows:
     names, numbers = np.empty(0, np.str_), np.empty(0, np.int64)
     return OutcomeRows(
         values=dict.fromkeys(COLUMNS, none),
-        location=none, scale=none, freedom=none, loading_freedom=none, run_s=none,
+        location=none, scale=none, error=none, freedom=none, loading_freedom=none, run_s=none,
         censored=no, failed=no, board_failed=no, loading_s=none, incomparable=none,
         countable=no, boards=names, users=names, benchmarks=names,
         cycles=numbers, decided_s=none, ended_s=none, seqs=numbers, left_out={},

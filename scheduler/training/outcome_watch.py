@@ -26,6 +26,7 @@ from edgeyard.scheduler.model.history import EPOCH
 from edgeyard.scheduler.model.registered_models import Gate, ModelState, RegisteredModel
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.training.outcome_gates import (
+    MAX_COVERAGE_LOSS,
     TARGETS,
     PredictionFigures,
     compare,
@@ -40,9 +41,6 @@ MIN_SHADOW_CYCLES = 50
 
 MAX_WATCHED_RUNS = 300
 """The newest runs by which an active model is judged: its rolling loss."""
-
-MAX_COVERAGE_LOSS = 0.15
-"""By how much the share in the interval, or of failures, may be off, from 100 runs on."""
 
 MIN_COVERAGE_RUNS = 100
 """A share of fewer runs is off by more than `MAX_COVERAGE_LOSS` by chance too often."""
@@ -157,10 +155,11 @@ def _worse(found: PredictionFigures) -> str:
     """Return why a model is to be rolled back; "" where it is not."""
     if found.difference.low > 0.0:
         return f"its loss on {found.rows} runs is higher than the history's by {found.difference}"
-    if found.rows >= MIN_COVERAGE_RUNS and abs(found.calibration_error) > MAX_COVERAGE_LOSS:
+    error = 0.0 if found.calibration is None else found.calibration.mean
+    if found.rows >= MIN_COVERAGE_RUNS and abs(error) > MAX_COVERAGE_LOSS:
         return (
             f"the share that it predicted for {found.rows} runs is off by "
-            f"{100 * found.calibration_error:+.1f} percentage points"
+            f"{100 * error:+.1f} percentage points"
         )
     return ""
 

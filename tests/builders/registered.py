@@ -74,7 +74,11 @@ def active_run_times(
     """
     normal = np.array([-1.2815515655, 0.0, 1.2815515655])
     model = QuantileModel(
-        BY_LOAD, np.array([0.25 * by_load]), width * normal, np.log(alone_s) + width * normal
+        BY_LOAD,
+        weights=np.array([0.25 * by_load]),
+        by_scale=width * normal,
+        by_error=np.zeros(3),
+        alone=np.log(alone_s) + width * normal,
     )
     content, manifest = quantile_files(ModelKind.RUN_TIME, model, "a test")
     return ActiveModel(kind=ModelKind.RUN_TIME, version=version, manifest=manifest, content=content)

@@ -1,5 +1,6 @@
 """Models of outcomes: their rows, their forms, their gates, and what is refused."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,7 +28,11 @@ from edgeyard.scheduler.store.cycles import SqlCycles
 from edgeyard.scheduler.training import outcomes
 from edgeyard.scheduler.training.outcome_files import chance_files, quantile_files
 from edgeyard.scheduler.training.outcome_gates import (
+    MAX_COVERAGE_ERROR,
     TARGETS,
+    PredictionFigures,
+    compare,
+    coverage_gate,
     lowest_rise,
     measure_gates,
     predict_loaded,
@@ -123,7 +128,8 @@ def test_rows_have_the_numbers_that_a_model_was_given_in_the_cycle(
 def _plain_model() -> QuantileModel:
     columns = ("log_model_bytes", "host_cpu", "host_memory", "host_busy", "log_board_cores")
     inputs = tuple(Input(column=each) for each in columns)
-    return QuantileModel(inputs, np.zeros(5), np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0]))
+    widths = np.array([-1.0, 0.0, 1.0])
+    return QuantileModel(inputs, np.zeros(5), widths, widths, np.array([1.0, 2.0, 3.0]))
 
 
 def test_a_row_knows_nothing_of_what_came_later(store: SqlStore) -> None:
@@ -250,6 +256,91 @@ def test_losses_are_pinball_losses_and_cut_at_limits(slowed: OutcomeRows) -> Non
     assert low == pytest.approx([0.5, 0.5])  # mean of 0.1, 0.5 and 0.9 of what is missing
     high = pinball_losses(np.full((2, 3), 2.0), rows)
     assert high == pytest.approx([0.5, 0.0])
+
+
+def improving_history(seed: int) -> OutcomeRows:
+    """Rows of one kind on hosts whose load makes runs longer, which the history does not know.
+
+    The history knows the middle ever better, and takes what load does for noise.
+    """
+    count, rng = 700, np.random.default_rng(seed)
+    missing, no = np.full(count, np.nan), np.zeros(count, np.bool_)
+    load, error = rng.uniform(0.0, 1.0, count), 0.5 / np.sqrt(1.0 + np.arange(count) / 8.0)
+    middle = np.log(20.0) + 1.2 * 0.5 + error * rng.normal(size=count)
+    run_s = 20.0 * np.exp(1.2 * load + 0.1 * rng.normal(size=count))
+    names = np.array([f"board-{number % 8}" for number in range(count)])
+    at_s = np.linspace(0.0, 60.0 * count, count)
+    return OutcomeRows(
+        values={**dict.fromkeys(COLUMNS, missing), "host_cpu": load},
+        location=middle,
+        scale=np.hypot(0.36, error),
+        error=error,
+        freedom=np.full(count, 30.0),
+        loading_freedom=missing,
+        run_s=run_s,
+        censored=no,
+        failed=no,
+        board_failed=no,
+        loading_s=missing,
+        incomparable=missing,
+        countable=~no,
+        boards=names,
+        users=np.full(count, "ada"),
+        benchmarks=names,
+        cycles=np.arange(count),
+        decided_s=at_s,
+        ended_s=at_s + 30.0,
+        seqs=np.arange(count),
+        left_out={},
+    )
+
+
+def test_intervals_hold_as_many_later_runs_although_the_history_gets_better() -> None:
+    errors, losses = [], []
+    for seed in range(8):
+        rows = improving_history(seed)
+        past, later = split_by_time(rows)
+        figures = compare(
+            TARGETS[RUN_TIME],
+            later,
+            fit_run_times(past).predict(later),
+            fit_run_times(replace(past, error=np.zeros(len(past)))).predict(later),
+        )
+        assert figures is not None
+        assert figures.calibration is not None
+        errors.append(figures.calibration.mean)
+        losses.append(figures.difference.mean)
+    assert abs(np.mean(errors)) < MAX_COVERAGE_ERROR
+    assert np.mean(losses) < 0.0  # than with widths that don't follow what the history knows
+
+
+def figures_of(outside: Sequence[int], runs: int) -> PredictionFigures:
+    """Figures of boards with as many runs each, some of them outside their 80 % interval."""
+    count = len(outside) * runs
+    number = np.arange(count)
+    rows = replace(
+        improving_history(0).only(np.zeros(count, np.intp)),
+        run_s=np.where(number % runs < np.repeat(outside, runs), 1000.0, 20.0),
+        boards=np.array([f"board-{each:02}" for each in number // runs]),
+    )
+    predicted = np.tile(np.log([10.0, 20.0, 40.0]), (count, 1))
+    found = compare(TARGETS[RUN_TIME], rows, predicted, predicted)
+    assert found is not None
+    return found
+
+
+def test_the_gate_of_coverage_states_how_well_it_knows() -> None:
+    even = coverage_gate(figures_of([4] * 10, runs=20))
+    assert even.passed
+    assert [even.figure, even.low, even.high] == pytest.approx([0.0, 0.0, 0.0])
+    narrow = coverage_gate(figures_of([6] * 10, runs=20))
+    assert not narrow.passed
+    assert narrow.figure == pytest.approx(-0.1)
+    assert "off by -10.0 percentage points (-10.0 to -10.0)" in narrow.sentence
+    one_board = coverage_gate(figures_of([8, 0, 0, 0, 0], runs=8))
+    assert not one_board.passed
+    assert one_board.figure == pytest.approx(0.0)
+    assert "too few runs to know that it is not off by 15" in one_board.sentence
 
 
 def test_what_is_held_out_is_later_or_on_other_boards(slowed: OutcomeRows) -> None:
