@@ -224,6 +224,58 @@ def test_runs_that_are_stopped_are_no_past_runs() -> None:
     assert known == {"completed"}
 
 
+@pytest.mark.parametrize("disturbance", [0.0, 0.1])
+def test_past_runs_state_loading_and_whether_they_were_disturbed(disturbance: float) -> None:
+    """Models read them in a simulated lab as they do live: a verdict is on a result alone."""
+    seen: list[CycleInput] = []
+    group = {"count": 2, "per_host": 2, "loading_s": 10.0, "overhead_s": 5.0}
+    simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", **group, "disturbance": disturbance}],
+            jobs=[
+                {},
+                {},
+                {"submit_s": 1000.0},
+                {"submit_s": 2000.0, "failures": [{"category": "thermal", "after_s": 3.0}]},
+                {"submit_s": 5000.0},
+            ],
+        ),
+        watch=lambda now_s, given, result: seen.append(given),
+    )
+    past = {f"{each.benchmark_id} {each.failure}": each for each in seen[-1].knowledge.runs}
+    none = {name: None for name in past}
+    judged = {"j0 None": False, "j1 None": False, "j2 None": True, "j3 None": True}
+    found = {name: each.comparable for name, each in past.items()}
+    assert found == {"j3 thermal": None, **none, **(judged if disturbance else {})}
+    loading = {name: each.loading_s for name, each in past.items()}
+    assert loading == {**dict.fromkeys(past, 10.0), "j3 thermal": None}
+    assert past["j2 None"].run_s == pytest.approx(60.0)
+    assert past["j3 thermal"].run_s == pytest.approx(3.0)
+
+
+def test_a_run_that_is_stopped_while_it_loads_never_began() -> None:
+    seen: list[CycleInput] = []
+    outage = {"what": "board", "name": "rpi5-0001-0001"}
+    simulate(
+        lab_scenario(
+            boards=[{"family": "rpi5", "count": 1, "loading_s": 10.0}],
+            jobs=[{"run_s": 600.0, "max_retries": 5}, {"submit_s": 5000.0}],
+            outages=[
+                {**outage, "from_s": 4.0, "to_s": 20.0},
+                {**outage, "from_s": 300.0, "to_s": 310.0},
+            ],
+        ),
+        watch=lambda now_s, given, result: seen.append(given),
+    )
+    loading, running, whole = seen[-1].knowledge.runs
+    assert (loading.failure, loading.run_s, loading.loading_s) == ("board_fault", None, None)
+    assert (running.failure, running.loading_s) == ("board_fault", 10.0)
+    assert running.run_s is not None
+    assert 0.0 < running.run_s < 290.0
+    assert (whole.failure, whole.loading_s) == (None, 10.0)
+    assert whole.run_s == pytest.approx(600.0)
+
+
 def test_a_run_over_its_time_limit_ends_with_it() -> None:
     run = simulate(lab_scenario(jobs=[{"run_s": 500}], max_run_s=100))
     assert _status(run) == ["failed"]

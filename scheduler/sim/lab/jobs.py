@@ -150,8 +150,22 @@ def draw_attempt(
             run_s *= share
     if run_s > limit_s:
         run_s, failure = limit_s, FailureCategory.TIMEOUT
-    around = job.around_s + sum(around_s(job, board, number, seed))
-    return max(run_s, MIN_RUN_S) + around, failure
+    return max(run_s, MIN_RUN_S) + sum(around_attempt(job, board, number, seed)), failure
+
+
+def around_attempt(job: LabJob, board: LabBoard, number: int, seed: int) -> tuple[float, float]:
+    """Return for how long an attempt of `draw_attempt` holds its board before and after its run.
+
+    Args:
+        number: Of the attempt, from 1.
+
+    Returns:
+        Seconds; 0 for a recorded attempt that failed, of which all counts as its run.
+    """
+    if number <= len(job.failures):
+        return 0.0, 0.0
+    loading_s, overhead_s = around_s(job, board, number, seed)
+    return loading_s, overhead_s + job.around_s
 
 
 def _drawn_cause(

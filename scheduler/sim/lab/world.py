@@ -59,6 +59,7 @@ from edgeyard.scheduler.sim.lab.boards import (
 )
 from edgeyard.scheduler.sim.lab.jobs import (
     LabJob,
+    around_attempt,
     can_run,
     draw_attempt,
     draw_history,
@@ -125,7 +126,8 @@ class _Attempt:
         rate: Credits for a second.
         disturbed: Something else ran on its host at the same time.
         tries_until_s: Until then its task tries to upload its result; 0: it did not have to wait.
-        around_s: Part of its time that is no run time.
+        loading_s: From its placement to the beginning of its run.
+        overhead_s: From the end of its run until its board is free.
     """
 
     state: _JobState
@@ -143,7 +145,34 @@ class _Attempt:
     rate: float = 1.0
     disturbed: bool = False
     tries_until_s: float = 0.0
-    around_s: float = 0.0
+    loading_s: float = 0.0
+    overhead_s: float = 0.0
+
+    def past_run(self, kind: RunKind, ended_at: datetime) -> PastRun:
+        """Return what the service knows of it afterwards.
+
+        Args:
+            kind: Of its run.
+            ended_at: When the service learned of its end.
+        """
+        failure = FailureCategory.PREEMPTED if self.how == runs.PREEMPTED else self.failure
+        group, ran_s = self.board.group, self.ended_s - self.from_s - self.loading_s
+        if self.ended_s >= self.end_s:  # by itself
+            ran_s = max(ran_s - self.overhead_s, 0.0)
+        began = ran_s >= 0.0
+        judged = failure is None and group.disturbance > 0.0
+        return PastRun(
+            benchmark_id=self.state.job.job_id,
+            user_id=self.state.job.user,
+            target_uid=self.board.uid,
+            family=self.state.job.family,
+            kind=kind,
+            run_s=ran_s if began else None,
+            failure=None if failure is None else failure.value,
+            ended_at=ended_at,
+            loading_s=self.loading_s if began and self.loading_s else None,
+            comparable=not self.disturbed if judged else None,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -696,6 +725,7 @@ class LabWorld:
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
         run_s, failure = self._draw(state, board)
+        loading_s, overhead_s = around_attempt(job, board, state.attempts, self._seed)
         others = self._concurrent_runs(board)
         run_s *= 1.0 + board.group.disturbance * len(others)
         for other in others:
@@ -712,7 +742,8 @@ class LabWorld:
             reserved=self._rate(job) * self._time_limit_s(job),
             rate=self._rate(job),
             disturbed=bool(others),
-            around_s=0.0 if state.attempts <= len(job.failures) else job.around_s,
+            loading_s=loading_s,
+            overhead_s=overhead_s,
         )
         state.attempt, state.board = attempt, board.row
         self._log(_START if starts else _REFUSED, job.row, board.row)
@@ -893,23 +924,7 @@ class LabWorld:
             ran_s = attempt.ended_s - attempt.from_s
             usage.credits -= min(attempt.reserved, attempt.rate * ran_s)
         if attempt.started and not stopped:
-            held_s = attempt.ended_s - attempt.from_s
-            by_itself = attempt.ended_s >= attempt.end_s
-            failure = (
-                FailureCategory.PREEMPTED if attempt.how == runs.PREEMPTED else attempt.failure
-            )
-            self._new_runs.append(
-                PastRun(
-                    benchmark_id=job.job_id,
-                    user_id=job.user,
-                    target_uid=attempt.board.uid,
-                    family=job.family,
-                    kind=self._kind(job),
-                    run_s=max(held_s - attempt.around_s, 0.0) if by_itself else held_s,
-                    failure=None if failure is None else failure.value,
-                    ended_at=self._time(self.now_s),
-                )
-            )
+            self._new_runs.append(attempt.past_run(self._kind(job), self._time(self.now_s)))
         self._changed()
         if self._policy.cool_down_s:
             self._later(self.now_s + self._policy.cool_down_s + 1e-3, self._pass)

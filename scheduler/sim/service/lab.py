@@ -42,6 +42,7 @@ from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard, board_of
 from edgeyard.scheduler.sim.lab.jobs import (
     LabJob,
+    around_attempt,
     draw_attempt,
     draw_history,
     draw_jobs,
@@ -272,12 +273,12 @@ def _arrival(
         board = boards.rows[boards.row_of_uid[target_uid]]
         held_s, category = _draw(job, board, number, lab, seed)
         held_s *= 1.0 + board.group.disturbance * neighbours.count(board)
-        around_s = 0.0 if number <= len(job.failures) else job.around_s
+        loading_s, overhead_s = around_attempt(job, board, number, seed)
         failure = None if category is None else Failure(category=category, sentence="simulated")
         return TaskPlan(
-            run_s=held_s - around_s,
-            setup_s=0.0,
-            exit_s=around_s,
+            run_s=held_s - loading_s - overhead_s,
+            setup_s=loading_s,
+            exit_s=overhead_s,
             reports_half=preempting,
             reported=failure,
             noticed_s=_noticing(job, board, number, lab, seed),
