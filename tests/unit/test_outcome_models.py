@@ -528,13 +528,32 @@ def test_too_little_is_refused_in_words(
     assert promote_due(store, PromotionMode.AUTO, NOW) == []
 
 
-def test_constant_features_and_too_few_failures_are_refused(slowed: OutcomeRows) -> None:
+def test_constant_features_and_too_few_failures_are_refused(
+    slowed: OutcomeRows, store: SqlStore
+) -> None:
     constant = replace(
         slowed, values={name: np.full(len(slowed), 3.0) for name in COLUMNS}, left_out={}
     )
     assert refusal_of(RUN_TIME, constant).startswith("no feature varies (log_nb_inference")
     never = replace(slowed, failed=np.zeros(len(slowed), np.bool_))
     assert refusal_of(FAILURE, never).startswith("0 of 480 runs failed, and at least 10")
+    refused = learn_outcomes(store, constant, NOW, kinds=[RUN_TIME, FAILURE])
+    refused += learn_outcomes(store, never, NOW, kinds=[FAILURE])
+    assert [each.registered for each in refused] == [None] * 3
+    assert promote_due(store, PromotionMode.AUTO, NOW) == []
+
+
+@pytest.mark.parametrize("run_s", [1e9, 1e-3])
+def test_run_times_of_clocks_that_jumped_do_not_move_the_expectation_of_others(
+    slowed: OutcomeRows, run_s: float
+) -> None:
+    """In one run of fifty: decades ahead, or back to the beginning of the run."""
+    rows = usable(RUN_TIME, slowed)
+    jumped = np.arange(len(rows)) % 50 == 7
+    found = fit_run_times(replace(rows, run_s=np.where(jumped, run_s, rows.run_s))).predict(rows)
+    change = np.abs(found - fit_run_times(rows).predict(rows))[~jumped, 1]
+    assert float(np.median(change)) < 0.03  # ln seconds: 3 %
+    assert float(change.max()) < 0.25
 
 
 def test_history_quantiles_are_those_of_its_law(slowed: OutcomeRows) -> None:
