@@ -1,10 +1,11 @@
-"""A learned scorer of boards, judged in labs that it never saw; a row of ``bench-learn``.
+"""A learned policy for boards, judged in labs that it never saw; a row of ``bench-learn``.
 
 ``python -m benchmarks.learned_boards [WORKERS [POLICY...]]`` simulates the judged scenarios under
 the policies, by default all, and writes what came out into ``benchmarks/data/board_policy.json``,
-which has the weights too, as ``edgeyard learn boards`` found them. All policies meet the same
-arrivals, run times and faults. ``python -m benchmarks.learned_boards table`` prints the tables of
-``docs/models.md``.
+which has the weights too, as ``edgeyard learn boards`` found them. The peers are all policies that
+Edgeyard ships, ``default`` with each planner, and ``default`` with each queue policy. All policies
+meet the same arrivals, run times and faults. ``python -m benchmarks.learned_boards table`` prints
+the tables of ``docs/models.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -26,13 +27,20 @@ from numpy.typing import NDArray
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.baselines import BASELINES
+from edgeyard.scheduler.framework.policy import (
+    MAPPINGS,
+    Planner,
+    Policy,
+    built_in_policies,
+    load_policy,
+)
+from edgeyard.scheduler.framework.registry import Kind, Plugins
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.lab.boards import Boards
 from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
+from edgeyard.scheduler.sim.policies import is_text, policy_named
 from edgeyard.scheduler.sim.scenario import (
     Arrivals,
     BoardGroup,
@@ -46,18 +54,24 @@ from edgeyard.scheduler.sim.scenario import (
 )
 from edgeyard.scheduler.training.board_trainer import (
     INPUTS,
+    LEARNED_QUEUE,
     BoardTraining,
     board_policy,
     network_of,
+    queue_name,
+    queue_weights,
     start_weights,
 )
-from edgeyard.scheduler.training.export import export_boards
+from edgeyard.scheduler.training.export import export_boards, export_queue
 
 DATA = Path(__file__).parent / "data" / "board_policy.json"
 NAME = "board_costs"
 UNTRAINED = "untrained"
 """The policy from which its training started."""
-PEERS = (UNTRAINED, "default", "learned", "native", "shortest_first", "mct", "min_min", "sufferage")
+PLANNED = "planned"
+"""The policy ``default`` with ``planner = "expected_cost"``: nothing is learned."""
+_ILP = tuple(each.value for each in MAPPINGS if each.value not in BASELINES)
+"""``default`` with each of these planners."""
 SEEDS = range(1, 6)
 JOBS = 80
 _ANSWER_S = 60.0
@@ -78,6 +92,27 @@ _DEADLINES = tuple(
 )  # fmt: skip
 _SPEEDS = (0.4, 1.0, 1.6, 3.2)
 _A_SPEED = 3
+
+
+def _peers() -> tuple[str, ...]:
+    """Return all peers: what ``edgeyard policies list`` and the queue policies have, and planners.
+
+    Left out are names of the same decisions: baselines that backfill, which in a lab is ``fcfs``,
+    and the queue policy that ``default`` has.
+    """
+    own = load_policy("default").queue_policy
+    queues = registry(entry_points=False).names(Kind.QUEUE_POLICY)
+    return (
+        UNTRAINED,
+        PLANNED,
+        *built_in_policies(),
+        *(name for name, each in BASELINES.items() if each.backfill == "none"),
+        *_ILP,
+        *(each for each in queues if not is_text(each) and each != own),
+    )
+
+
+PEERS = _peers()
 
 
 def judged() -> dict[str, Scenario]:
@@ -150,6 +185,7 @@ class JudgedRun:
 
     Attributes:
         completion_s: Mean time from submission to result.
+        p95_completion_s: 95 % of the benchmarks with a result had it sooner.
         p95_wait_s: 95 % of the benchmarks waited less.
         misses: Deadlines that were missed.
         completed: Benchmarks with a result.
@@ -159,24 +195,34 @@ class JudgedRun:
     seed: int
     policy: str
     completion_s: float
+    p95_completion_s: float
     p95_wait_s: float
     misses: int
     completed: int
 
 
 def plugins_of(name: str, folder: Path) -> tuple[Policy, Plugins]:
-    """Return a policy of `PEERS`, or the learned one, whose model is written to the folder."""
+    """Return a policy of `PEERS`, or the learned one, whose models are written to the folder."""
     if name not in (NAME, UNTRAINED):
         known = registry(entry_points=False)
-        policy = policy_named(name, known)
+        if name in (PLANNED, *_ILP):
+            planner = Planner.EXPECTED_COST if name == PLANNED else Planner(name)
+            policy = replace(load_policy("default"), name=name, planner=planner)
+        else:
+            policy = policy_named(name, known)
     else:
         kept = json.loads(DATA.read_text(encoding="utf-8"))["model"]
-        settings = BoardTraining(seed=kept["seed"], hidden=kept["hidden"])
+        hidden, words = kept["hidden"], kept["trained_on"]
+        settings = BoardTraining(
+            seed=kept["seed"], hidden=hidden, queue_policy=kept["queue_policy"]
+        )
         weights = np.array(kept["weights"]) if name == NAME else start_weights(settings)
-        network = network_of(weights, settings.hidden)
-        export_boards(folder, NAME, network, INPUTS, kept["trained_on"])
+        queue = queue_name(NAME, settings)
+        export_boards(folder, NAME, network_of(weights, hidden), INPUTS, words)
+        if settings.queue_policy == LEARNED_QUEUE:
+            export_queue(folder, queue, queue_weights(weights, hidden), hidden, words)
         known = registry(entry_points=False, models=folder)
-        policy = board_policy(NAME, kept["queue_policy"], _ANSWER_S)
+        policy = board_policy(NAME, queue, _ANSWER_S)
     return policy, known.resolve(policy)
 
 
@@ -186,12 +232,13 @@ def judged_run(task: tuple[int, str, str]) -> JudgedRun:
     with TemporaryDirectory() as folder:
         policy, plugins = plugins_of(name, Path(folder))
         found = measured(simulate_lab(judged()[scenario], policy, plugins, seed=seed))
-    waits_s = found.jobs.figure("wait_s").values
+    waits_s, completions_s = (found.jobs.figure(each).values for each in ("wait_s", "turnaround_s"))
     return JudgedRun(
         scenario=scenario,
         seed=seed,
         policy=name,
         completion_s=found.metrics.figures["turnaround_s"].interval.mean,
+        p95_completion_s=float(np.nanquantile(completions_s, 0.95)),
         p95_wait_s=float(np.nanquantile(waits_s, 0.95)),
         misses=found.metrics.deadline_misses,
         completed=found.metrics.statuses.get("completed", 0),
@@ -199,59 +246,70 @@ def judged_run(task: tuple[int, str, str]) -> JudgedRun:
 
 
 def judge(workers: int, policies: Sequence[str]) -> None:
-    """Simulate all under some of the policies, and write what came out next to the others."""
-    tasks = [*product(SEEDS, judged(), policies)]
-    with ProcessPoolExecutor(workers) as pool:
-        runs = []
-        for run in pool.map(judged_run, tasks):
-            runs.append(asdict(run))
-            print(f"{len(runs)} of {len(tasks)}", file=sys.stderr)
+    """Simulate all under some of the policies, and write what came out next to the others.
+
+    It is written after each seed, in place of the earlier runs of these policies.
+    """
     kept = json.loads(DATA.read_text(encoding="utf-8"))
-    kept["judged_on"] = datetime.now(tz=UTC).date().isoformat()
-    others = [each for each in kept.get("runs", []) if each["policy"] not in policies]
-    kept["runs"] = others + runs
-    DATA.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    kept["runs"] = [each for each in kept["runs"] if each["policy"] not in policies]
+    with ProcessPoolExecutor(workers) as pool:
+        for seed in SEEDS:
+            tasks = [(seed, *each) for each in product(judged(), policies)]
+            for run in pool.map(judged_run, tasks):
+                kept["runs"].append(asdict(run))
+                print(f"{run.scenario}, seed {seed}, {run.policy}", file=sys.stderr)
+            kept["judged_on"] = datetime.now(tz=UTC).date().isoformat()
+            DATA.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def tables(runs: Sequence[JudgedRun]) -> str:
-    """Return the tables of the docs as Markdown: by peer, and by scenario."""
+    """Return the tables of the docs as Markdown: by peer, and by scenario.
+
+    The least mean completion time comes first; policies whose runs are the same share a row.
+    """
     lines = [
-        f"| `{NAME}` against | mean completion | p95 waiting | missed deadlines | with a result |",
-        "| --- | --- | --- | --- | --- |",
+        f"| `{NAME}` against | mean completion | p95 completion | p95 waiting | missed deadlines "
+        "| with a result |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for peer in PEERS:
+    for words, peer in _rows(runs, PEERS):
         ours, others = _paired(runs, peer)
+        ratios = [
+            _ratio(ours, others, each)
+            for each in ("completion_s", "p95_completion_s", "p95_wait_s")
+        ]
         misses = (
             np.array([each.misses for each in ours]),
             np.array([each.misses for each in others]),
         )
         completed = sum(each.completed for each in ours), sum(each.completed for each in others)
         lines.append(
-            f"| `{peer}` | {_ratio(ours, others, 'completion_s')} | "
-            f"{_ratio(ours, others, 'p95_wait_s')} | {misses[0].sum()} : {misses[1].sum()} "
+            f"| {words} | {' | '.join(ratios)} | {misses[0].sum()} : {misses[1].sum()} "
             f"({_interval(misses[0] - misses[1])} a lab) | {completed[0]} : {completed[1]} |"
         )
-    names = list(dict.fromkeys(each.scenario for each in runs))
-    lines += [
-        "",
-        f"| scenario | `{NAME}` | {' | '.join(f'`{each}`' for each in PEERS)} | {NAME} / default |",
-        f"| --- | --- |{' --- |' * len(PEERS)} --- |",
-    ]
-    for name in names:
-        means = [
-            np.mean(
-                [
-                    each.completion_s
-                    for each in runs
-                    if (each.scenario, each.policy) == (name, policy)
-                ]
-            )
-            for policy in (NAME, *PEERS)
-        ]
-        ours, others = _paired([each for each in runs if each.scenario == name], "default")
-        figures = " | ".join(f"{each:,.0f}" for each in means)
-        lines.append(f"| {name} | {figures} | {_ratio(ours, others, 'completion_s')} |")
+    names = [*judged()]
+    lines += ["", f"| policy | {' | '.join(names)} |", f"| --- |{' --- |' * len(names)}"]
+    for words, policy in _rows(runs, (NAME, *PEERS)):
+        found = [each for each in runs if each.policy == policy]
+        means = [np.mean([r.completion_s for r in found if r.scenario == name]) for name in names]
+        lines.append(f"| {words} | {' | '.join(f'{each:,.0f}' for each in means)} |")
     return "\n".join(lines)
+
+
+def _rows(runs: Sequence[JudgedRun], policies: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what each row of a table is called, and one of its policies."""
+    same: dict[tuple[JudgedRun, ...], list[str]] = {}
+    for policy in policies:
+        own = sorted(
+            (replace(each, policy="") for each in runs if each.policy == policy),
+            key=lambda run: (run.scenario, run.seed),
+        )
+        same.setdefault(tuple(own), []).append(policy)
+    means = {own: float(np.mean([each.completion_s for each in own])) for own in same}
+    return [
+        (", ".join(f"`{each}`" for each in same[own]), same[own][0])
+        for own in sorted(means, key=means.__getitem__)
+    ]
 
 
 def _paired(runs: Sequence[JudgedRun], peer: str) -> tuple[list[JudgedRun], list[JudgedRun]]:
