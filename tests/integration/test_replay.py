@@ -117,7 +117,7 @@ def test_a_policy_whose_solvers_measure_their_time_decides_the_same_again() -> N
     record = Recorder().record(given, decide(given, of, plugins.resolve(of)))
     answers = result_of(record, plugins.resolve(of)).decided.scores.proposals
     timed = {each.scorer for each in answers if "seconds" in each.facts}
-    assert timed == {"ilp_completion", "ilp_deadlines"}
+    assert timed == {"ilp_deadlines"}  # the other plan is an exact assignment, without a solver
     assert replay(record, plugins).same
 
 
