@@ -48,7 +48,9 @@ class Server:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
-            raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:2000]!r}") from error
+            with error:  # it holds the connection, which a killed server leaves half read
+                text = error.read()[:2000]
+                raise RuntimeError(f"{method} {path}: {error.code} {text!r}") from error
 
     def text(self, path: str) -> str:
         """A plain text answer."""
@@ -199,6 +201,8 @@ def await_ready(process: subprocess.Popen[bytes], port: int, path: str) -> None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2):
                 return
-        except OSError:
+        except OSError as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             time.sleep(0.05)
     raise RuntimeError("the server did not become ready in 60 s")

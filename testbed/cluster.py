@@ -239,7 +239,9 @@ def call(
         with urllib.request.urlopen(request, timeout=10, context=context) as answer:
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
-        raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:500]!r}") from error
+        with error:
+            text = error.read()[:500]
+            raise RuntimeError(f"{method} {path}: {error.code} {text!r}") from error
 
 
 def end_tasks(folder: Path) -> None:

@@ -146,8 +146,9 @@ def test_downloads_end_with_their_attempt(server: Server, squeezenet: Path) -> N
     urls = re.findall(r'source\s+= "([^"]+)"', hcl)
     assert len(urls) == 2  # the model and the spec
     for url in urls:
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             urllib.request.urlopen(url, timeout=10)
+        refused.value.close()
 
 
 def test_a_benchmark_waits_for_an_offline_board_and_says_so(

@@ -97,8 +97,9 @@ def test_a_bare_upload_is_refused_elsewhere(server: Server, squeezenet: Path) ->
     request = urllib.request.Request(
         f"{server.url}/upload/{job}/user.log", data=b"hello", method="PUT"
     )
-    with pytest.raises(urllib.error.HTTPError, match="401"):
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
         urllib.request.urlopen(request)
+    refused.value.close()
     server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
 
 
