@@ -418,7 +418,7 @@ def test_causes_of_failures_are_drawn_by_their_weights() -> None:
     assert scenario.lab is not None
     boards = Boards(scenario.lab, 1)
     drawn = [
-        draw_attempt(job, boards.rows[0], 1, 3600.0, 1)[1]
+        draw_attempt(job, boards.rows[0], 1, 3600.0, 1).failure
         for job in draw_jobs(scenario, scenario.lab, boards, 1)
     ]
     thermal, upload = (drawn.count(FailureCategory(each)) for each in ("thermal", "upload"))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,21 +119,40 @@ class LabJob:
         )
 
 
+class DrawnAttempt(NamedTuple):
+    """An attempt of a benchmark on a board, as it goes if nothing disturbs it.
+
+    Attributes:
+        loading_s: From its placement to the beginning of its run; 0 for a recorded attempt that
+            failed, of which all counts as its run.
+        run_s: Of its run, seconds.
+        overhead_s: From the end of its run until its board is free; 0 as before.
+        failure: How it fails; None: it does not.
+    """
+
+    loading_s: float
+    run_s: float
+    overhead_s: float
+    failure: FailureCategory | None
+
+    @property
+    def held_s(self) -> float:
+        """For how long it holds its board, seconds."""
+        return self.run_s + (self.loading_s + self.overhead_s)
+
+
 def draw_attempt(
     job: LabJob, board: LabBoard, number: int, limit_s: float, seed: int
-) -> tuple[float, FailureCategory | None]:
+) -> DrawnAttempt:
     """Draw an attempt of a benchmark on a board.
 
     Args:
         number: Of the attempt, from 1.
         limit_s: Time limit of the run.
-
-    Returns:
-        For how long it holds the board, seconds, and how it fails; None: it does not.
     """
     if number <= len(job.failures):
         past = job.failures[number - 1]
-        return max(past.after_s, MIN_RUN_S), past.category
+        return DrawnAttempt(0.0, max(past.after_s, MIN_RUN_S), 0.0, past.category)
     run_s = job.run_s(board)
     failure: FailureCategory | None = None
     faults = board.faults
@@ -150,22 +170,8 @@ def draw_attempt(
             run_s *= share
     if run_s > limit_s:
         run_s, failure = limit_s, FailureCategory.TIMEOUT
-    return max(run_s, MIN_RUN_S) + sum(around_attempt(job, board, number, seed)), failure
-
-
-def around_attempt(job: LabJob, board: LabBoard, number: int, seed: int) -> tuple[float, float]:
-    """Return for how long an attempt of `draw_attempt` holds its board before and after its run.
-
-    Args:
-        number: Of the attempt, from 1.
-
-    Returns:
-        Seconds; 0 for a recorded attempt that failed, of which all counts as its run.
-    """
-    if number <= len(job.failures):
-        return 0.0, 0.0
     loading_s, overhead_s = around_s(job, board, number, seed)
-    return loading_s, overhead_s + job.around_s
+    return DrawnAttempt(loading_s, max(run_s, MIN_RUN_S), overhead_s + job.around_s, failure)
 
 
 def _drawn_cause(

@@ -58,8 +58,8 @@ from edgeyard.scheduler.sim.lab.boards import (
     LabHost,
 )
 from edgeyard.scheduler.sim.lab.jobs import (
+    DrawnAttempt,
     LabJob,
-    around_attempt,
     can_run,
     draw_attempt,
     draw_history,
@@ -724,10 +724,9 @@ class LabWorld:
         starts = self.boards.usable(board)
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
-        run_s, failure = self._draw(state, board)
-        loading_s, overhead_s = around_attempt(job, board, state.attempts, self._seed)
+        drawn = self._draw(state, board)
         others = self._concurrent_runs(board)
-        run_s *= 1.0 + board.group.disturbance * len(others)
+        held_s = drawn.held_s * (1.0 + board.group.disturbance * len(others))
         for other in others:
             other.disturbed = True
         attempt = _Attempt(
@@ -735,20 +734,20 @@ class LabWorld:
             board=board,
             number=state.attempts,
             from_s=self.now_s,
-            end_s=self.now_s + run_s,
-            failure=failure,
+            end_s=self.now_s + held_s,
+            failure=drawn.failure,
             is_live=starts,
             started=starts,
             reserved=self._rate(job) * self._time_limit_s(job),
             rate=self._rate(job),
             disturbed=bool(others),
-            loading_s=loading_s,
-            overhead_s=overhead_s,
+            loading_s=drawn.loading_s,
+            overhead_s=drawn.overhead_s,
         )
         state.attempt, state.board = attempt, board.row
         self._log(_START if starts else _REFUSED, job.row, board.row)
         self._changed()
-        self.boards.hold(board.row, self.now_s, run_s)
+        self.boards.hold(board.row, self.now_s, held_s)
         self._holders[job.job_id] = BoardHolder(
             benchmark_id=job.job_id,
             target_uid=board.uid,
@@ -826,8 +825,7 @@ class LabWorld:
                 return free[place]
         return decided if decided.holder == -1 else None
 
-    def _draw(self, state: _JobState, board: LabBoard) -> tuple[float, FailureCategory | None]:
-        """Return for how long an attempt runs, and how it fails; None: it does not."""
+    def _draw(self, state: _JobState, board: LabBoard) -> DrawnAttempt:
         job = state.job
         return draw_attempt(job, board, state.attempts, self._time_limit_s(job), self._seed)
 

@@ -41,8 +41,8 @@ from edgeyard.scheduler.sim import runs
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard, board_of
 from edgeyard.scheduler.sim.lab.jobs import (
+    DrawnAttempt,
     LabJob,
-    around_attempt,
     draw_attempt,
     draw_history,
     draw_jobs,
@@ -271,14 +271,14 @@ def _arrival(
 
     def plan(number: int, target_uid: str) -> TaskPlan:
         board = boards.rows[boards.row_of_uid[target_uid]]
-        held_s, category = _draw(job, board, number, lab, seed)
-        held_s *= 1.0 + board.group.disturbance * neighbours.count(board)
-        loading_s, overhead_s = around_attempt(job, board, number, seed)
+        drawn = _draw(job, board, number, lab, seed)
+        held_s = drawn.held_s * (1.0 + board.group.disturbance * neighbours.count(board))
+        category = drawn.failure
         failure = None if category is None else Failure(category=category, sentence="simulated")
         return TaskPlan(
-            run_s=held_s - loading_s - overhead_s,
-            setup_s=loading_s,
-            exit_s=overhead_s,
+            run_s=held_s - drawn.loading_s - drawn.overhead_s,
+            setup_s=drawn.loading_s,
+            exit_s=drawn.overhead_s,
             reports_half=preempting,
             reported=failure,
             noticed_s=_noticing(job, board, number, lab, seed),
@@ -296,10 +296,8 @@ def _arrival(
     )
 
 
-def _draw(
-    job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
-) -> tuple[float, FailureCategory | None]:
-    """Return for how long an attempt runs, and how it fails: as decisions only would draw it."""
+def _draw(job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int) -> DrawnAttempt:
+    """Draw an attempt as decisions only would draw it."""
     rate = lab.rates.get(job.family, 1.0)
     limit_s = run_bound_s(
         job.description.user_time_s, job.description.user_budget, rate, lab.max_run_s
