@@ -246,9 +246,9 @@ def judged_run(task: tuple[int, str, str]) -> JudgedRun:
 
 
 def judge(workers: int, policies: Sequence[str]) -> None:
-    """Simulate all under some of the policies, and write what came out next to the others.
+    """Simulate all scenarios under some policies, and write the runs next to those of the others.
 
-    It is written after each seed, in place of the earlier runs of these policies.
+    `DATA` is written after each seed; earlier runs of these policies are replaced.
     """
     kept = json.loads(DATA.read_text(encoding="utf-8"))
     kept["runs"] = [each for each in kept["runs"] if each["policy"] not in policies]

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import typer
 
 from edgeyard import __version__
-from edgeyard.benchmark_api.cli.output import Column, emit, field, plain, size
+from edgeyard.benchmark_api.cli.api import items
+from edgeyard.benchmark_api.cli.output import Column, Row, emit, field, plain, size
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import ConfigError
@@ -325,16 +326,19 @@ def _token(client: Client) -> Finding:
     return Finding(check="token", state="ok", found=found)
 
 
-def _limits(client: Client) -> Iterator[Finding]:
-    """Show each limit that applies to the caller: its value, its source and its use."""
+def _items(client: Client, path: str) -> list[Row]:
+    """Return the items of an answer; none where the token may not see them."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
-        answer = client.api.get("/v1/limits")
+        return items(client.api.get(path))
     except ClientError:  # a host's token, for example
-        return
-    items = answer.get("items") if isinstance(answer, Mapping) else None
-    for item in items if isinstance(items, list) else ():
+        return []
+
+
+def _limits(client: Client) -> Iterator[Finding]:
+    """Show each limit that applies to the caller: its value, its source and its use."""
+    for item in _items(client, "/v1/limits"):
         shown = size if item.get("unit") == "bytes" else plain
         value, used = item.get("value"), item.get("used")
         unit = "" if item.get("unit") == "bytes" else f" {plain(item.get('unit'))}"
@@ -436,14 +440,7 @@ def _boards_last_seen(client: Client) -> Iterator[Finding]:
 
 def _scorers(client: Client) -> Iterator[Finding]:
     """Check that the scorers of the active policy are asked."""
-    from edgeyard.benchmark_api.sdk import ClientError
-
-    try:
-        answer = client.api.get("/v1/scorers")
-    except ClientError:  # a host's token, for example
-        return
-    items = answer.get("items") if isinstance(answer, Mapping) else None
-    for item in items if isinstance(items, list) else ():
+    for item in _items(client, "/v1/scorers"):
         if reason := plain(item.get("suspension_reason")):
             yield Finding(
                 check="scorer",
