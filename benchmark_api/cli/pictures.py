@@ -213,6 +213,7 @@ _SCORER_COLUMNS = (
     Column(title="MODEL", of=field("model"), always=False, whole=True),
     Column(title="ABSENT", of=field("absent"), always=False),
     Column(title="FALLBACK", of=field("fallback"), always=False),
+    Column(title="LATE", of=field("late"), always=False, whole=True),
 )
 
 

@@ -224,7 +224,9 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
     ``weight`` is its share of all weights, 0-1, and ``reward`` what the evaluator gave it in this
     cycle, null where it gave none. ``absent`` states why it did not answer, ``fallback`` what it
     answered instead of what its kind states: for example a greedy plan, because the solver found
-    none in time. ``model`` is the active registered model that it answered by, ``run_time/3``.
+    none in time. ``late`` is how long it took, and its time, if it took too long: such an answer
+    counts all the same, so that no decision depends on the clock. ``model`` is the active
+    registered model that it answered by, ``run_time/3``.
     """
 
     scorer: str
@@ -234,6 +236,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
     reward: float | None
     absent: str
     fallback: str
+    late: str
     model: str
 
 

@@ -65,6 +65,7 @@ class Explainer:
         answers = {each.scorer: each for each in scores.proposals}
         weighted_scorers = {each.scorer.name: each for each in self._decided.plugins.scorers}
         models = [each.reference for each in self._decided.batch.knowledge.models]
+        late = {each.plugin: each.detail for each in self._decided.runner.overruns}
         return tuple(
             ScorerPart(
                 scorer=name,
@@ -78,6 +79,7 @@ class Explainer:
                 reward=scores.rewards.get(name),
                 absent=scores.absent.get(name, ""),
                 fallback=answers[name].fallback if name in answers else "",
+                late=late.get(name, ""),
                 model=next(
                     (each for each in models if name in answers and each in answers[name].facts), ""
                 ),

@@ -4,8 +4,9 @@ A record is made of parts, each compressed on its own, so that what did not chan
 the next (the policy, active models, often the boards) is the same bytes and is stored once. Past
 runs are no part: they never change, so that the store keeps them once and a cycle names the first
 and the last.
-What scorers measured on the way (the time of a solver) is a part of its own: it belongs to the
-explanation, but not to the decision, which may be the same on a slower machine.
+What scorers measured on the way (the time of a solver) and who answered late are parts of their
+own: they belong to the explanation, but not to the decision, which may be the same on a slower
+machine.
 From it come the cycle's explanations, word for word, and its input, to be decided again.
 """
 
@@ -39,7 +40,13 @@ from edgeyard.scheduler.framework.protocols import Proposal, Refusal
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
-from edgeyard.scheduler.model.cycle_record import FACTS, MODELS, OUTCOME, CycleRecord
+from edgeyard.scheduler.model.cycle_record import (
+    FACTS,
+    MODELS,
+    OUTCOME,
+    OVERRUNS,
+    CycleRecord,
+)
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
@@ -108,6 +115,8 @@ class Recorder:
             (OUTCOME, _pack(_outcome(decided))),
             (FACTS, _pack({each.scorer: each.facts for each in decided.scores.proposals})),
         ]
+        if decided.runner.overruns:
+            parts.append((OVERRUNS, _pack(tuple(decided.runner.overruns))))
         if models:
             parts.append((MODELS, self._pack(MODELS, models, lambda: _pack(models))))
         self._packed = {name: self._packed[name] for name, _ in parts if name in self._packed}
@@ -185,6 +194,8 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     facts = _unpack(parts[FACTS], dict[str, dict[str, float]])
     runner = PluginRunner(lock=plugins.lock)
     runner.faults += found.faults
+    if OVERRUNS in parts:
+        runner.overruns += _unpack(parts[OVERRUNS], tuple[Fault, ...])
     batch = build_batch(
         given.snapshot,
         given.pending,

@@ -282,5 +282,8 @@ class Cycle:
 
 
 def _log_faults(result: CycleResult) -> None:
-    for fault in (*result.faults, *result.overruns):
+    for fault in result.faults:
         logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
+    for overrun in result.overruns:
+        detail = f"{overrun}; its answer counts all the same"
+        logger.warning("scorer late", extra={"event": "scorer.late", "fault": detail})

@@ -16,6 +16,9 @@ OUTCOME = "outcome"
 FACTS = "facts"
 """The part that holds what scorers measured, which no decision depends on."""
 
+OVERRUNS = "overruns"
+"""The part that holds which scorers answered late; cycles without any have no such part."""
+
 MODELS = "models"
 """The part that holds the active registered models; cycles without any have no such part."""
 
@@ -27,7 +30,8 @@ class CycleRecord:
     Attributes:
         policy: Name and version, ``default/1``.
         parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
-            ``loads``, ``knowledge``, ``outcome``, ``facts`` and, where any are active, ``models``.
+            ``loads``, ``knowledge``, ``outcome``, ``facts`` and, where there are any, ``models``
+            and ``overruns``.
         runs: Past runs that it knew; the store records the numbers of the first and the last.
     """
 

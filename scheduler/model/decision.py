@@ -389,6 +389,8 @@ class ScorerPart:
         reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
         absent: Why it did not answer, or can't rate this benchmark; "" if it did.
         fallback: What it answered instead of what its kind states, and why; "" otherwise.
+        late: How long it took, and its time, if it took too long: the answer counts all the same,
+            so that no decision depends on the clock. "" otherwise.
         model: The active registered model that it answered by, ``run_time/3``; "": by none.
     """
 
@@ -399,6 +401,7 @@ class ScorerPart:
     reward: float | None
     absent: str = ""
     fallback: str = ""
+    late: str = ""
     model: str = ""
 
 

@@ -398,6 +398,7 @@ def explanation(**changes: object) -> Body:
                 "reward": None,
                 "absent": "",
                 "fallback": "",
+                "late": "",
                 "model": "",
             }
             for scorer, objective, unit in (

@@ -328,6 +328,11 @@ def test_an_optimal_plan_that_came_too_late_counts_and_is_named() -> None:
     assert [str(each) for each in late.overruns] == ["ilp_completion took too long: 100 s of 60 s"]
     assert late.placements == in_time.placements
     assert in_time.overruns == ()
+    record = Recorder().record(given, late)
+    for result in (late, result_of(record, plugins)):
+        assert result.explanation("b-1").scorers[0].late == "100 s of 60 s"
+    assert in_time.explanation("b-1").scorers[0].late == ""
+    assert record.digest == Recorder().record(given, in_time).digest
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs"])
