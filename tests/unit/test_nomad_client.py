@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -632,6 +633,26 @@ class TestNodes:
         small.respond(json=[], headers={"X-Nomad-Index": "6"})
         cluster.hosts()
         assert whole.call_count == 2
+
+    def test_that_are_being_read_when_another_answer_fails_are_waited_for_at_the_end(
+        self, nomad: respx.Router
+    ) -> None:
+        begun, answered = threading.Event(), threading.Event()
+
+        def slowly(request: httpx.Request) -> httpx.Response:
+            begun.set()
+            time.sleep(0.2)
+            answered.set()
+            return httpx.Response(500)
+
+        nomad.get("/v1/nodes").mock(side_effect=slowly)
+        nomad.get("/v1/allocations").respond(403)
+        cluster = NomadCluster(ACCESS, retry=RetryPolicy(first_s=600.0, max_s=600.0))
+        with pytest.raises(ClusterUnreachable, match="403"):
+            cluster.hosts()
+        begun.wait()
+        cluster.close()  # it is not tried again: that would take ten minutes
+        assert answered.is_set()
 
 
 CORE = {"CPU": "cpu0", "Idle": 75.0, "System": 5.0, "Total": 25.0, "User": 20.0}

@@ -456,9 +456,16 @@ class NomadClient:
                 raise CallFailed(response.status_code, response.text)
             yield response
 
-    def close(self) -> None:
-        """Drop the connections; waits between tries end at once."""
+    def end_retries(self) -> None:
+        """Let no call be tried again; waits between tries end at once."""
         self._closed.set()
+
+    def close(self) -> None:
+        """Drop the connections.
+
+        No other thread may be in a call: the connection that it is making would stay open.
+        """
+        self.end_retries()
         for each in (*self._retired, self._to):
             each.close()
 

@@ -329,9 +329,10 @@ class NomadCluster(Cluster, NodeSource):
         pass  # the next leader finds all jobs in Nomad
 
     def close(self) -> None:
+        self._client.end_retries()
         self._garbage_collector.close()
         self._load_watch.close()
-        self._node_reads.shutdown(wait=False)
+        self._node_reads.shutdown()  # `hosts` leaves a reading behind if another answer fails first
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
