@@ -61,7 +61,7 @@ def outcomes(
     """Train models of run times and failures from the server's ended runs.
 
     Each run is seen with the features of its decision, from the recorded cycles. A model is judged
-    on later decisions, on other boards, and by living the newest recorded days again, and is
+    on later decisions, on other boards, and by replaying the newest recorded days, and is
     registered as a candidate with its gates: see edgeyard models. Before that, shadows are measured
     on the runs that have ended since, and active models that are worse than the history are rolled
     back; afterwards models whose gates hold are promoted as the setting learn_promote states. Uses

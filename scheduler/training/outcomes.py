@@ -154,7 +154,7 @@ def _learn(
     report(f"{kind.value}: judging on held-out times and boards, {len(usable)} runs")
     gates, metrics = measure_gates(kind, usable, active, active_until_s)
     if registry is not None and kind in REPLAYED_KINDS:
-        report(f"{kind.value}: living recorded days again")
+        report(f"{kind.value}: replaying recorded days")
         gates = (*gates, _replayed(store, kind, usable, rows, active_until_s, registry))
     report(f"{kind.value}: training on all {len(usable)} runs")
     content, manifest, loaded = _train(kind, usable)

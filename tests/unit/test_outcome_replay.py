@@ -193,5 +193,5 @@ def test_a_training_measures_the_gate_of_an_honest_model(store: SqlStore) -> Non
     assert gate.passed, gate.sentence
     assert gate.high is not None
     assert "mean completion" in gate.sentence
-    assert "run_time: living recorded days again" in said
+    assert "run_time: replaying recorded days" in said
     assert f"| replay | yes | {gate.sentence} |" in found.registered.card
