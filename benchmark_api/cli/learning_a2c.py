@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -326,18 +327,22 @@ def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) 
         last = progress.curve[-1]
         echo(
             f"edgeyard: episode {last.episodes} of {trainer.settings.episodes}, mean slowdown "
-            f"{last.mean_slowdown:.2f}, validation {last.validation:.2f}, best "
-            f"{progress.best_validation:.2f}, {time.monotonic() - began:.0f} s",
+            f"{last.mean_slowdown:.2f}, validation {_validation(last.validation)}, best "
+            f"{_validation(progress.best_validation)}, {time.monotonic() - began:.0f} s",
             err=True,
         )
 
     return trainer.train(progress, saved, lambda share: advanced("training", share))
 
 
+def _validation(slowdown: float | None) -> str:
+    finished = slowdown is not None and math.isfinite(slowdown)
+    return f"{slowdown:.2f}" if finished else "with unfinished jobs"
+
+
 def _document(
     settings: A2cTraining, progress: Progress, found: list[PolicyFigures], out: Path
 ) -> dict[str, Any]:
-    from math import isfinite
 
     last = progress.curve[-1]
     best = progress.best_validation
@@ -347,7 +352,7 @@ def _document(
         "steps": last.steps,
         "updates": last.updates,
         "cpu_s": round(last.cpu_s, 2),
-        "validation_slowdown": best if isfinite(best) else None,
+        "validation_slowdown": best if math.isfinite(best) else None,
         "sequences": JUDGED_SEQUENCES,
         "judged": [each.document for each in found],
         "checkpoint": str(out / CHECKPOINT),

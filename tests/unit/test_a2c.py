@@ -278,6 +278,15 @@ def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rule", ["sjf", "hold", "tetris", "random"])
+def test_rules_end_all_jobs_of_the_validation_sequences_in_time(rule: str) -> None:
+    trainer = Trainer(A2cTraining(mix=JobMix(rate=0.9), network=NetworkKind.COMPACT, validation=50))
+    chooser = baseline(rule, 1)
+    played = play(trainer.settings, trainer.validation, chooser, trainer.max_validation_steps)
+    assert (played.jobs == played.arrived).all()
+
+
+@pytest.mark.slow
 def test_without_a_validated_actor_the_last_one_is_the_result() -> None:
     trainer = Trainer(small(episodes=4))
     progress = trainer.train(trainer.start())

@@ -70,9 +70,9 @@ _TAUGHT_RATE = 10.0
 _BUCKET = 64
 """Whole episodes are padded to multiples of so many steps: each length is compiled anew."""
 _VALIDATION_SEED = 271828
-_VALIDATION_SPANS = 4
+_VALIDATION_SPANS = 8
 """An actor that leaves jobs waiting for so many times the steps with arrivals is not used; simple
-rules need less than three. Without a bound, actors that hardly place anything would take long."""
+rules need up to five. Without a bound, actors that hardly place anything would take long."""
 _VALIDATE_EVERY = 5
 """Generations."""
 _FORMAT = 1
@@ -352,10 +352,14 @@ class Trainer:
         )
         return images
 
+    @property
+    def max_validation_steps(self) -> int:
+        """Steps after which jobs that have not ended on the validation sequences disqualify."""
+        return _VALIDATION_SPANS * self.settings.arrival_steps
+
     def slowdown(self, actor: Params, sequences: Sequences) -> float:
         """Return the mean slowdown of the jobs; infinite where some do not end in time."""
-        max_steps = _VALIDATION_SPANS * self.settings.arrival_steps
-        played = play(self.settings, sequences, self.chooser(actor), max_steps)
+        played = play(self.settings, sequences, self.chooser(actor), self.max_validation_steps)
         return mean_slowdown(played) if (played.jobs == played.arrived).all() else float("inf")
 
     def _jobs_in_system(self, time_before: NDArray[np.int64]) -> NDArray[np.float64]:
