@@ -13,13 +13,14 @@ import math
 import sys
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import a2c_trace as trace_jobs
 from edgeyard.scheduler.sim.mixes import JobMix
@@ -42,11 +43,20 @@ from edgeyard.scheduler.training.a2c.trainer import (
     save_progress,
 )
 
+Array = NDArray[np.float64]
+
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = Path(__file__).parent / "data" / "a2c_experiments.toml"
 SEQUENCES = 100
 _SMOOTHED = 5
 """Generations of which the curves show the mean, at least."""
+_SETTLED = 20
+"""Generations of which the mean, over all seeds, decides about convergence: the means of fewer
+differ by more than `_NEAR` even for a fixed rule, whose episodes have other arrivals each time."""
+_NEAR = 0.1
+"""Share of the last mean."""
+_DRAWS = 2_000
+"""Of seeds, for intervals."""
 _MAX_POINTS = 100
 """About as many points a curve keeps."""
 _ENUMS = {"critic": Critic, "network": NetworkKind, "reward": Reward}
@@ -127,18 +137,19 @@ def trained(
 
 def run_seed(
     name: str, options: Mapping[str, Any], seed: int, until: float = math.inf
-) -> dict[str, Any]:
-    """Train and judge an agent; return the result, which is kept for the next call.
+) -> tuple[dict[str, Any], list[Point]]:
+    """Train and judge an agent; return the result and the curve, kept for the next call.
 
-    ``actor.npz`` next to it has the agent's parameters.
+    ``actor.npz`` next to them has the agent's parameters.
     """
     folder = folder_of(name, options, seed)
     kept = folder / "result.json"
-    if kept.exists():
-        known: dict[str, Any] = json.loads(kept.read_text())
-        return known
     settings = settings_of(options, seed)
     arrivals = arrivals_of(options, settings)
+    if kept.exists():
+        trainer = Trainer(settings, sequences=arrivals.trained, validation=arrivals.validation)
+        known: dict[str, Any] = json.loads(kept.read_text())
+        return known, load_progress(folder / "checkpoint.npz", trainer).curve
     began = time.monotonic()
     trainer, progress = trained(settings, arrivals, folder, until)
     wall_s = time.monotonic() - began
@@ -157,36 +168,94 @@ def run_seed(
             "unfinished": int((agent.arrived - agent.jobs).sum()),
             "validation_slowdown": round(best, 3) if math.isfinite(best) else None,
             "last_sampled_slowdown": round(smooth[-1][1], 3),
-            "converged_after_episodes": converged_at(progress.curve),
         },
-        "curve": smooth[:: max(1, len(smooth) // _MAX_POINTS)],
         "played": {field: getattr(agent, field).tolist() for field in Totals._fields},
     }
     actor: dict[str, Any] = {key: np.asarray(of) for key, of in progress.result.items()}
     np.savez(folder / "actor.npz", **actor)
     kept.write_text(json.dumps(result) + "\n")
-    return result
+    return result, progress.curve
 
 
-def converged_at(curve: Sequence[Point]) -> int | None:
-    """Return after how many episodes the slowdown came within 5 % of its lowest, for good.
+def running_means(values: Sequence[Sequence[float]]) -> Array:
+    """Return means over all seeds and the last `_SETTLED` generations, from that generation on.
 
-    Of the means of `_SMOOTHED` generations; None: that is not before the last tenth.
+    Args:
+        values: A figure of each generation, of each seed.
     """
-    values = smoothed(curve)
-    limit = min(value for _, value in values) * 1.05
-    above = [place for place, (_, value) in enumerate(values) if value > limit]
-    first = above[-1] + 1 if above else 0
-    return int(values[first][0]) if first < 0.9 * len(values) else None
+    length = min(map(len, values))
+    means = np.mean([each[:length] for each in values], axis=0)
+    window = min(_SETTLED, length)
+    return np.convolve(means, np.full(window, 1.0 / window), mode="valid")
 
 
-def smoothed(curve: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return episodes and the mean slowdown of the last generations."""
+def converged_at(curves: Sequence[Sequence[Point]]) -> int | None:
+    """Return after how many episodes the running mean of the slowdown is near its last.
+
+    For good, from there on; None: that is not before the last tenth.
+
+    Args:
+        curves: Of all seeds.
+    """
+    values = running_means([[point.mean_slowdown for point in curve] for curve in curves])
+    outside = np.flatnonzero(np.abs(values / values[-1] - 1.0) > _NEAR)
+    first = int(outside[-1]) + 1 if len(outside) else 0
+    if first >= max(0.9 * len(values), 1):
+        return None
+    return curves[0][first + min(map(len, curves)) - len(values)].episodes
+
+
+def same_return(variants: Mapping[str, Sequence[Sequence[Point]]], seed: int = 0) -> dict[str, Any]:
+    """Return how soon each variant comes to a return that all of them reach.
+
+    It is the lowest of the last running means. Episodes and processor time until a variant's
+    running mean reaches it have 95 % intervals by a bootstrap of the seeds; the return stays. Seeds
+    that never reach it count with the whole training.
+
+    Args:
+        variants: Curves of all seeds by variant.
+        seed: Of the bootstrap.
+    """
+    wanted = min(float(_returns(curves)[-1]) for curves in variants.values())
+    drawn = np.random.default_rng(seed)
+    found = {}
+    for label, curves in variants.items():
+        draws = drawn.integers(0, len(curves), (_DRAWS, len(curves)))
+        reached = [_reached(curves, wanted)]
+        reached += [_reached([curves[seed] for seed in draw], wanted) for draw in draws.tolist()]
+        low, high = np.quantile(reached[1:], (0.025, 0.975), axis=0)
+        found[label] = {
+            name: {"mean": float(value), "low": float(below), "high": float(above)}
+            for name, value, below, above in zip(
+                ("episodes", "cpu_s"), reached[0], low, high, strict=True
+            )
+        }
+    return {"return": wanted, "variants": found}
+
+
+def _returns(curves: Sequence[Sequence[Point]]) -> Array:
+    return running_means([[point.mean_return for point in curve] for curve in curves])
+
+
+def _reached(curves: Sequence[Sequence[Point]], wanted: float) -> tuple[float, float]:
+    """Return episodes and processor time until the running mean of the return is so high."""
+    values = _returns(curves)
+    there = np.flatnonzero(values >= wanted)
+    length = min(map(len, curves))
+    place = int(there[0]) + length - len(values) if len(there) else length - 1
+    points = [curve[place] for curve in curves]
+    return float(points[0].episodes), float(np.mean([point.cpu_s for point in points]))
+
+
+def smoothed(
+    curve: Sequence[Point], of: Callable[[Point], float] = lambda point: point.mean_slowdown
+) -> list[tuple[float, float]]:
+    """Return episodes and the mean of a figure of the last generations."""
     window = max(_SMOOTHED, len(curve) // _MAX_POINTS)
     return [
         (
             float(point.episodes),
-            float(np.mean([e.mean_slowdown for e in curve[max(0, at + 1 - window) : at + 1]])),
+            float(np.mean([of(e) for e in curve[max(0, at + 1 - window) : at + 1]])),
         )
         for at, point in enumerate(curve)
     ]
@@ -203,15 +272,15 @@ def joined(parts: Sequence[Totals]) -> Totals:
 
 def run_variant(
     name: str, options: Mapping[str, Any], seeds: Sequence[int]
-) -> tuple[dict[str, Any], list[list[tuple[float, float]]]]:
+) -> tuple[dict[str, Any], list[list[Point]]]:
     """Train and judge a variant with each seed; return its rows and curves."""
     played: dict[str, list[Totals]] = {"a2c": []}
     runs, curves = [], []
     for seed in seeds:
-        result = run_seed(name, options, seed)
+        result, curve = run_seed(name, options, seed)
         print(json.dumps({"variant": options["label"], **result["run"]}), file=sys.stderr)
         runs.append(result["run"])
-        curves.append([(float(at), float(value)) for at, value in result["curve"]])
+        curves.append(curve)
         played["a2c"].append(Totals(*(np.array(result["played"][of]) for of in Totals._fields)))
         settings = settings_of(options, seed)
         judged = arrivals_of(options, settings).judged
@@ -219,7 +288,13 @@ def run_variant(
             played.setdefault(rule, []).append(play(settings, judged, baseline(rule, seed)))
     sums = {policy: joined(parts) for policy, parts in played.items()}
     rows = [figures(policy, each, sums["sjf"]).document for policy, each in sums.items()]
-    return {"label": options["label"], "runs": runs, "judged": rows}, curves
+    found = {
+        "label": options["label"],
+        "runs": runs,
+        "converged_after_episodes": converged_at(curves),
+        "judged": rows,
+    }
+    return found, curves
 
 
 def markdown(found: Mapping[str, Any]) -> str:
@@ -247,6 +322,28 @@ def markdown(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def learning_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return the table of when each variant converged and came to the same return."""
+    same = found.get("same_return")
+    if same is None:
+        return []
+    lines = [
+        f"| | converged after episodes | episodes to a return of {same['return']:.1f} | "
+        "processor time to it, s |",
+        "| --- | --- | --- | --- |",
+    ]
+    for variant in found["variants"]:
+        cells = [
+            f"{each['mean']:.0f} ({each['low']:.0f}-{each['high']:.0f})"
+            for each in same["variants"][variant["label"]].values()
+        ]
+        at = variant["converged_after_episodes"]
+        lines.append(
+            f"| {variant['label']} | {'not' if at is None else at} | {' | '.join(cells)} |"
+        )
+    return lines
+
+
 def main() -> int:
     """Train, judge, print and write."""
     known = experiments()
@@ -266,7 +363,7 @@ def main() -> int:
             given.experiment, {**shared, **variant}, seeds
         )
         variants.append(found)
-    table = {
+    table: dict[str, Any] = {
         "experiment": given.experiment,
         "date": datetime.now(UTC).date().isoformat(),
         "seeds": seeds,
@@ -274,13 +371,33 @@ def main() -> int:
         "sequences": SEQUENCES,
         "variants": variants,
     }
-    from edgeyard.benchmark_api.cli.a2c_plots import curve_image
-
+    if given.experiment == "trace":
+        best, bound = trace_jobs.best_slowdown(trace_jobs.windows(shared["arrival_steps"]).judged)
+        table["best_schedule"] = {"slowdown": round(best, 3), "lower_bound": round(bound, 3)}
+    if experiment.get("same_return"):
+        table["same_return"] = same_return(curves)
     path = EXPERIMENTS.parent / f"a2c_{given.experiment}.json"
     path.write_text(json.dumps(table, indent=1) + "\n")
-    (ROOT / f"docs/images/a2c_{given.experiment}.png").write_bytes(curve_image(curves))
+    write_images(given.experiment, curves)
     print(markdown(table))
+    print("\n".join(learning_lines(table)))
     return 0
+
+
+def write_images(name: str, curves: Mapping[str, Sequence[Sequence[Point]]]) -> None:
+    """Write the curves of the slowdown, and those of the return, which agents learn from."""
+    from edgeyard.benchmark_api.cli.a2c_plots import curve_image
+
+    for ending, label, of in (
+        ("", "mean slowdown", lambda point: point.mean_slowdown),
+        ("_return", "mean return of an episode", lambda point: point.mean_return),
+    ):
+        series = {}
+        for variant, seeds in curves.items():
+            shown = [smoothed(curve, of) for curve in seeds]
+            series[variant] = [each[:: max(1, len(each) // _MAX_POINTS)] for each in shown]
+        image = curve_image(series, y_label=label)
+        (ROOT / f"docs/images/a2c_{name}{ending}.png").write_bytes(image)
 
 
 if __name__ == "__main__":

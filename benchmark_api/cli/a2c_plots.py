@@ -11,17 +11,20 @@ from edgeyard.benchmark_api.cli.output_files import check_matplotlib
 from edgeyard.benchmark_api.cli.plot import COLOURS
 
 Curve = Sequence[tuple[float, float]]
-"""Episodes and mean slowdown of each generation."""
+"""Episodes and a figure of each generation."""
 
 
 def curve_image(
-    series: Mapping[str, Sequence[Curve]], rules: Mapping[str, float] | None = None
+    series: Mapping[str, Sequence[Curve]],
+    rules: Mapping[str, float] | None = None,
+    y_label: str = "mean slowdown",
 ) -> bytes:
-    """Draw mean slowdowns by episodes as PNG.
+    """Draw a figure by episodes as PNG.
 
     Args:
         series: By label: the curves of some seeds, of which mean and range are drawn.
-        rules: By label: the mean slowdowns of simple rules, drawn as lines.
+        rules: By label: the figures of simple rules, drawn as lines.
+        y_label: What the figure is.
 
     Raises:
         MissingExtra: Matplotlib is not installed.
@@ -43,7 +46,7 @@ def curve_image(
     for place, (label, value) in enumerate((rules or {}).items()):
         axes.axhline(value, color="#555555", linestyle=("--", ":", "-.")[place % 3], label=label)
     axes.set_xlabel("episodes")
-    axes.set_ylabel("mean slowdown")
+    axes.set_ylabel(y_label)
     axes.legend()
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)

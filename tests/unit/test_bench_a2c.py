@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from benchmarks.a2c import (
     SEQUENCES,
     converged_at,
     experiments,
+    learning_lines,
     markdown,
     run_variant,
+    same_return,
     settings_of,
 )
 from benchmarks.a2c_trace import window_of
@@ -48,21 +51,62 @@ def test_all_experiments_have_valid_settings_and_five_seeds() -> None:
         settings_of({"label": "x", "speed": 1}, 1)
 
 
-def curve(values: list[float]) -> list[Point]:
+def curve(
+    values: Sequence[float], returns: Sequence[float] = (), cpu_s: float = 0.0
+) -> list[Point]:
+    """Generations of 8 episodes with these slowdowns and, if given, returns."""
     return [
         Point(
-            episodes=8 * (at + 1), steps=0, updates=0, cpu_s=0.0, mean_return=0.0,
-            mean_slowdown=value, validation=None,
+            episodes=8 * (at + 1), steps=0, updates=0, cpu_s=cpu_s * (at + 1),
+            mean_return=returns[at] if len(returns) else 0.0, mean_slowdown=value, validation=None,
         )
         for at, value in enumerate(values)
     ]  # fmt: skip
 
 
-def test_a_curve_has_converged_where_it_stays_near_its_lowest_values() -> None:
-    # the mean of five generations is 4 from the 15th on; it is below 4.2 from the 15th on, too,
-    # because one generation of 10 among five lifts the mean to 5.2
-    assert converged_at(curve([10.0] * 10 + [4.0] * 40)) == 8 * 15
-    assert converged_at(curve(np.linspace(10.0, 4.0, 50).tolist())) is None
+def test_a_curve_has_converged_where_its_running_mean_stays_near_its_last_one() -> None:
+    # with two generations of 10 among the last 20, the mean is 4.6, more than 10 % above 4
+    settled = [10.0] * 10 + [4.0] * 40
+    assert converged_at([curve(settled)]) == 8 * (10 + 19)
+    falling = np.linspace(20.0, 4.0, 63).tolist()
+    assert converged_at([curve(falling)]) is None
+    assert converged_at([curve([5.0] * 12)]) == 8 * 12  # fewer than 20
+
+
+def test_a_rule_that_learns_nothing_has_converged_from_the_beginning() -> None:
+    drawn = np.random.default_rng(0).normal(6.0, 1.2, (200, 5, 63))
+    found = [converged_at([curve(seed) for seed in seeds]) for seeds in drawn.tolist()]
+    assert found.count(8 * 20) > 190
+
+
+def test_the_same_return_is_one_that_all_variants_reach() -> None:
+    late, early = [-10.0] * 20 + [-2.0] * 40, [-10.0] * 5 + [-1.0] * 55
+    found = same_return(
+        {
+            "late": [curve([1.0] * 60, late, 2.0)] * 3,
+            "early": [curve([1.0] * 60, early, 4.0), curve([1.0] * 60, early, 6.0)],
+        }
+    )
+    assert found["return"] == pytest.approx(-2.0)
+    late_found, early_found = found["variants"]["late"], found["variants"]["early"]
+    assert late_found["episodes"] == {"mean": 8.0 * 40, "low": 8.0 * 40, "high": 8.0 * 40}
+    assert late_found["cpu_s"]["mean"] == pytest.approx(2.0 * 40)
+    # of the last 20, 2 may still be -10: (2 * -10 + 18 * -1) / 20 = -1.9
+    assert early_found["episodes"]["mean"] == 8.0 * 23
+    assert early_found["cpu_s"] == {
+        "mean": pytest.approx(5.0 * 23), "low": 4.0 * 23, "high": 6.0 * 23
+    }  # fmt: skip
+    rows = learning_lines(
+        {
+            "variants": [
+                {"label": "late", "converged_after_episodes": None},
+                {"label": "early", "converged_after_episodes": 160},
+            ],
+            "same_return": found,
+        }
+    )
+    assert rows[2] == "| late | not | 320 (320-320) | 80 (80-80) |"
+    assert learning_lines({"variants": []}) == []
 
 
 @pytest.mark.slow
@@ -88,7 +132,12 @@ def test_documented_tables_are_the_committed_figures(path: Path) -> None:
     found = json.loads(path.read_text("utf-8"))
     page = PAGE.read_text("utf-8")
     assert markdown(found) in page
+    assert "\n".join(learning_lines(found)) in page
     assert found["date"] in page
+    if "best_schedule" in found:
+        best = found["best_schedule"]
+        assert f"has a mean slowdown of {best['slowdown']:.2f};" in page
+        assert f"no schedule is below {best['lower_bound']:.2f}" in page
     labels = [each["label"] for each in experiments()[found["experiment"]]["variants"]]
     assert [each["label"] for each in found["variants"]] == labels
     assert all(len(each["runs"]) == len(found["seeds"]) for each in found["variants"])
