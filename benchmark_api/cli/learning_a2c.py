@@ -81,7 +81,8 @@ class RewardForm(StrEnum):
 
 def a2c(
     rate: Annotated[
-        float, typer.Option(metavar="P", help="Probability of an arrival in a step: 0 to 1.")
+        float,
+        typer.Option(metavar="P", help="Probability of an arrival in a step: above 0, at most 1."),
     ] = 0.7,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random draws.")] = 0,
     episodes: Annotated[int, typer.Option(metavar="N", help="Number of episodes to train.")] = 500,
@@ -170,7 +171,9 @@ def a2c(
     anneal: Annotated[
         bool,
         typer.Option(
-            "--anneal", help="Let learning rates and entropy weight fall to 0 over the episodes."
+            "--anneal",
+            help="Let learning rates and entropy weight fall to 0 over the episodes. Such a "
+            "training ends at --episodes and can't go on for more.",
         ),
     ] = False,
     envs: Annotated[
@@ -180,7 +183,8 @@ def a2c(
         int,
         typer.Option(
             metavar="N",
-            help="Episodes of those that get the same arrivals: each is compared with their mean.",
+            help="Episodes of those that get the same arrivals: each is compared with their mean. "
+            "--envs is a multiple of it.",
         ),
     ] = 1,
     taught: Annotated[
@@ -227,7 +231,7 @@ def a2c(
     difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
 
     A training that was stopped goes on where it was when the same command runs again, also for
-    more episodes than before; one that is finished is judged again.
+    more episodes than before, except with --anneal; one that is finished is judged again.
     """
     from edgeyard.scheduler.sim.mixes import JobMix
     from edgeyard.scheduler.training.a2c import settings as names
@@ -245,6 +249,8 @@ def a2c(
         raise InvalidInput.at(
             "--stride", f"has no effect with --network {network}", "--network cnn"
         )
+    if guarded and no_mask:
+        raise InvalidInput.at("--guarded", "has no effect with --no-mask", "one of them")
     settings = names.A2cTraining(
         seed=seed,
         episodes=episodes,

@@ -60,8 +60,9 @@ class A2cTraining:
         critic_rate: Step of the critic's.
         entropy: Weight of the entropy of the actions, which keeps the agent exploring.
         normalise: Divide the advantages of each update by their standard deviation.
-        alike: Environments that get the same arrivals. Their mean advantage at a step of time is
-            taken from each one's (DeepRM's baseline): what they caused cancels out. 1: none.
+        alike: Environments that get the same arrivals; divides ``envs``. Their mean advantage at a
+            step of time is taken from each one's (DeepRM's baseline): what they caused cancels
+            out. 1: none.
         taught: Episodes at the beginning in which the rule ``hold`` acts: the actor learns to
             choose what it does, at ten times ``actor_rate``, and the critic as ever (DeepRM's
             supervised start).
@@ -123,6 +124,9 @@ class A2cTraining:
         ):
             if not low <= value <= high:
                 raise InvalidInput.at(flag, f"is {value}", f"{low} to {high}")
+        if self.envs % self.alike:
+            reason = f"is {self.envs}: the last group of --alike {self.alike} would be smaller"
+            raise InvalidInput.at("--envs", reason, f"a multiple of {self.alike}")
         for flag, number, above in (
             ("--discount", self.discount, 0.0),
             ("--actor-rate", self.actor_rate, 0.0),
