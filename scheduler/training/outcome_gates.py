@@ -243,6 +243,7 @@ class PredictionFigures:
         other_loss: Of what it is compared with, on the same rows.
         difference: Of the two, paired; below 0 where the predictor is better.
         calibration: Share seen minus share predicted, -1 to 1; None: no run shows it.
+        other_calibration: The same of what it is compared with.
     """
 
     rows: int
@@ -251,6 +252,7 @@ class PredictionFigures:
     other_loss: Interval
     difference: Interval
     calibration: Interval | None
+    other_calibration: Interval | None
 
 
 def compare(
@@ -272,6 +274,7 @@ def compare(
         other_loss=group_means(others, rows.boards, weights=weights),
         difference=group_means(own - others, rows.boards, weights=weights),
         calibration=target.calibration(predicted, rows),
+        other_calibration=target.calibration(other, rows),
     )
 
 

@@ -128,7 +128,7 @@ def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetim
         except ConfigError as error:  # perhaps of this process's limits: no reason to roll back
             sentence = f"could not be tried: {'; '.join(error.problems)}"
             return WatchReport(model=model, sentence=sentence)
-        why = "" if found is None else _worse(found)
+        why = "" if found is None else reason_to_roll_back(found)
     if not why:
         sentence = (
             "too few runs have ended since it became active"
@@ -151,15 +151,17 @@ def _watch(store: Store, model: RegisteredModel, rows: OutcomeRows, now: datetim
     return WatchReport(model=retired, sentence=retired.reason)
 
 
-def _worse(found: PredictionFigures) -> str:
+def reason_to_roll_back(found: PredictionFigures) -> str:
     """Return why a model is to be rolled back; "" where it is not."""
     if found.difference.low > 0.0:
         return f"its loss on {found.rows} runs is higher than the history's by {found.difference}"
     error = 0.0 if found.calibration is None else found.calibration.mean
-    if found.rows >= MIN_COVERAGE_RUNS and abs(error) > MAX_COVERAGE_LOSS:
+    others = 0.0 if found.other_calibration is None else found.other_calibration.mean
+    enough = found.rows >= MIN_COVERAGE_RUNS
+    if enough and abs(error) > max(MAX_COVERAGE_LOSS, abs(others)):
         return (
             f"the share that it predicted for {found.rows} runs is off by "
-            f"{100 * error:+.1f} percentage points"
+            f"{100 * error:+.1f} percentage points, that of the history by {100 * others:+.1f}"
         )
     return ""
 

@@ -277,3 +277,18 @@ def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> N
         )
 
     assert mean("lookahead") < min(map(mean, ("fifo", "shortest_first", "f1")))
+
+
+def test_it_delays_nobody_on_a_log_without_a_queue() -> None:
+    """On NASA-iPSC the bounded slowdown is 1 under each rule."""
+    from edgeyard.scheduler.sim.traces.swf import read_swf
+
+    log = read_swf(trace("NASA-iPSC-1993-3.1-cln.swf.gz"))
+    for name in ("lookahead", "learned_lookahead"):
+        found = replay(
+            log.part(5000, 1024),
+            KNOWN.queue_policy(name),
+            processors=128,
+            backfilling=Backfilling.EASY,
+        )
+        assert found.schedule.bounded_slowdown().mean() == pytest.approx(1.0, abs=0.001)

@@ -20,8 +20,14 @@ from edgeyard.scheduler.learning.check import CheckedModel
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
+from edgeyard.scheduler.training.intervals import Interval
+from edgeyard.scheduler.training.outcome_gates import PredictionFigures
 from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcome_watch import WatchReport, watch_models
+from edgeyard.scheduler.training.outcome_watch import (
+    WatchReport,
+    reason_to_roll_back,
+    watch_models,
+)
 from tests.builders.outcomes import add_past
 from tests.builders.registered import add_candidate
 
@@ -76,6 +82,29 @@ def test_a_shadow_is_promoted_after_its_cycles_and_rolled_back_when_it_gets_wors
         last = [e for e in uow.log.events(after=0, limit=100_000) if e.kind == "model.state"][-1]
     assert last.data["state"] == "retired"
     assert str(last.data["reason"]).startswith("rolled back: its loss")
+
+
+@pytest.mark.parametrize(
+    ("rows", "off", "others", "why"),
+    [
+        (100, 0.16, 0.1, "off by +16.0 percentage points, that of the history by +10.0"),
+        (100, -0.2, 0.19, "off by -20.0 percentage points"),
+        (100, 0.16, -0.17, ""),  # the history, which would take over, is no better
+        (100, 0.15, 0.0, ""),
+        (99, 0.5, 0.0, ""),
+    ],
+)
+def test_a_share_that_is_off_by_more_than_that_of_the_history_is_a_reason(
+    rows: int, off: float, others: float, why: str
+) -> None:
+    at = Interval(0.1, 0.0, 0.2)
+    better = Interval(-0.1, -0.2, 0.0)
+    found = PredictionFigures(
+        rows=rows, boards=8, loss=at, other_loss=at, difference=better,
+        calibration=Interval(off, off, off), other_calibration=Interval(others, others, others),
+    )  # fmt: skip
+    assert why in reason_to_roll_back(found)
+    assert bool(why) == bool(reason_to_roll_back(found))
 
 
 def test_an_active_model_whose_file_was_replaced_is_rolled_back_and_named(store: SqlStore) -> None:
