@@ -474,7 +474,7 @@ class _RunTimes:
 
     def __init__(self, history: History) -> None:
         columns = history.columns
-        good = (columns.failures < 0) & (columns.run_s > 0)
+        good = (columns.failures < 0) & _is_positive(columns.run_s)
         self._fit_to(history, columns.run_s, good, _cut_runs(history, good))
 
     def _fit_to(
@@ -676,7 +676,7 @@ class _LoadingTimes(_RunTimes):
 
     def __init__(self, history: History) -> None:
         seconds = history.columns.loading_s
-        good = seconds > 0
+        good = _is_positive(seconds)
         self._fit_to(history, seconds, good, np.zeros_like(good), grows=False)
 
 
@@ -744,6 +744,10 @@ def _slope(keys: Codes, x: Floats, y: Floats) -> tuple[float, float]:
     return float(np.clip((x * y).sum() / spread, 0.0, 1.0)), 0.0
 
 
+def _is_positive(seconds: Floats) -> NDArray[np.bool_]:
+    return np.asarray((seconds > 0) & np.isfinite(seconds), dtype=np.bool_)
+
+
 def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the runs that a limit ended and that say how long such runs last.
 
@@ -760,7 +764,7 @@ def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """
     columns = history.columns
     (timeout,) = history.names.failures.of([FailureCategory.TIMEOUT.value])
-    cut = (columns.failures == timeout) & (columns.run_s > 0)
+    cut = (columns.failures == timeout) & _is_positive(columns.run_s)
     if timeout < 0 or not cut.any():
         return np.zeros_like(good)
     kinds, run_s = columns.kinds.astype(np.int64), columns.run_s[good]

@@ -119,6 +119,12 @@ def test_runs_that_hung_and_runs_of_boards_without_results_are_left_out() -> Non
     assert times([*good, run(A, max_run_s, failure="timeout")])[0] > times(good)[0]
 
 
+def test_a_run_time_that_is_not_finite_is_left_out() -> None:
+    good = [run(uid, run_s) for uid in (A, B) for run_s in noisy(10.0, 5)]
+    for other in (run(A, math.inf), run(A, math.inf, failure="timeout")):
+        assert times([*good, other]) == times(good)
+
+
 def test_a_run_that_hung_is_left_out_though_boards_of_a_slow_family_take_as_long() -> None:
     slow = [replace(run("rpi3-0001-0001", s), family="rpi3") for s in noisy(400.0, 5)]
     good = [*slow, *(run(A, s) for s in noisy(10.0, 5))]
