@@ -207,8 +207,8 @@ def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:
             return load_learned_queue(Path(name))
         return make(_ALIASES.get(name, name))
     except ConfigError as error:
-        aliases = " (also: fcfs, sjf, edf)" if name not in _ALIASES else ""
-        raise InvalidInput.at("--queue", f"{'; '.join(error.problems)}{aliases}") from error
+        accepted = "a queue model's .toml, or a built-in queue policy such as fcfs, sjf or edf"
+        raise InvalidInput.at("--queue", "; ".join(error.problems), accepted) from error
 
 
 def _of_policy(reference: str, known: Registry) -> tuple[str, QueuePolicy, Backfill]:

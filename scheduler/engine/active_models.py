@@ -119,7 +119,7 @@ def named_models(store: Store, names: Sequence[str]) -> tuple[ActiveModel, ...]:
                     raise InvalidInput.at("--model", reason, "one of each kind")
                 found[each.kind] = _read(uow, each)
     loaded = tuple(_loaded(each) for each in found.values())
-    problems = [f"model {each.reference}: {each.problem}" for each in loaded if each.problem]
+    problems = [each.problem for each in loaded if each.problem]
     if problems:
         raise ConfigError(problems)
     return loaded

@@ -112,7 +112,10 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
     found = hashlib.sha256(content).hexdigest()
     if found != parsed.sha256:
         raise ConfigError(
-            [f"{source}: its file's SHA-256 is {found}, and its manifest means {parsed.sha256}"]
+            [
+                f"{source}: its file's SHA-256 is {found}, but its manifest states "
+                f"{parsed.sha256}: the file was changed or replaced"
+            ]
         )
     try:
         checked = check_model(content, len(parsed.inputs), parsed.outputs)
@@ -162,7 +165,10 @@ def load_onnx(
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise ConfigError(
-            [f"{path}: its SHA-256 is {found}, and {manifest_path.name} means {sha256}"]
+            [
+                f"{path}: its SHA-256 is {found}, but {manifest_path.name} states {sha256}: "
+                "the file was changed or replaced"
+            ]
         )
     try:
         checked = check_model(data, inputs, outputs)

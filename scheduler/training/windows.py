@@ -85,8 +85,9 @@ def training_windows(log: Log, processors: int) -> tuple[list[Window], list[Wind
     taken = sorted((start, start + WINDOW_JOBS) for start in JUDGED_STARTS)
     gaps, place = [], 0
     for begin, end in [*taken, (len(log), len(log))]:
-        if begin - place >= _MIN_JOBS:
-            gaps.append((place, begin))
+        until = min(begin, len(log))
+        if until - place >= _MIN_JOBS:
+            gaps.append((place, until))
         place = max(place, end)
     whole = [
         window_of(log, start, processors)

@@ -20,6 +20,7 @@ from edgeyard.scheduler.sim.lab.world import simulate_lab
 from edgeyard.scheduler.sim.runs import load_run
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_to_toml
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.tables import model_files
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 from tests.builders.registered import active_run_times, add_candidate
@@ -98,6 +99,18 @@ def test_a_model_whose_file_was_replaced_is_refused(data: Path) -> None:
             named_models(store, ["failure/1"])
     finally:
         store.close()
+
+
+def test_the_refusal_of_a_replaced_file_names_the_model_once(data: Path) -> None:
+    store = SqlStore(f"sqlite:///{data}/edgeyard.db")
+    try:
+        with store.write() as uow:
+            uow.tx.run(model_files.update().values(data=b"another file"))
+        with pytest.raises(ConfigError, match="its file has SHA-256") as refused:
+            named_models(store, ["failure/1"])
+    finally:
+        store.close()
+    assert str(refused.value).count("failure/1") == 1
 
 
 def test_sim_run_uses_the_named_model(data: Path, tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_a_changed_file_and_other_inputs_are_refused(tmp_path: Path) -> None:
         load_learned_queue(manifest)
     manifest.write_text(text)
     (tmp_path / "mine.onnx").write_bytes(b"other")
-    with pytest.raises(ConfigError, match="its SHA-256 is"):
+    changed = "its SHA-256 is .*, but mine.toml states .*: the file was changed or replaced"
+    with pytest.raises(ConfigError, match=changed):
         load_learned_queue(manifest)
     manifest.write_text("kind = 'queue_policy'\nname = 'A'\nmore = 1\n")
     with pytest.raises(ConfigError, match=r"more: is unknown.*name: is not a name.*onnx: is not"):
@@ -276,3 +277,11 @@ def test_a_log_without_a_queue_teaches_nothing(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, command)
     assert found.exit_code != 0
     assert "too few jobs wait" in found.output + str(found.exception)
+
+
+def test_a_log_of_one_job_is_too_short(tmp_path: Path) -> None:
+    path = write_swf(tmp_path / "short.swf", [swf_line(1, 0, 100)], procs=PROCESSORS)
+    command = ["learn", "queue", "--log", str(path), "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code != 0
+    assert "--log: too few jobs wait" in found.output + str(found.exception)
