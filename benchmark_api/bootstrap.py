@@ -47,7 +47,7 @@ from edgeyard.devices.machine_facts import ENGINE_PACKAGES
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
-from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed
+from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed, reason_of
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_id
@@ -486,7 +486,9 @@ def scenario_puller(
             [f"scenario_prometheus, scenario_queries or scenario_step_s: {error}"]
         ) from error
     except OSError as error:
-        raise ConfigError([f"scenario_queries: {error}"]) from error
+        raise ConfigError(
+            [f"scenario_queries: {settings.scenario_queries}: {reason_of(error)}"]
+        ) from error
     return ScenarioPuller(
         pull,
         _StoredPulls(store, clock, source_of(url)),

@@ -35,7 +35,7 @@ from pydantic_settings import (
 )
 
 from edgeyard.devices.sizes import parse_size
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, reason_of
 from edgeyard.scheduler.model.quantities import duration_s
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 from edgeyard.scheduler.model.run_bounds import (
@@ -740,7 +740,7 @@ class Settings(BaseSettings):
         try:
             tables = tomllib.loads(Path(named).read_text("utf-8")) if named else {}
         except (OSError, ValueError) as error:
-            problems.append(f"{named}: {error}")
+            problems.append(f"{named}: {reason_of(error)}")
         try:
             secrets = _secrets_from_files(cls.model_fields)
         except ConfigError as error:
@@ -800,7 +800,7 @@ def _secrets_from_files(fields: Mapping[str, FieldInfo]) -> dict[str, object]:
             try:
                 found[name] = Path(path).read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
-                problems.append(f"{variable}: {error}")
+                problems.append(f"{variable}: {path}: {reason_of(error)}")
     if problems:
         raise ConfigError(problems)
     return found

@@ -29,7 +29,7 @@ from edgeyard.benchmark_api.cli.output_files import (
     write_output,
 )
 from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.training.a2c.judgement import PolicyFigures
@@ -328,7 +328,7 @@ def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) 
             training.save_progress(checkpoint, progress, trainer.settings)
         except OSError as error:
             raise InvalidInput.at(
-                "--out", f"{checkpoint} can't be written: {error}", "a folder with room"
+                "--out", f"{checkpoint} can't be written: {reason_of(error)}", "a folder with room"
             ) from error
         last = progress.curve[-1]
         echo(

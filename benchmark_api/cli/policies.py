@@ -26,7 +26,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 
 _WHICH = "A name, NAME/VERSION, or a TOML file."
 Name = Annotated[str, typer.Argument(metavar="POLICY", help=_WHICH)]
@@ -274,7 +274,7 @@ def _file(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
         tomllib.loads(text)
     except OSError as error:
-        raise InvalidInput.at("POLICY", f"can't be read: {error}") from error
+        raise InvalidInput.at("POLICY", f"can't be read: {reason_of(error)}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput.at("POLICY", f"{path} is not a TOML file: {error}") from error
     return text

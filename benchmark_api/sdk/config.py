@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, reason_of
 
 DEFAULT_URL = "http://127.0.0.1:42777"
 """The port is the one that the first dAIEdge-VLab jobs were given their files from."""
@@ -176,7 +176,7 @@ def _token_in(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{what}: can't read {path}: {error}"]) from error
+        raise ConfigError([f"{what}: can't read {path}: {reason_of(error)}"]) from error
 
 
 def _read_toml(path: Path) -> Mapping[str, object]:
@@ -185,7 +185,7 @@ def _read_toml(path: Path) -> Mapping[str, object]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError([f"{path}: can't be read as TOML: {error}"]) from error
+        raise ConfigError([f"{path}: can't be read as TOML: {reason_of(error)}"]) from error
 
 
 def _no_such_profile(profile: str, files: list[tuple[str, Mapping[str, object]]]) -> str:

@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.routes.context import read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router, components
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.body import check_json_type
-from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge
+from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge, reason_of
 from edgeyard.scheduler.sim.ste.documents import invalid_data, with_declared_types
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def ste_token() -> str:
         try:
             token = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = f"{file} can't be read: {error}"
+            reason = f"{file} can't be read: {reason_of(error)}"
             raise InvalidInput.at(f"{TOKEN_VARIABLE}_FILE", reason, "a file with a token") from None
     if token and (len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or " " in token):
         reason = f"the token has {len(token)} characters, or others than letters and digits"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 from edgeyard.scheduler.sim.metrics import Schedule
 
 Floats = NDArray[np.float64]
@@ -221,7 +221,7 @@ def load_run(path: Path) -> SimulatedRun:
     except FileNotFoundError as error:
         raise InvalidInput.at(str(path), "there is no such file") from error
     except OSError as error:
-        raise InvalidInput.at(str(path), f"can't be read: {error}") from error
+        raise InvalidInput.at(str(path), f"can't be read: {reason_of(error)}") from error
     except _UNREADABLE as error:
         accepted = "a file that 'edgeyard sim run --out' has written"
         # NumPy takes a file that it does not know for a pickle, and suggests to load it.

@@ -21,7 +21,7 @@ import msgspec
 
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 from edgeyard.scheduler.model.benchmark import (
     MAX_COUNT,
     BenchmarkType,
@@ -548,7 +548,7 @@ def load_scenario(path: str | Path) -> Scenario:
         accepted = f"a TOML or JSON file, or one of {', '.join(known)}"
         raise InvalidInput.at(str(path), f"there is no such file{hint}", accepted) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput.at(str(path), f"can't be read: {error}") from error
+        raise InvalidInput.at(str(path), f"can't be read: {reason_of(error)}") from error
     if file.suffix == ".json":
         return scenario_from_json(text, source=str(path))
     return scenario_from_toml(text, source=str(path))

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from edgeyard import __version__
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.learning.model import read_manifest
 from edgeyard.scheduler.sim.runs import SimulatedRun, load_run
@@ -149,7 +149,8 @@ def digest_of(scenario: Scenario) -> str:
         with open(scenario.nodes.log, "rb") as file:
             log = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InvalidInput.at(f"{scenario.name}: nodes.log", f"can't be read: {error}") from error
+        reason = f"can't be read: {reason_of(error)}"
+        raise InvalidInput.at(f"{scenario.name}: nodes.log", reason) from error
     return hashlib.sha256(f"{digest}{log}".encode()).hexdigest()
 
 
@@ -181,7 +182,7 @@ def _file_digest(path: Path, policy: Policy) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        reason = f"{path} can't be read: {error.strerror or error}"
+        reason = f"{path} can't be read: {reason_of(error)}"
         raise InvalidInput.at(f"--policy {policy.name}", reason) from error
 
 

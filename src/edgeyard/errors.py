@@ -34,6 +34,11 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Sequence, Tuple, Type
 
 
+def reason_of(error: Exception) -> str:
+    """Return why a file can't be read or written, in words: an OSError without number and path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class EdgeyardError(Exception):
     """Root of the tree; never raised itself.
 

@@ -103,6 +103,13 @@ def test_a_missing_secret_file_is_a_mistake_of_the_operator(
         Settings.load()
 
 
+def test_a_missing_file_is_reported_in_plain_words(tmp_path: Path) -> None:
+    file = tmp_path / "absent.toml"
+    with pytest.raises(ConfigError) as refused:
+        Settings.load(file)
+    assert refused.value.problems == (f"{file}: No such file or directory",)
+
+
 @pytest.mark.parametrize("text", ["port = ", "[[["])
 def test_a_broken_file_is_reported_with_its_name(tmp_path: Path, text: str) -> None:
     config = toml(tmp_path, text)

@@ -76,6 +76,13 @@ def test_wrong_input_is_one_clear_error(
     assert [path.name for path in tmp_path.iterdir()] == ["lab.toml"]
 
 
+def test_a_folder_in_place_of_a_scenario_is_refused_in_plain_words(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["sim", "run", str(tmp_path)])
+    assert found.exit_code == 1
+    assert "can't be read: Is a directory" in " ".join(found.output.split())
+    assert "Errno" not in found.output
+
+
 def test_a_recorded_history_is_lived_under_another_policy(tmp_path: Path) -> None:
     lasted = {"b0": 300.0, "b1": 200.0, "b2": 50.0}
     folder = write_export(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeyard.atomic_files import open_atomically
-from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.errors import Conflict, InvalidInput, NotFound, reason_of
 from edgeyard.scheduler.sim.ste.controller import Episode
 from edgeyard.scheduler.sim.ste.lab import EpisodeFigures
 
@@ -88,7 +88,7 @@ class RunFolder:
         except FileNotFoundError:
             raise NotFound("run", run_id) from None
         except (OSError, ValueError) as error:
-            raise InvalidInput.at(str(path), f"can't be read: {error}") from error
+            raise InvalidInput.at(str(path), f"can't be read: {reason_of(error)}") from error
         if found.get("state") == "running" and not self._is_executed(run_id):
             found["state"] = "cancelled"
             found["problem"] = "its process ended in the middle of it; it can be resumed"
