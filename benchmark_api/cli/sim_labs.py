@@ -84,7 +84,8 @@ Models = Annotated[
         "--model",
         metavar="M",
         help="Model of the server of --data-dir that predicts as in the live service, such as "
-        "run_time/3; active: all active ones. May be repeated.",
+        "run_time/3; active: all active ones. May be repeated. For policies with scorers that use "
+        "models, such as learned.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -306,6 +307,11 @@ def simulate_all(
     names = [each.name for each in chosen]
     if len(set(names)) < len(names):
         raise InvalidInput.at("--policy", f"two policies have the same name: {', '.join(names)}")
+    if models and not any(_uses(policy, models) for policy in chosen):
+        what = ", ".join(each.reference for each in models)
+        reason = f"has no effect: no scorer of {', '.join(names)} uses {what}"
+        accepted = "a policy with run_time_model, failure_model or measurement_model: learned"
+        raise InvalidInput.at("--model", reason, accepted)
     runs: list[SimulatedRun] = []
     for policy in chosen:
         try:
@@ -324,6 +330,21 @@ def simulate_all(
                     run = simulate(scenario, policy, plugins, seed=seed, progress=progress)
             runs.append(run)
     return runs
+
+
+def _uses(policy: Policy, models: Sequence[ActiveModel]) -> bool:
+    """Return whether the policy reads one of the models; what is not built in may do so."""
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.framework.registry import Kind
+    from edgeyard.scheduler.model.registered_models import ModelKind
+
+    built_in = registry(entry_points=False)
+    kinds = {each.kind for each in models}
+    readers = {f"{kind.value}_model" for kind in kinds}
+    names = {each.name for each in policy.scorers} | ({policy.fallback} - {None})
+    others = names - set(built_in.names(Kind.SCORER))
+    rates = policy.evaluator == "regret" and kinds & {ModelKind.RUN_TIME, ModelKind.FAILURE}
+    return bool(names & readers or others or rates)
 
 
 def simulate_in_processes(

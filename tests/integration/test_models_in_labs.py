@@ -131,12 +131,26 @@ def test_sim_run_uses_the_named_model(data: Path, tmp_path: Path) -> None:
     assert {run.boards[board] for board in run.jobs.board.tolist()} == {"rpi5-0002-0001"}
 
 
+def test_a_model_that_no_policy_uses_is_refused(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lab.toml"
+    file.write_text(scenario_to_toml(lab(busy="h1", idle="h2")))
+    words = ["sim", "run", str(file), "--data-dir", str(data), "--model", "failure/1"]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1
+    assert "--model: has no effect: no scorer of default uses failure/1" in " ".join(
+        found.output.split()
+    )
+    found = CliRunner().invoke(app, [*words, "--policy", "default", "--policy", "learned"])
+    assert found.exit_code == 0, found.output
+
+
 def test_exported_days_are_decided_with_a_model_of_the_server(data: Path, tmp_path: Path) -> None:
     folder = write_export(
         tmp_path / "export", [benchmark("b0", 0.0)], [outcome("b0", 1000.0, 1300.0)]
     )
     words = ["sim", "from-history", "--export", str(folder), "--data-dir", str(data)]
-    found = CliRunner().invoke(app, [*words, "--model", "failure/1", "--json"])
+    learned = ["--policy", "learned", "--model", "failure/1", "--json"]
+    found = CliRunner().invoke(app, [*words, *learned])
     assert found.exit_code == 0, found.output
     found = CliRunner().invoke(app, words)
     assert found.exit_code == 1
