@@ -423,6 +423,10 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
     save_progress(path, trainer.start(), trainer.settings)
     with pytest.raises(InvalidInput, match=r"--out: .*a training with seed 0, reward slowdown"):
         load_progress(path, Trainer(small(seed=5, reward=Reward.WAITING)))
+    annealed = Trainer(small(episodes=4, anneal=True))
+    save_progress(tmp_path / "annealed.npz", annealed.start(), annealed.settings)
+    with pytest.raises(InvalidInput, match=r"episodes 4; with --anneal it ends there and can't"):
+        load_progress(tmp_path / "annealed.npz", Trainer(small(episodes=8, anneal=True)))
     whole = path.read_bytes()
     for content in (b"", b"nothing", whole[: len(whole) // 2], whole[:-40]):
         path.write_bytes(content)

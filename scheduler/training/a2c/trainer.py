@@ -476,4 +476,6 @@ def _differences(found: object, settings: A2cTraining) -> str:
     if not isinstance(found, dict):
         return "other settings"
     names = [name for name in wanted if found.get(name) != wanted[name]]
+    if names == ["episodes"]:  # compared with --anneal alone
+        return f"episodes {found.get('episodes')}; with --anneal it ends there and can't go on"
     return ", ".join(f"{name} {found.get(name)}" for name in names) or "another format"
