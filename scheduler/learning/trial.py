@@ -74,7 +74,7 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
     if y.dtype != np.float32 or y.shape != (rows, outputs):
         raise _ModelRefusal(
             f"it gave {y.dtype} of shape {y.shape} for {rows} pairs; "
-            f"its manifest means float32 of shape {(rows, outputs)}"
+            f"its manifest states float32 of shape {(rows, outputs)}"
         )
     if not np.isfinite(y).all():
         raise _ModelRefusal("it gave NaN or infinity for ordinary numbers")
