@@ -118,7 +118,7 @@ def test_an_unknown_queue_names_the_known_ones(log: Path) -> None:
     found = refusal(replay(log, "--queue", "sfj"))
     assert "has no 'sfj'" in found
     assert "shortest_first" in found
-    assert "also: fcfs, sjf" in found
+    assert "such as fcfs, sjf" in found
 
 
 def test_a_log_that_fails_leaves_the_earlier_file_of_starts_alone(tmp_path: Path) -> None:
