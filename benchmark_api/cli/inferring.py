@@ -34,7 +34,7 @@ from edgeyard.benchmark_api.cli.watching import (
     wait_limit_s,
 )
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -132,7 +132,7 @@ def infer(
     except (InvalidInput, OSError) as error:
         session.report(f"the outputs are kept; fetch them with: {run.fetch_command()}")
         if isinstance(error, OSError):
-            raise InvalidInput.at("--out", f"{out}: {error.strerror or error}") from error
+            raise InvalidInput.at("--out", f"{out}: {reason_of(error)}") from error
         raise
     rows = rows_of(found)
     if session.output is Output.JSON:
@@ -244,7 +244,7 @@ def _read_npy(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except OSError as error:
-        raise InvalidInput.at("--inputs", f"can't read {path}: {error.strerror or error}") from None
+        raise InvalidInput.at("--inputs", f"can't read {path}: {reason_of(error)}") from None
     except (ValueError, EOFError) as error:
         raise InvalidInput.at("--inputs", f"{path}: {error}", "an array saved as .npy") from None
 

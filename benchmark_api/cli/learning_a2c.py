@@ -349,7 +349,6 @@ def _validation(slowdown: float | None) -> str:
 def _document(
     settings: A2cTraining, progress: Progress, found: list[PolicyFigures], out: Path
 ) -> dict[str, Any]:
-
     last = progress.curve[-1]
     best = progress.best_validation
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from edgeyard.atomic_files import open_atomically
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, reason_of
 
 
 def check_matplotlib() -> None:
@@ -33,7 +33,7 @@ def make_folder(folder: Path, flag: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"{folder} can't be created: {error.strerror or error}"
+        reason = f"{folder} can't be created: {reason_of(error)}"
         raise InvalidInput.at(flag, reason, "a folder") from error
     return folder
 

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from edgeyard.benchmark_api.printing import printable
-from edgeyard.errors import ConfigError, EdgeyardError, FieldError, InvalidInput
+from edgeyard.errors import ConfigError, EdgeyardError, FieldError, InvalidInput, reason_of
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Client
@@ -426,7 +426,7 @@ class Program(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 return _reader_exited()
-            return _print_error(f"{error.filename or 'a file'}: {error.strerror or error}")
+            return _print_error(f"{error.filename or 'a file'}: {reason_of(error)}")
 
 
 def message_of(error: EdgeyardError) -> str:

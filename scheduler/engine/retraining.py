@@ -21,7 +21,7 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import IO
 
-from edgeyard.errors import Conflict, Unavailable
+from edgeyard.errors import Conflict, Unavailable, reason_of
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.ports import Clock
 
@@ -236,7 +236,7 @@ class Retraining:
         self._finish(result, message)
 
     def _fail(self, error: OSError) -> None:
-        self._finish("failed", f"the training can't be started: {error.strerror or error}")
+        self._finish("failed", f"the training can't be started: {reason_of(error)}")
 
     def _finish(self, result: str, message: str) -> None:
         self._state = replace(

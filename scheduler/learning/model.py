@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, reason_of
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.learning.check import CHUNK, MAX_FILE_BYTES, CheckedModel, check_model
 from edgeyard.scheduler.learning.features import Encoder
@@ -248,7 +248,7 @@ def read_limited(path: Path, limit: int) -> bytes:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror or error}"]) from error
+        raise ConfigError([f"{path}: {reason_of(error)}"]) from error
     if len(data) > limit:
         raise ConfigError([f"{path}: it has more than {limit} bytes"])
     return data

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from edgeyard.devices.model import Board, Sandbox
 from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.errors import reason_of
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.clusters.local.admission import LocalJob
@@ -96,7 +97,7 @@ class Task:
         except DownloadFailed as error:
             return TaskEnd(stopped=True) if self._stopping.is_set() else TaskEnd(error.failure)
         except OSError as error:
-            sentence = f"the task could not be set up: {error.strerror or error}"
+            sentence = f"the task could not be set up: {reason_of(error)}"
             return TaskEnd(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
         finally:
             clean(self._folder)

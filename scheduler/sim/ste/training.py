@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
-from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.errors import ConfigError, InvalidInput, reason_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
 from edgeyard.scheduler.framework.protocols import Answer, Scorer, ScorerKind, ScoreUnit
@@ -351,7 +351,7 @@ def load_trainable(path: Path) -> tuple[Manifest, Network]:
     try:
         data = onnx.read_bytes()
     except OSError as error:
-        raise ConfigError([f"{onnx}: {error.strerror or error}"]) from error
+        raise ConfigError([f"{onnx}: {reason_of(error)}"]) from error
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise ConfigError([f"{onnx}: its SHA-256 differs from the one in {path.name}"])
     try:
