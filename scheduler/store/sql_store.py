@@ -24,6 +24,7 @@ from sqlalchemy.exc import (
     IntegrityError,
     NoSuchModuleError,
 )
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from edgeyard.errors import (
     ConcurrentUpdate,
@@ -328,8 +329,9 @@ class SqlStore(Store):
         self._progress.close()
         if self._readers is not None:
             self._readers.close()
-        self._reader.dispose()
-        self._writer.dispose()
+        for engine in (self._reader, self._writer):
+            event.listen(engine, "checkin", _discard)  # connections that are still in use
+            engine.dispose()
 
     def _reading(self) -> AbstractContextManager[Connection]:
         """Return a connection in a transaction that reads."""
@@ -373,6 +375,10 @@ def _connected(engine: Engine) -> Iterator[Connection]:
     finally:
         with translated():
             connection.close()  # rolls back what was not committed
+
+
+def _discard(connection: object, record: ConnectionPoolEntry) -> None:
+    record.invalidate()
 
 
 def _parsed(url: str) -> URL:

@@ -135,9 +135,8 @@ def test_whoever_takes_the_lease_ends_transactions_of_a_leader_that_was_cut_off(
     """It sent a statement, and never what ends it: to PostgreSQL it is not idle."""
     store = SqlStore(postgres_url, wait_s=1)
     seen = _take(store, "a")
-    cut_off = psycopg.connect(postgres_url)
+    cut_off = psycopg.connect(postgres_url, autocommit=True)
     cut_off.execute("SET idle_in_transaction_session_timeout = 1")
-    cut_off.commit()
     cut_off.pgconn.enter_pipeline_mode()
     for statement in (b"BEGIN", b"SELECT epoch FROM leadership FOR KEY SHARE"):
         cut_off.pgconn.send_query_params(statement, None)

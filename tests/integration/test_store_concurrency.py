@@ -18,6 +18,7 @@ from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.write_queue import WriteQueue
 from tests.builders import records as make
+from tests.builders.cluster import eventually
 
 
 def _together(count: int, work: Callable[[int], None]) -> None:
@@ -196,6 +197,22 @@ def test_a_cut_connection_is_unavailable_and_the_next_one_works(postgres_url: st
         uow.benchmarks.add(make.a_benchmark())
     store.ping()
     store.close()
+
+
+@pytest.mark.postgres
+def test_a_closed_store_leaves_no_connection_behind(postgres_url: str) -> None:
+    """Neither of a thread that was reading, nor of one that has not noticed yet."""
+    store = SqlStore(postgres_url)
+    with store.read() as uow:
+        store.close()
+        assert not uow.benchmarks.get_many(["b-1"])
+    store.ping()
+    others = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        eventually(lambda: other.execute(others).fetchone() == (0,), "no connection is left")
 
 
 @pytest.mark.postgres
