@@ -654,6 +654,26 @@ class TestNodes:
         cluster.close()  # it is not tried again: that would take ten minutes
         assert answered.is_set()
 
+    def test_that_another_thread_is_reading_are_waited_for_at_the_end(
+        self, nomad: respx.Router
+    ) -> None:
+        begun, answered = threading.Event(), threading.Event()
+
+        def slowly(request: httpx.Request) -> httpx.Response:
+            begun.set()
+            time.sleep(0.2)
+            answered.set()
+            return httpx.Response(200, json=[])
+
+        nomad.get("/v1/nodes").mock(side_effect=slowly)
+        client = NomadClient(ACCESS)
+        thread = threading.Thread(target=client.nodes_index)
+        thread.start()
+        begun.wait()
+        client.close()
+        assert answered.is_set()
+        thread.join()
+
 
 CORE = {"CPU": "cpu0", "Idle": 75.0, "System": 5.0, "Total": 25.0, "User": 20.0}
 

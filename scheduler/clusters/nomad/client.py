@@ -126,6 +126,8 @@ class NomadClient:
         self._registered: OrderedDict[str, None] = OrderedDict()
         self._to = _Connections(access)
         self._retired: deque[_Connections] = deque()
+        self._returned = threading.Condition()
+        self._calls = 0
 
     @property
     def access(self) -> NomadAccess:
@@ -461,11 +463,10 @@ class NomadClient:
         self._closed.set()
 
     def close(self) -> None:
-        """Drop the connections.
-
-        No other thread may be in a call: the connection that it is making would stay open.
-        """
+        """Drop the connections, after the calls of other threads have ended."""
         self.end_retries()
+        with self._returned:  # a connection that is only being made would stay open
+            self._returned.wait_for(lambda: not self._calls, self.access.timeout_s)
         for each in (*self._retired, self._to):
             each.close()
 
@@ -508,7 +509,8 @@ class NomadClient:
         for attempt in range(1, self.policy.tries + 1):
             self._breaker.enter()
             try:
-                found = call()
+                with self._counted():
+                    found = call()
             except (BaseNomadException, CallFailed) as error:
                 status, text = _said(error)
                 means = (refusals or {}).get(status)
@@ -534,6 +536,17 @@ class NomadClient:
             if attempt == self.policy.tries or self._pause(self.policy.wait_s(attempt)):
                 break
         raise ClusterUnreachable(reason)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._returned:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._returned:
+                self._calls -= 1
+                self._returned.notify_all()
 
 
 _MAX_CLOCK_READING = timedelta(seconds=2)
