@@ -427,6 +427,10 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
     save_progress(tmp_path / "annealed.npz", annealed.start(), annealed.settings)
     with pytest.raises(InvalidInput, match=r"episodes 4; with --anneal it ends there and can't"):
         load_progress(tmp_path / "annealed.npz", Trainer(small(episodes=8, anneal=True)))
+    plain = Trainer(small(episodes=4))
+    save_progress(tmp_path / "plain.npz", plain.start(), plain.settings)
+    with pytest.raises(InvalidInput, match=r"a training with anneal False \(accepted"):
+        load_progress(tmp_path / "plain.npz", Trainer(small(episodes=4, anneal=True)))
     whole = path.read_bytes()
     for content in (b"", b"nothing", whole[: len(whole) // 2], whole[:-40]):
         path.write_bytes(content)

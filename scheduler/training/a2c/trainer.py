@@ -475,7 +475,7 @@ def _differences(found: object, settings: A2cTraining) -> str:
     wanted = _comparable(settings)
     if not isinstance(found, dict):
         return "other settings"
-    names = [name for name in wanted if found.get(name) != wanted[name]]
+    names = [name for name in wanted if name in found and found[name] != wanted[name]]
     if names == ["episodes"]:  # compared with --anneal alone
-        return f"episodes {found.get('episodes')}; with --anneal it ends there and can't go on"
-    return ", ".join(f"{name} {found.get(name)}" for name in names) or "another format"
+        return f"episodes {found['episodes']}; with --anneal it ends there and can't go on"
+    return ", ".join(f"{name} {found[name]}" for name in names) or "another format"
