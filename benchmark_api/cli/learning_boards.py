@@ -62,7 +62,13 @@ def boards(
         int, typer.Option(metavar="N", min=1, max=10_000, help="Labs to learn from.")
     ] = 16,
     batch: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="Labs for each generation.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="Labs for each generation; all, where there are fewer.",
+        ),
     ] = 4,
     validation_labs: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="Labs by which the best is chosen.")
