@@ -154,6 +154,7 @@ class Lookahead:
             outlook.running_processors[here],
             MAX_JOBS,
             self._horizon_s,
+            0.0,  # no later jobs: to assume them gained nothing on logs
             costs,
             prune,
         )

@@ -147,12 +147,21 @@ def lookahead_ends(
     rules: Integers,
     request_weight: float,
     horizon_s: float,
+    later_jobs: float = 0.0,
     max_wait_s: float = _GUARD_S,
 ) -> Floats:
     """Return when the jobs end under the look-ahead with these settings."""
     machine, events = world.empty_machine(window.jobs, window.processors)
     _run_lookahead(
-        window.jobs, window.users, machine, events, rules, request_weight, horizon_s, max_wait_s
+        window.jobs,
+        window.users,
+        machine,
+        events,
+        rules,
+        request_weight,
+        horizon_s,
+        later_jobs,
+        max_wait_s,
     )
     return machine.end
 
@@ -166,6 +175,7 @@ def _run_lookahead(
     rules: Integers,
     request_weight: float,
     horizon_s: float,
+    later_jobs: float,
     max_wait_s: float,
 ) -> None:
     counts = machine.counts
@@ -213,8 +223,9 @@ def _run_lookahead(
                 release_s[place] = run_s - elapsed_s
                 procs[place] = jobs.procs[job]
             order = look_ahead(
-                rules, waiting, counts[world.FREE], release_s, procs, 1000, horizon_s, costs, True
-            )
+                rules, waiting, counts[world.FREE], release_s, procs, 1000, horizon_s, later_jobs,
+                costs, True,
+            )  # fmt: skip
             for place in range(size):
                 machine.queue[head + place] = queue[order[place]]
         world.schedule(jobs, machine, events, world.EASY, False)

@@ -133,9 +133,16 @@ def test_samples_of_earlier_runs_count_next_to_the_request() -> None:
 
 
 def plain_slowdowns(
-    order: list[int], jobs: WaitingJobs, free: int, running: list[tuple[float, int]]
+    order: list[int],
+    jobs: WaitingJobs,
+    free: int,
+    running: list[tuple[float, int]],
+    later_jobs: float,
 ) -> float:
-    """Sum of weight times delay, by a simulation as one writes it first."""
+    """Sum of weight times delay, by a simulation as one writes it first.
+
+    ``later_jobs`` of the mean weight wait until the last has started.
+    """
     now, cost, queue, ends = 0.0, 0.0, list(order), sorted(running)
     while queue:
         started = True
@@ -168,7 +175,7 @@ def plain_slowdowns(
             now = ends[0][0]
             while ends and ends[0][0] == now:
                 free += ends.pop(0)[1]
-    return cost
+    return cost + later_jobs * float(jobs.weight.mean()) * now
 
 
 job_rows = st.lists(
@@ -177,9 +184,9 @@ job_rows = st.lists(
 running_rows = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2)
 
 
-@given(job_rows, running_rows)
+@given(job_rows, running_rows, st.sampled_from([0.0, 2.0]))
 def test_rollouts_equal_a_plain_simulation(
-    rows: list[tuple[int, int, int]], running: list[tuple[int, int]]
+    rows: list[tuple[int, int, int]], running: list[tuple[int, int]], later_jobs: float
 ) -> None:
     rows = sorted(rows, reverse=True)  # the oldest first
     wait_s, run_s = np.array([each[:2] for each in rows], dtype=np.float64).T
@@ -196,16 +203,17 @@ def test_rollouts_equal_a_plain_simulation(
     rules = np.arange(len(RULES))
     release = np.array([end for end, _ in running], dtype=np.float64)
     procs = np.array([procs for _, procs in running], dtype=np.int64)
-    order = look_ahead(rules, jobs, free, release, procs, 100, math.inf, costs, False)
+    order = look_ahead(rules, jobs, free, release, procs, 100, math.inf, later_jobs, costs, False)
     ends = [(float(end), procs) for end, procs in running]
     keys = {"fcfs": jobs.submit_s, "sjf": run_s, "smallest area": run_s * jobs.procs}
     for rule, key in keys.items():
         by_rule = np.argsort(key, kind="stable").tolist()
-        expected = plain_slowdowns(by_rule, jobs, free, ends)
+        expected = plain_slowdowns(by_rule, jobs, free, ends, later_jobs)
         assert costs[RULES.index(rule)] == pytest.approx(expected)
-    assert plain_slowdowns(order.tolist(), jobs, free, ends) == pytest.approx(costs.min())
+    found = plain_slowdowns(order.tolist(), jobs, free, ends, later_jobs)
+    assert found == pytest.approx(costs.min())
     pruned = np.zeros(len(RULES))
-    again = look_ahead(rules, jobs, free, release, procs, 100, math.inf, pruned, True)
+    again = look_ahead(rules, jobs, free, release, procs, 100, math.inf, later_jobs, pruned, True)
     assert again.tolist() == order.tolist()
 
 

@@ -5,7 +5,9 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from benchmarks import lookahead_search
 from benchmarks.lookahead import LOGS, TABLE
 from benchmarks.queue_models import WEIGHTS, rebuild
 from deploy.make_probe import TARGET, make
@@ -46,3 +48,14 @@ def test_the_settings_of_the_lookahead_are_those_that_its_grid_chooses() -> None
     best = min(ratios, key=lambda key: float(ratios[key]))
     assert best == f"{REQUEST_WEIGHT:g}, {HORIZON_S:g}"
     assert table["shipped"] == {"request_weight": REQUEST_WEIGHT, "horizon_s": HORIZON_S}
+
+
+def test_the_documented_search_of_settings_is_the_committed_one() -> None:
+    table = json.loads(lookahead_search.TABLE.read_text())
+    plain = table["spaces"]["nothing"]
+    for each in table["spaces"].values():
+        found = lookahead_search.compared(each, plain)
+        for name in ("geometric_mean", "judged_geometric_mean", "to_plain", "judged_to_plain"):
+            assert found[name] == pytest.approx(each[name])
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    assert lookahead_search.markdown(table) in page

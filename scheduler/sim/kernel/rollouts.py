@@ -126,6 +126,7 @@ def roll_out(
     release_procs: Integers,
     work: Work,
     horizon_s: float,
+    later: float,
     limit: float,
 ) -> float:
     """Return the sum over the jobs of weight times the seconds that each still waits.
@@ -141,6 +142,8 @@ def roll_out(
         release_procs: How many processors each of them has.
         work: Written to.
         horizon_s: inf: all seconds count alike.
+        later: Weight of the jobs that are assumed to arrive later and to wait for the start of the
+            last of these.
         limit: The rollout ends as soon as the sum reaches it; something not below it is returned.
     """
     size, running = len(order), len(release_s)
@@ -160,7 +163,9 @@ def roll_out(
             cost += jobs.weight[job] * _discounted(now, horizon_s)
             running = _insert(ends, taken, begin, running, now + jobs.run_s[job], jobs.procs[job])
             free -= jobs.procs[job]
-        if waiting == 0 or cost >= limit:
+        if waiting == 0:
+            return cost + later * _discounted(now, horizon_s)
+        if cost >= limit:
             return cost
         if free > 0 and waiting > 1:
             # the reservation of the first, and who may start before it
@@ -226,6 +231,7 @@ def look_ahead(
     release_procs: Integers,
     max_jobs: int,
     horizon_s: float,
+    later_jobs: float,
     costs: Floats,
     prune: bool,
 ) -> Integers:
@@ -239,6 +245,8 @@ def look_ahead(
         release_procs: How many processors each of them has.
         max_jobs: Only the oldest so many are rolled out; all are ordered.
         horizon_s: See `roll_out`.
+        later_jobs: How many further jobs, of the mean weight of these, are assumed to wait until
+            the last of these has started.
         costs: Shape (rules,): `roll_out` of each is written to it.
         prune: A rollout ends as soon as it is worse than the best before it; its cost is then a
             lower bound.
@@ -249,6 +257,7 @@ def look_ahead(
     count = size + len(release_s) + 1
     work = Work(np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64))
     keys = np.empty(size)
+    later = later_jobs * jobs.weight[:max_jobs].mean() if size and later_jobs > 0.0 else 0.0
     best, limit = 0, math.inf
     found = np.arange(size)
     for place in range(len(rules)):
@@ -263,6 +272,7 @@ def look_ahead(
             release_procs,
             work,
             horizon_s,
+            later,
             limit if prune else math.inf,
         )
         costs[place] = cost
