@@ -46,13 +46,13 @@ WINDOWS = 24
 """At most so many of a log, evenly spread."""
 
 
-def windows(name: str) -> tuple[list[Window], list[Window]]:
+def windows(name: str, max_windows: int = WINDOWS) -> tuple[list[Window], list[Window]]:
     """Return windows of a log to choose by, and its judged sequences."""
     file, processors = LOGS[name]
     log = read_swf(TRACES / file)
     found = [each for part in training_windows(log, processors) for each in part]
-    step = max(1, len(found) // WINDOWS)
-    return found[::step][:WINDOWS], judged_windows(log, processors)
+    step = max(1, len(found) // max_windows)
+    return found[::step][:max_windows], judged_windows(log, processors)
 
 
 def ratio(found: list[Window], request_weight: float, horizon_s: float) -> float:

@@ -23,18 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.lookahead import LOGS, TRACES
+from benchmarks.lookahead import LOGS, windows
 from edgeyard.plugins.queue_policies.lookahead import PLAIN_RULES
 from edgeyard.scheduler.sim.kernel.rollouts import RULES
-from edgeyard.scheduler.sim.traces.swf import read_swf
 from edgeyard.scheduler.training.judgement import Judgement, judge
 from edgeyard.scheduler.training.windows import (
     Window,
     best_rule,
-    judged_windows,
     lookahead_ends,
     slowdowns,
-    training_windows,
 )
 
 Floats = NDArray[np.float64]
@@ -104,23 +101,20 @@ def spaces() -> dict[str, list[Setting]]:
 
 
 @cache
-def windows(name: str) -> tuple[list[Window], list[Window]]:
-    """Return windows of a log to choose by, and its judged sequences."""
-    file, processors = LOGS[name]
-    log = read_swf(TRACES / file)
-    found = [each for part in training_windows(log, processors) for each in part]
-    return found, judged_windows(log, processors)
+def all_windows(name: str) -> tuple[list[Window], list[Window]]:
+    """Return all windows of a log that overlap no judged sequence, and its judged sequences."""
+    return windows(name, sys.maxsize)
 
 
 @cache
 def best_rules_mean(name: str) -> float:
     """Return the mean bounded slowdown of the rule that is best on a log's windows."""
-    return float(best_rule(windows(name)[0]).mean(axis=0).min())
+    return float(best_rule(all_windows(name)[0]).mean(axis=0).min())
 
 
 def ratio(name: str, setting: Setting) -> float:
     """Return the mean bounded slowdown on a log's windows over that of the best rule."""
-    means = [slowdowns(each, ends(each, setting)).mean() for each in windows(name)[0]]
+    means = [slowdowns(each, ends(each, setting)).mean() for each in all_windows(name)[0]]
     return float(np.mean(means) / best_rules_mean(name))
 
 
@@ -164,7 +158,7 @@ class Replays:
 def judged(settings: Mapping[str, Setting]) -> dict[str, Judgement]:
     """Judge the setting of each log on the log's ten sequences."""
     return {
-        name: judge(windows(name)[1], lambda window: ends(window, setting))  # noqa: B023
+        name: judge(all_windows(name)[1], lambda window: ends(window, setting))  # noqa: B023
         for name, setting in settings.items()
     }
 
