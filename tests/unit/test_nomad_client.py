@@ -616,6 +616,20 @@ class TestLogs:
         assert cluster.logs(JOB, "stdout", 0).data == b""
 
 
+class SlowAnswer:
+    """An answer that takes a while, with events of its request and its end."""
+
+    def __init__(self, status: int) -> None:
+        self.begun, self.answered = threading.Event(), threading.Event()
+        self._status = status
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.begun.set()
+        time.sleep(0.2)
+        self.answered.set()
+        return httpx.Response(self._status, json=[])
+
+
 class TestNodes:
     def test_are_read_whole_only_when_their_index_moved(
         self, cluster: NomadCluster, nomad: respx.Router
@@ -637,41 +651,27 @@ class TestNodes:
     def test_that_are_being_read_when_another_answer_fails_are_waited_for_at_the_end(
         self, nomad: respx.Router
     ) -> None:
-        begun, answered = threading.Event(), threading.Event()
-
-        def slowly(request: httpx.Request) -> httpx.Response:
-            begun.set()
-            time.sleep(0.2)
-            answered.set()
-            return httpx.Response(500)
-
+        slowly = SlowAnswer(500)
         nomad.get("/v1/nodes").mock(side_effect=slowly)
         nomad.get("/v1/allocations").respond(403)
         cluster = NomadCluster(ACCESS, retry=RetryPolicy(first_s=600.0, max_s=600.0))
         with pytest.raises(ClusterUnreachable, match="403"):
             cluster.hosts()
-        begun.wait()
+        slowly.begun.wait()
         cluster.close()  # it is not tried again: that would take ten minutes
-        assert answered.is_set()
+        assert slowly.answered.is_set()
 
     def test_that_another_thread_is_reading_are_waited_for_at_the_end(
         self, nomad: respx.Router
     ) -> None:
-        begun, answered = threading.Event(), threading.Event()
-
-        def slowly(request: httpx.Request) -> httpx.Response:
-            begun.set()
-            time.sleep(0.2)
-            answered.set()
-            return httpx.Response(200, json=[])
-
+        slowly = SlowAnswer(200)
         nomad.get("/v1/nodes").mock(side_effect=slowly)
         client = NomadClient(ACCESS)
         thread = threading.Thread(target=client.nodes_index)
         thread.start()
-        begun.wait()
+        slowly.begun.wait()
         client.close()
-        assert answered.is_set()
+        assert slowly.answered.is_set()
         thread.join()
 
 
