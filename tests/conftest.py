@@ -44,6 +44,22 @@ typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ig
 os.environ.pop("COLUMNS", None)
 
 
+_MAX_ID_LENGTH = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the name of a test that is run with a long text.
+
+    By default a text is part of the name as it is, and a name is sent between processes with each
+    report, printed, and put into the environment of whatever a test starts.
+    """
+    if isinstance(val, (str, bytes)) and len(val) > _MAX_ID_LENGTH:
+        start = val[: _MAX_ID_LENGTH // 2]
+        text = start if isinstance(start, str) else start.decode("latin-1")
+        return f"{text.encode('unicode_escape').decode()}...{len(val)} long"
+    return None
+
+
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Run every module that builds the engine or the API on a store once on each database."""
     if isinstance(collector, pytest.Module):
