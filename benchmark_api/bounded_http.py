@@ -16,6 +16,7 @@ import httpcore
 import httpx
 
 from edgeyard.errors import Cancelled
+from edgeyard.tls import shared_context
 
 _CHECK_S = 0.25
 """Time between two checks whether the caller still needs the answer, seconds."""
@@ -36,7 +37,7 @@ class BoundedTransport(httpx.BaseTransport):
 
     def __init__(self, deadline_s: float, cancelled: Callable[[], bool]) -> None:
         self._pool = httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
+            ssl_context=shared_context(trust_env=False),
             max_connections=1,
             max_keepalive_connections=0,
             network_backend=_Backend(_Bounds(deadline_s, cancelled)),

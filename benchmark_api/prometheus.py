@@ -14,6 +14,7 @@ import msgspec
 
 from edgeyard.errors import InvalidInput, Unavailable
 from edgeyard.scheduler.sim.importers.prometheus import Series
+from edgeyard.tls import context_for
 
 MAX_ANSWER_BYTES = 256 * 2**20
 TIMEOUT_S = 30.0
@@ -67,7 +68,7 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._shown = parts.netloc.rpartition("@")[2]
         self._max_answer_s = max_answer_s
-        self._client = httpx.Client(timeout=timeout_s)
+        self._client = httpx.Client(timeout=timeout_s, verify=context_for(url))
 
     def query_range(
         self, promql: str, begin: datetime, end: datetime, step_s: float

@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.sdk.errors import (
 )
 from edgeyard.benchmark_api.sdk.fields import Record, records, text
 from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.tls import context_for
 
 TRIES = 6
 """With the delays below about 12 s: a server that restarts is back by then."""
@@ -56,7 +57,11 @@ class Api:
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._http = httpx.Client(
-            base_url=settings.url, headers=headers, transport=transport, timeout=_TIMEOUT
+            base_url=settings.url,
+            headers=headers,
+            transport=transport,
+            timeout=_TIMEOUT,
+            verify=context_for(settings.url),
         )
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json
 from edgeyard.scheduler.sim.ste.documents import TwinData, read_twin_data
 from edgeyard.scheduler.sim.ste.steps import Notice, Round
+from edgeyard.tls import context_for
 
 TIMEOUT_S = 60.0
 """Of connecting, and of each pause of an answer."""
@@ -37,7 +38,7 @@ def service_client(url: str, token: str, flag: str) -> httpx.Client:
     if parts.scheme not in ("http", "https") or not parts.host:
         raise InvalidInput.at(flag, f"{url!r} is not a URL of a service", "http://HOST:PORT")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S)
+    return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=context_for(url))
 
 
 class HttpTwin:

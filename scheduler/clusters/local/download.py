@@ -11,6 +11,7 @@ import httpx
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import Download
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.tls import shared_context
 
 TIMEOUT = httpx.Timeout(10.0)  # seconds of silence; the server is this machine's own
 WAITS_S = (0.2, 1.0)
@@ -28,12 +29,13 @@ class DownloadFailed(Exception):
 
 
 class Downloader:
-    """Fetches artifacts. Thread-safe; one for all tasks, since its TLS context is slow to make."""
+    """Fetches artifacts. Thread-safe; one for all tasks."""
 
     def __init__(self) -> None:
         # No proxies and no netrc from the server's environment: only what the job says.
         self._client = httpx.Client(
             timeout=TIMEOUT,
+            verify=shared_context(trust_env=False),
             limits=httpx.Limits(keepalive_expiry=2.0),  # servers drop idle connections after 5 s
             trust_env=False,
             follow_redirects=False,

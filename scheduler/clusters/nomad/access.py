@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from edgeyard.errors import ConfigError
+from edgeyard.tls import trust_nobody
 
 _NONE_SHOWN = "Nomad requires a client certificate: set nomad_client_cert and nomad_client_key"
 _NOT_TAKEN = "Nomad refuses the client certificate: its CA did not sign nomad_client_cert"
@@ -52,14 +53,14 @@ class NomadAccess:
     connections: int = 8
     timeout_s: float = 10.0
 
-    def tls(self) -> ssl.SSLContext | bool:
+    def tls(self) -> ssl.SSLContext:
         """Return how to check Nomad's certificate, and what to show of our own.
 
         Raises:
             ConfigError: A file of certificates can't be used.
         """
         if urlsplit(self.address).scheme != "https":
-            return True
+            return trust_nobody()
         try:
             context = ssl.create_default_context(
                 cafile=str(self.ca_cert) if self.ca_cert is not None else None

@@ -22,9 +22,8 @@ class Session:
     """A pool of connections that threads share. Thread-safe."""
 
     def __init__(self, access: NomadAccess, headers: Mapping[str, str]) -> None:
-        tls = access.tls()
         self._pool = httpcore.ConnectionPool(
-            ssl_context=None if isinstance(tls, bool) else tls,
+            ssl_context=access.tls(),
             max_connections=access.connections,
             max_keepalive_connections=access.connections,
             keepalive_expiry=5.0,  # as httpx; Nomad keeps them for longer

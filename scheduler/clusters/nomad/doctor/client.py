@@ -77,8 +77,7 @@ class DoctorClient:
         self._http = httpx.Client(
             base_url=access.address,
             headers={} if access.token is None else {"X-Nomad-Token": access.token},
-            # certificates are read for nothing where there are none to check
-            verify=access.tls() if access.address.startswith("https:") else False,
+            verify=access.tls(),
             timeout=access.timeout_s,
             trust_env=False,
         )

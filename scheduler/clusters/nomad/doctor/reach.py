@@ -14,6 +14,7 @@ import httpx
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
 from edgeyard.scheduler.model.finding import MAX_NAMED, Finding, by_reason, named
+from edgeyard.tls import context_for
 
 PATIENCE_S = 60.0
 """For hosts that do not answer, as where a network drops all that is sent. One that is refused
@@ -295,7 +296,7 @@ def sandbox_findings(reached: ReachReport, hosts: Sequence[Host]) -> Iterator[Fi
 def from_here(url: str) -> Finding:
     """Return whether the server answers under that URL here; hosts may see another network."""
     try:
-        tls = url.startswith("https:")
+        tls = context_for(url, trust_env=False)
         answer = httpx.get(f"{url}/livez", timeout=5.0, trust_env=False, verify=tls)
         status = answer.status_code
     except (httpx.HTTPError, httpx.InvalidURL) as error:
