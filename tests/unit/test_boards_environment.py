@@ -82,6 +82,7 @@ def test_it_is_vectorised() -> None:
     envs.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_an_episode_ends_when_all_benchmarks_have_ended(baseline: str) -> None:
     env = BoardsEnv(scenario=small())

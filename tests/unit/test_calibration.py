@@ -41,6 +41,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [0.7, 1.0, 2.0])
 def test_too_narrow_intervals_come_to_hold_four_times_in_five(bias: float) -> None:
     """What comes is twice as wide as what is drawn, and later or sooner altogether."""

@@ -102,6 +102,7 @@ def test_labs_change_as_their_kind_says() -> None:
     assert all(kind == process for kind, process in processes.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.6, 0.7, 0.8, 0.9])  # those of the paper
 @pytest.mark.parametrize("kind", sorted(PAPER_KINDS))
 def test_jobs_of_the_paper_arrive_at_the_stated_rate(kind: str, rate: float) -> None:

@@ -171,6 +171,7 @@ def labs(draw: st.DrawFn) -> tuple[list[PendingBenchmark], Knowledge, tuple[str,
     return jobs, known(runs), free
 
 
+@pytest.mark.slow
 @given(drawn=labs(), planner=st.sampled_from(sorted(PROGRAMMES)), seed=st.integers(0, 3))
 @settings(max_examples=20, deadline=None)
 def test_no_board_is_given_twice_and_holds_end_with_the_guard(

@@ -90,6 +90,7 @@ def test_the_published_table_under_its_own_rules(name: str, backfilling: Backfil
     assert cells(name, backfilling, commit=True) == PUBLISHED[name, backfilling]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "backfilling"), USUAL)
 def test_the_same_sequences_under_the_usual_rules(name: str, backfilling: Backfilling) -> None:
     assert cells(name, backfilling, commit=False) == USUAL[name, backfilling]

@@ -142,6 +142,7 @@ def rewarding() -> Plugins:
     return replace(plugins, evaluator=Rewards())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fcfs", "sjf", "tetris", "random", "easy", "wfp3"])
 def test_jobs_start_and_end_as_in_sim_run(policy: str) -> None:
     chosen = named(policy)

@@ -97,6 +97,7 @@ def test_a_scorer_says_the_same_in_its_own_process_as_in_ours(workers: Workers) 
     assert workers.scorer("fastest", FASTEST, {}) is isolated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "cause", "detail"),
     [
