@@ -315,7 +315,7 @@ def build(settings: Settings, port: int) -> System:
         twin_max_age_s=policies.configured.policy.twin_max_age_s,
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
-        others=twin.others,
+        unknown_boards=twin.unknown_boards,
         joined=twin.joined,
         lab_inventory=lab_inventory,
         confinement=confinement,
@@ -351,7 +351,7 @@ def build(settings: Settings, port: int) -> System:
         file_limits[FileRole.MODEL] = settings.model_limit_bytes
         file_limits[FileRole.DATASET] = settings.dataset_limit_bytes
         file_limits[FileRole.ODT_CONFIG] = settings.body_limit_bytes
-        twin.expect(inventory.boards)
+        twin.set_inventory(inventory.boards)
         if is_engine_changed:
             engine.renew()
         engine.wake()
@@ -590,7 +590,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
         ),
         limits,
         clock,
-        twin.unusable,
+        twin.unusable_since,
         claims,
         twin.is_forbidden,
     )
@@ -738,7 +738,9 @@ def simulated_server(
     except BaseException:
         store.close()
         raise
-    return SimServer(store=store, engine=engine, clock=clock, expect=twin.expect, close=store.close)
+    return SimServer(
+        store=store, engine=engine, clock=clock, set_inventory=twin.set_inventory, close=store.close
+    )
 
 
 def simulate_whole_service(

@@ -102,7 +102,7 @@ class ObservedLab:
             jobs, hosts = self._cluster.jobs(), self._cluster.hosts()
             self._twin.refresh(hosts, self._clock.now(), self._cluster.loads())
         except ClusterUnreachable as error:
-            self._twin.missed(f"{self._name} does not answer: {error}")
+            self._twin.record_failed_refresh(f"{self._name} does not answer: {error}")
         else:
             with self._lock:
                 self._jobs = jobs
@@ -113,7 +113,7 @@ class ObservedLab:
 
     def health(self) -> LabHealth:
         """Return how well the lab is known now."""
-        age_s, problem = self._twin.age_s(self._clock.now()), self._twin.trouble
+        age_s, problem = self._twin.age_s(self._clock.now()), self._twin.problem
         with self._lock:
             metrics_problem = self._figures.problem
         fresh = "degraded" if metrics_problem else "ok"
@@ -155,7 +155,7 @@ class ObservedLab:
             reports={},
             metrics=figures,
             job_ids={name: each.state.job_id for name, each in live.items()},
-            problem=self._twin.trouble,
+            problem=self._twin.problem,
         )
 
     def _run(self) -> None:
@@ -164,7 +164,9 @@ class ObservedLab:
             try:
                 self.refresh()
             except Exception as error:
-                self._twin.missed(f"reading {self._name} failed: {type(error).__name__}: {error}")
+                self._twin.record_failed_refresh(
+                    f"reading {self._name} failed: {type(error).__name__}: {error}"
+                )
                 logger.exception("reading the lab failed", extra={"event": "lab.broken"})
             if not self._stopped:
                 self._wake.wait(REFRESH_S)

@@ -169,7 +169,7 @@ class EngineQueries(Protocol):
         """Age of what is known of the boards; inf before the first answer."""
         ...
 
-    def trouble(self) -> str:
+    def cluster_problem(self) -> str:
         """Return why the last call to the cluster failed; "" if it succeeded."""
         ...
 
@@ -206,7 +206,8 @@ class Services:
         twin_metrics: The Prometheus whose figures the digital twin shows; None: none is configured.
         retraining: Begins and ends trainings of models, in processes of their own.
         content: Looks into the files of submissions.
-        others: Boards that hosts report and the inventory lacks; the same tuple while it is equal.
+        unknown_boards: Boards that hosts report and the inventory lacks; the same tuple
+            while it is equal.
     """
 
     store: Store
@@ -220,7 +221,7 @@ class Services:
     policies: Policies
     public_url: str
     webhook_keys: WebhookKeys
-    others: Callable[[], tuple[Board, ...]]
+    unknown_boards: Callable[[], tuple[Board, ...]]
     joined: Callable[[], Mapping[str, JoinedBoard]]
     retraining: Retraining
     twin_max_age_s: float = 60.0
@@ -258,5 +259,5 @@ class Services:
         """Return the boards of the inventory, and unknown ones if the settings allow their use."""
         return (
             self.inventory.boards,
-            () if self.settings.unknown_devices == "deny" else self.others(),
+            () if self.settings.unknown_devices == "deny" else self.unknown_boards(),
         )

@@ -103,8 +103,9 @@ class Examples:
 
     Attributes:
         values: Raw columns, shape (rows,) each.
-        location: Shape (rows,): middle of the history's law of ln seconds; NaN: nothing is known.
-        scale: Shape (rows,), of the same law.
+        location: Shape (rows,): middle of the history's distribution of ln seconds; NaN: nothing is
+            known.
+        scale: Shape (rows,), of the same distribution.
         freedom: Shape (rows,): its degrees of freedom.
         failure_rate: Shape (rows,), by the history.
         log_s: Shape (rows,): ln of the measured run time.
@@ -176,7 +177,7 @@ def examples(runs: Sequence[Run], past: Sequence[Run], columns: Sequence[str]) -
     place = {uid: row for row, uid in enumerate(boards)}
     at = np.array([place[uids[run.board]] for run in runs], dtype=np.intp)
     pairs = PastPairs(batch, batch.class_of_job, at)
-    location, scale, freedom = pairs.run_time_law()
+    location, scale, freedom = pairs.run_time_distribution()
     return Examples(
         values=raw(batch, batch.class_of_job, at, columns),
         location=location,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks.predictors import Law
+from benchmarks.predictors import Distribution
 from edgeyard.scheduler.training.intervals import Interval, group_means
 
 Array = NDArray[np.float64]
@@ -50,25 +50,28 @@ class JudgmentRow:
 
 
 def judge_run_times(
-    case: str, laws: Mapping[str, Law], log_s: Array, censored: Mask, groups: NDArray[np.str_]
+    case: str,
+    distributions: Mapping[str, Distribution],
+    log_s: Array,
+    censored: Mask,
+    groups: NDArray[np.str_],
 ) -> list[JudgmentRow]:
-    """Judge laws of run times: censored log loss, error of the median, coverage of 80 %.
+    """Judge distributions of run times: censored log loss, error of the median, coverage of 80 %.
 
-    All are judged on the same runs: those for which every predictor states a law. The two figures
-    are of the runs that led to a result.
-    """
-    known = np.logical_and.reduce([np.isfinite(each.location) for each in laws.values()])
+    All are judged on the same runs: those for which every predictor states a distribution. The two
+    figures are of the runs that led to a result."""
+    known = np.logical_and.reduce([np.isfinite(each.location) for each in distributions.values()])
     log_s, censored, groups = log_s[known], censored[known], groups[known]
-    laws = {
-        name: Law(each.location[known], each.scale[known], each.freedom[known])
-        for name, each in laws.items()
+    distributions = {
+        name: Distribution(each.location[known], each.scale[known], each.freedom[known])
+        for name, each in distributions.items()
     }
-    losses = {name: each.loss(log_s, censored) for name, each in laws.items()}
+    losses = {name: each.loss(log_s, censored) for name, each in distributions.items()}
     found = []
-    for name, law in laws.items():
-        low, high = law.quantile(0.1)[~censored], law.quantile(0.9)[~censored]
+    for name, distribution in distributions.items():
+        low, high = distribution.quantile(0.1)[~censored], distribution.quantile(0.9)[~censored]
         results = log_s[~censored]
-        error = np.abs(results - law.location[~censored])
+        error = np.abs(results - distribution.location[~censored])
         figures = {
             "error factor": float(np.exp(np.median(error))),
             "in the 80 % interval": float(((low <= results) & (results <= high)).mean()),

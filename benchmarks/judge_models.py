@@ -20,15 +20,15 @@ from benchmarks.judge import HISTORY, JudgmentRow, judge_failures, judge_run_tim
 from benchmarks.mlperf import FILE, TRACES, read_runs
 from benchmarks.predictors import (
     COLUMNS,
-    Law,
+    Distribution,
     fit_failure_network,
     fit_lookup,
     fit_network,
     fit_rate,
     fit_ratios,
     fit_regression,
+    history_distribution,
     history_failures,
-    history_law,
     training_rows,
 )
 
@@ -59,7 +59,7 @@ def judge(
         report: Called with the progress.
     """
     tested: dict[str, list[Examples]] = {case: [] for case in CASES}
-    laws: dict[str, dict[str, list[Law]]] = {case: {} for case in CASES}
+    distributions: dict[str, dict[str, list[Distribution]]] = {case: {} for case in CASES}
     chances: dict[str, dict[str, list[Array]]] = {case: {} for case in CASES}
     for number, (past, held) in enumerate(folds(runs), start=1):
         report(f"fold {number}: {len(past)} runs to learn from, {len(held)} held out")
@@ -72,13 +72,13 @@ def judge(
             of = examples(held[1::2], known, COLUMNS)
             plain = examples(known, [], COLUMNS)
             tested[case].append(of)
-            for name, law in (
-                (HISTORY, history_law(of)),
+            for name, distribution in (
+                (HISTORY, history_distribution(of)),
                 ("lookup model x engine", fit_lookup(plain)(of)),
                 ("regression", regression(of)),
                 ("network", network(of)),
             ):
-                laws[case].setdefault(name, []).append(law)
+                distributions[case].setdefault(name, []).append(distribution)
             if failures:
                 for name, chance in (
                     (HISTORY, history_failures(of)),
@@ -91,16 +91,18 @@ def judge(
     risks: list[JudgmentRow] = []
     for case in CASES:
         whole = joined(tested[case])
-        joined_laws = {name: _joined(parts) for name, parts in laws[case].items()}
-        run_times += judge_run_times(case, joined_laws, whole.log_s, whole.censored, whole.groups)
+        joined_distributions = {name: _joined(parts) for name, parts in distributions[case].items()}
+        run_times += judge_run_times(
+            case, joined_distributions, whole.log_s, whole.censored, whole.groups
+        )
         if failures:
             joined_chances = {name: np.concatenate(each) for name, each in chances[case].items()}
             risks += judge_failures(case, joined_chances, whole.censored, whole.groups)
     return run_times, risks
 
 
-def _joined(parts: Sequence[Law]) -> Law:
-    return Law(
+def _joined(parts: Sequence[Distribution]) -> Distribution:
+    return Distribution(
         np.concatenate([each.location for each in parts]),
         np.concatenate([each.scale for each in parts]),
         np.concatenate([each.freedom for each in parts]),

@@ -1,9 +1,9 @@
 """Predictors next to the plain history: simple baselines, and what could replace it.
 
-Run times: each predictor states a law of ln seconds, a Student's t. Fits use the censored
+Run times: each predictor states a distribution of ln seconds, a Student's t. Fits use the censored
 likelihood: the density of a run that led to a result, and the probability of lasting longer than it
-did of a run that a limit ended. Two fits correct the history: they begin at its law, and learn what
-to add to its middle and its scale.
+did of a run that a limit ended. Two fits correct the history: they begin at its distribution, and
+learn what to add to its middle and its scale.
 
 Failures: each predictor states a probability.
 """
@@ -44,7 +44,7 @@ MAX_BATCH = 2048
 
 PASTS = 4
 MAX_FREEDOM = 1e6
-"""Degrees of freedom of what is a normal law."""
+"""Degrees of freedom of what is a normal distribution."""
 
 RIDGE = 1.0
 MIN_RIDGE = 1e-6
@@ -54,8 +54,8 @@ Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
-    """Laws of ln seconds, shape (rows,) each."""
+class Distribution:
+    """Distributions of ln seconds, shape (rows,) each."""
 
     location: Array
     scale: Array
@@ -74,7 +74,7 @@ class Law:
         return found
 
 
-RunTimePredictor = Callable[[Examples], Law]
+RunTimePredictor = Callable[[Examples], Distribution]
 FailurePredictor = Callable[[Examples], Array]
 
 
@@ -113,9 +113,9 @@ def inputs_for(values: Mapping[str, Array], columns: Sequence[str]) -> tuple[Inp
     return (*inputs, *(Input(column=f"{name}?") for name in MAY_MISS))
 
 
-def history_law(rows: Examples) -> Law:
+def history_distribution(rows: Examples) -> Distribution:
     """Return what the history alone predicts; needs no fit."""
-    return Law(rows.location, rows.scale, rows.freedom)
+    return Distribution(rows.location, rows.scale, rows.freedom)
 
 
 def fit_lookup(known: Examples) -> RunTimePredictor:
@@ -140,10 +140,10 @@ def fit_lookup(known: Examples) -> RunTimePredictor:
     unit = np.ones(len(known))
     weights, scale = fit_censored(table(known), known.log_s, known.censored, unit, ridge)
 
-    def predict(rows: Examples) -> Law:
+    def predict(rows: Examples) -> Distribution:
         runs = np.array([counts[names[n]] if n in names else 0.0 for n in rows.workloads.tolist()])
         spread = np.sqrt(scale**2 + 1.0 / (RIDGE + runs / scale**2))
-        return Law(table(rows) @ weights, spread, np.full(len(rows), MAX_FREEDOM))
+        return Distribution(table(rows) @ weights, spread, np.full(len(rows), MAX_FREEDOM))
 
     return predict
 
@@ -162,8 +162,8 @@ def fit_regression(rows: Examples) -> RunTimePredictor:
     rest = rows.log_s - rows.location
     weights, factor = fit_censored(table(rows), rest, rows.censored, rows.scale, ridge)
 
-    def predict(of: Examples) -> Law:
-        return Law(of.location + table(of) @ weights, of.scale * factor, of.freedom)
+    def predict(of: Examples) -> Distribution:
+        return Distribution(of.location + table(of) @ weights, of.scale * factor, of.freedom)
 
     return predict
 
@@ -186,10 +186,12 @@ def fit_network(rows: Examples) -> RunTimePredictor:
 
     networks = [_trained(x, 2, slope, seed) for seed in range(MEMBERS)]
 
-    def predict(of: Examples) -> Law:
+    def predict(of: Examples) -> Distribution:
         given = normalise(of.values, inputs).astype(np.float64)
         out = np.mean([each.raw(given) for each in networks], axis=0)
-        return Law(of.location + of.scale * out[:, 0], of.scale * np.exp(out[:, 1]), of.freedom)
+        return Distribution(
+            of.location + of.scale * out[:, 0], of.scale * np.exp(out[:, 1]), of.freedom
+        )
 
     return predict
 
@@ -197,7 +199,7 @@ def fit_network(rows: Examples) -> RunTimePredictor:
 def fit_censored(
     x: Array, y: Array, censored: Mask, unit: Array, ridge: Array
 ) -> tuple[Array, float]:
-    """Fit a normal law with mean ``x @ weights`` and deviation ``unit * scale``.
+    """Fit a normal distribution with mean ``x @ weights`` and deviation ``unit * scale``.
 
     Args:
         x: Shape (rows, inputs).

@@ -338,12 +338,12 @@ def _features(store: Store, since: datetime | None) -> Mapping[int, list[tuple[s
 
 def _boards(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     """Yield the state of each board in the first recorded cycle, and then each change."""
-    from edgeyard.scheduler.decide.record import given_of
+    from edgeyard.scheduler.decide.record import cycle_input_of
 
     last: dict[str, Row] = {}
     for head in cycles_within(store, since, until, "Reading boards"):
         with store.read() as uow:
-            given = given_of(uow.cycles.get(head.seq))
+            given = cycle_input_of(uow.cycles.get(head.seq))
         found = _states(given)
         for uid, before in last.items():
             if uid not in found and before["known"]:
@@ -396,13 +396,13 @@ def _cores(attributes: Mapping[str, AttributeValue]) -> float | None:
 
 def _loads(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     """Yield the load of each host in the first recorded cycle, and then each change."""
-    from edgeyard.scheduler.decide.record import given_of
+    from edgeyard.scheduler.decide.record import cycle_input_of
 
     last: Mapping[str, HostLoad] = {}
     after: datetime | None = None
     for head in cycles_within(store, since, until, "Reading loads"):
         with store.read() as uow:
-            given = given_of(uow.cycles.get(head.seq))
+            given = cycle_input_of(uow.cycles.get(head.seq))
         loads = given.knowledge.host_loads
         for host in sorted({*last, *loads}):
             load = loads.get(host)
@@ -419,12 +419,12 @@ def _loads(store: Store, since: datetime | None, until: datetime | None) -> Iter
 
 def _users(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     """Yield what the first recorded cycle that knows a user knows of the account."""
-    from edgeyard.scheduler.decide.record import given_of
+    from edgeyard.scheduler.decide.record import cycle_input_of
 
     seen: set[str] = set()
     for head in cycles_within(store, since, until, "Reading users"):
         with store.read() as uow:
-            known = given_of(uow.cycles.get(head.seq)).knowledge.entitlements
+            known = cycle_input_of(uow.cycles.get(head.seq)).knowledge.entitlements
         for user_id in sorted(known.keys() - seen):
             seen.add(user_id)
             yield {

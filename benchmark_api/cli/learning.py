@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.traces.swf import Log
     from edgeyard.scheduler.training.judgement import Judgement
     from edgeyard.scheduler.training.progress import Progress
-    from edgeyard.scheduler.training.queue_trainer import Lesson, QueueTraining
+    from edgeyard.scheduler.training.queue_trainer import QueueTraining, WindowSet
 
 _COLUMNS = (
     Column(title="LOG", of=field("log"), whole=True),
@@ -146,8 +146,8 @@ def queue(
 
 def _train(
     settings: QueueTraining,
-    training: Lesson,
-    validation: Lesson,
+    training: WindowSet,
+    validation: WindowSet,
     out: Path,
     advanced: Callable[[str, float], None],
 ) -> Progress:

@@ -157,7 +157,7 @@ def _train(
     from edgeyard.scheduler.training import board_trainer as trainer
 
     pool = _pool(workers) if workers > 1 else None
-    training, validation = trainer.lessons(
+    training, validation = trainer.lab_sets(
         settings, _registry_of, map if pool is None else pool.map
     )
     data = trainer.digest_of(training, validation)

@@ -132,12 +132,12 @@ def _clock_difference(ahead_s: float) -> str:
 
 def _cluster(services: Services) -> tuple[bool, str]:
     """Return whether the known state of the boards may be used, and the problem if there is one."""
-    age_s, trouble = services.engine.twin_age_s(), services.engine.trouble()
+    age_s, problem = services.engine.twin_age_s(), services.engine.cluster_problem()
     if math.isinf(age_s):
-        return False, trouble or "it has not answered yet"
+        return False, problem or "it has not answered yet"
     if age_s > services.twin_max_age_s:
-        return False, f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
-    return True, f"not answering for {age_s:.0f} s: {trouble}" if trouble else "ok"
+        return False, f"the boards' state is {age_s:.0f} s old: {problem or 'no answer since'}"
+    return True, f"not answering for {age_s:.0f} s: {problem}" if problem else "ok"
 
 
 def _leader(services: Services) -> tuple[bool, str | Mapping[str, str]]:

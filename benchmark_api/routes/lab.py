@@ -55,7 +55,7 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
             items=[_board(view, mine, reserved) for view in found],
             taken_at=taken_at,
             age_s=round(age_s, 3) if known else None,
-            cluster_problem=services.engine.trouble(),
+            cluster_problem=services.engine.cluster_problem(),
         )
     )
 
@@ -236,7 +236,7 @@ def queue(
             decided_at=time_from_json(seen.decided_at_iso) if seen.decided_at_iso else None,
             policy=seen.policy,
             age_s=round(age_s, 3) if math.isfinite(age_s) else None,
-            cluster_problem=services.engine.trouble(),
+            cluster_problem=services.engine.cluster_problem(),
         )
     )
 

@@ -83,7 +83,7 @@ def health_check(caller: AnyCaller, context: Ctx) -> Answer[shapes.TwinHealth]:
         shapes.TwinHealth(
             status="ok" if age_s <= services.twin_max_age_s else "stale",
             age_s=round(age_s, 3) if age_s < float("inf") else None,
-            cluster_problem=services.engine.trouble(),
+            cluster_problem=services.engine.cluster_problem(),
             version=posted.version,
             refreshing=posted.refreshing,
             held_bytes=posted.held_bytes,
@@ -115,7 +115,7 @@ def data(
         reports=context.reports.nodes(now),
         job_ids={each.benchmark_id: each.job_id for each in attempts},
         metrics=services.twin_metrics.read(now) if services.twin_metrics else Metrics(),
-        problem=services.engine.trouble(),
+        problem=services.engine.cluster_problem(),
     )
     return Answer(cast(shapes.JsonObject, msgspec.Raw(write_twin_data(found))))
 

@@ -116,7 +116,7 @@ def expected_costs_s(batch: Batch, pairs: Pairs) -> Floats:
     """
     past = past_pairs(batch, pairs)
     run_s = _corrected(np.exp(past.run_time_parts().location), predicted_run_times(batch, pairs))
-    failures = _corrected(past.failure_laws()[0], predicted_failures(batch, pairs))
+    failures = _corrected(past.failure_chances()[0], predicted_failures(batch, pairs))
     classes = len(pairs.starts) - 1
     count = np.maximum(np.bincount(pairs.rows, minlength=classes), 1)
     mean_s = np.bincount(pairs.rows, weights=run_s, minlength=classes) / count

@@ -24,7 +24,7 @@ class Comparable(DetailedScorer):
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`."""
-        rates, _ = past_pairs(batch, pairs).measurement_laws()
+        rates, _ = past_pairs(batch, pairs).measurement_chances()
         return Answer(scores=(1.0 - rates).astype(np.float32))
 
 

@@ -26,9 +26,9 @@ class Fastest(DetailedScorer):
         if not batch.knowledge.runs:
             nothing = np.full(len(pairs), np.nan, dtype=np.float32)
             return Answer(scores=nothing, errors=nothing)
-        law = past_pairs(batch, pairs).run_time_parts()
-        seconds = np.exp(law.location)
-        errors = seconds * np.sqrt(np.expm1(law.error))
+        distribution = past_pairs(batch, pairs).run_time_parts()
+        seconds = np.exp(distribution.location)
+        errors = seconds * np.sqrt(np.expm1(distribution.error))
         max_s = np.maximum(seconds, batch.time_limits_s[pairs.rows])
         return Answer(
             scores=seconds.astype(np.float32),

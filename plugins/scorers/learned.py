@@ -13,7 +13,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.learning.features import unrated
 from edgeyard.scheduler.learning.manifest import Output
-from edgeyard.scheduler.learning.model import Model, any_chance, load_model, manifests
+from edgeyard.scheduler.learning.model import Model, any_cause_chance, load_model, manifests
 
 
 class LearnedScorer(DetailedScorer):
@@ -60,7 +60,7 @@ class LearnedScorer(DetailedScorer):
             log_s = found[:, manifest.quantiles.index(manifest.rank_by)]
             return Answer(scores=np.exp(log_s), facts=facts)
         if manifest.output is Output.FAILURE:
-            return Answer(scores=any_chance(found).astype(np.float32), facts=facts)
+            return Answer(scores=any_cause_chance(found).astype(np.float32), facts=facts)
         return Answer(scores=np.clip(found[:, 0], 0.0, 1.0), facts=facts)
 
 

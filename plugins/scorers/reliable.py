@@ -24,5 +24,5 @@ class Reliable(DetailedScorer):
         """See `DetailedScorer.answer`."""
         if not batch.knowledge.runs:
             return Answer(scores=np.full(len(pairs), np.nan, dtype=np.float32))
-        rates, errors = past_pairs(batch, pairs).failure_laws()
+        rates, errors = past_pairs(batch, pairs).failure_chances()
         return Answer(scores=rates.astype(np.float32), errors=errors.astype(np.float32))

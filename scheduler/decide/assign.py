@@ -270,7 +270,7 @@ def assign(
         board_of_job=given,
         job_of_board=job_of_board,
         blocked_by=blocked_by,
-        withheld=_Withheld(batch, withheld, {**holds, **planner.holds})
+        withheld=_WithheldReasons(batch, withheld, {**holds, **planner.holds})
         if holds or planner.holds
         else withheld,
         holds=holds,
@@ -279,7 +279,7 @@ def assign(
     )
 
 
-class _Withheld(Mapping[int, WaitReason]):
+class _WithheldReasons(Mapping[int, WaitReason]):
     """Why benchmarks get nothing; the sentence of one that is held back is made when read."""
 
     def __init__(

@@ -233,7 +233,7 @@ def decide(
     preempted = preempt(
         batch,
         pending,
-        _may_stop_others(pending, order, unplaced, ledgers),
+        _may_preempt_others(pending, order, unplaced, ledgers),
         points.values,
         given.holders if policy.max_preemptions else (),
         policy,
@@ -265,7 +265,7 @@ def decide(
     )
 
 
-def _may_stop_others(
+def _may_preempt_others(
     pending: Sequence[PendingBenchmark],
     order: NDArray[np.intp],
     waiting: NDArray[np.bool_],

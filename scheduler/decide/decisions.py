@@ -20,7 +20,7 @@ from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Queue
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import PluginRunner
-from edgeyard.scheduler.learning.active import active_laws
+from edgeyard.scheduler.learning.active import active_distributions
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import (
     BoardHolder,
@@ -104,7 +104,7 @@ class Decisions:
             scores=self.scores.combined,
             fits=lambda batch: feasibility(batch, filters, PluginRunner(lock=lock)).fits,
             held=self._held,
-            laws=active_laws,
+            distributions=active_distributions,
         )
 
     @cached_property

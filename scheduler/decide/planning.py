@@ -351,7 +351,7 @@ class CostPlanner:
             wait_s = np.where(np.isin(boards, failed_boards), np.inf, wait_s)
         times: list[tuple[PlanReason, Floats]] = [(PlanReason.BETTER_BOARD, wait_s)]
         if self._policy.quiet_s:
-            quiet_s = np.maximum(wait_s, self._quiet_at_s[boards])
+            quiet_s = np.maximum(wait_s, self._host_idle_at_s[boards])
             times.append((PlanReason.QUIET_HOST, np.where(quiet_s > wait_s, quiet_s, np.inf)))
         if self._changes_s and costs.credits_s.any():
             times += [
@@ -378,7 +378,7 @@ class CostPlanner:
         near = conflict_group(self._batch, planned.board)
         self.ready_s[near] = np.maximum(self.ready_s[near], until_s)
         self._ready_error_s[near] = np.hypot(self._ready_error_s[near], error_s)
-        self.__dict__.pop("_quiet_at_s", None)
+        self.__dict__.pop("_host_idle_at_s", None)
         self.__dict__.pop("_by_host", None)
 
     def _needed_gain_s(self, now_s: float, error_s: float) -> float:
@@ -431,7 +431,7 @@ class CostPlanner:
         return bool(self._policy.quiet_s or self._changes_s)
 
     @cached_property
-    def _quiet_at_s(self) -> Floats:
+    def _host_idle_at_s(self) -> Floats:
         """When nothing is expected to run on each board's host any more, shape (boards,)."""
         hosts = self._batch.board_hosts
         until_s = np.zeros(int(hosts.max(initial=-1)) + 1)

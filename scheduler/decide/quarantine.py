@@ -65,7 +65,7 @@ class BoardRecord:
     certainty: float
 
     @property
-    def bad(self) -> bool:
+    def should_be_quarantined(self) -> bool:
         """Whether it should be put in quarantine."""
         return self.certainty >= CERTAIN
 

@@ -152,7 +152,7 @@ def policy_of(record: CycleRecord) -> Policy:
     return policy
 
 
-def given_of(record: CycleRecord) -> CycleInput:
+def cycle_input_of(record: CycleRecord) -> CycleInput:
     """Return what a recorded cycle depended on."""
     parts = dict(record.parts)
     knowledge, seed = _unpack(parts["knowledge"], tuple[Knowledge, int])
@@ -189,7 +189,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
         plugins: Of its policy: they word the reasons, and sum up the costs. Only where somebody
             asks for the plan of a benchmark that waits, they are asked what busy boards cost.
     """
-    given, policy, parts = given_of(record), policy_of(record), dict(record.parts)
+    given, policy, parts = cycle_input_of(record), policy_of(record), dict(record.parts)
     found = _unpack(parts[OUTCOME], _Outcome)
     facts = _unpack(parts[FACTS], dict[str, dict[str, float]])
     runner = PluginRunner(lock=plugins.lock)

@@ -183,7 +183,7 @@ class Decider:
         By what `reload` has read. A decision would then place nothing. What a decision keeps up to
         date is kept here too.
         """
-        if self._twin.reporting() or self._twin.trouble:
+        if self._twin.boards_with_unknown_tasks() or self._twin.problem:
             return False
         if self._cache.has_pending() or self._cache.expired():
             return False
@@ -286,7 +286,9 @@ class Decider:
     def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
         """Pass to the twin which boards hold, or have just held, tasks of Edgeyard."""
         held = dict.fromkeys(holders, now)
-        if self._twin.reporting():  # boards that report progress mostly have live attempts
+        if (
+            self._twin.boards_with_unknown_tasks()
+        ):  # boards that report progress mostly have live attempts
             held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
         self._twin.note_held(held)
 

@@ -100,7 +100,7 @@ class QuarantineController:
             cleared = {uid: each.lifted_at for uid, each in known.items() if each.lifted_at}
             for record in board_records(runs[-_RUNS:], cleared).values():
                 earlier = known.get(record.target_uid)
-                if record.bad and (earlier is None or not earlier.active):
+                if record.should_be_quarantined and (earlier is None or not earlier.active):
                     changed |= self._quarantine(record, earlier, now)
             self._judged = runs
         for probe in probes:

@@ -64,7 +64,7 @@ MAX_SEEN_ENDED = 4096
 
 _Change = Callable[[UnitOfWork, Attempt], object]
 
-BoardTrouble = Callable[[str], tuple[datetime, str] | None]
+UnusableSince = Callable[[str], tuple[datetime, str] | None]
 """Since when a board's own host has found it unusable, and why; None while it does not."""
 
 
@@ -106,7 +106,7 @@ class Reconciler:
         rules: ReconcileRules,
         limits: TaskLimits,
         clock: Clock,
-        board_trouble: BoardTrouble = lambda target_uid: None,
+        unusable_since: UnusableSince = lambda target_uid: None,
         claims: Claims | None = None,
         is_forbidden: Callable[[str], bool] = lambda target_uid: False,
     ) -> None:
@@ -116,7 +116,7 @@ class Reconciler:
         self._rules = rules
         self._limits = limits
         self._clock = clock
-        self._board_trouble = board_trouble
+        self._unusable_since = unusable_since
         self._claims = claims
         self._is_forbidden = is_forbidden
         self._queued_behind: dict[str, datetime] = {}
@@ -535,10 +535,10 @@ class Reconciler:
                 category=FailureCategory.CLUSTER,
                 sentence=f"the cluster gave it {uid}, which is not in the inventory",
             )
-        trouble = self._board_trouble(uid) if uid and job.run is JobRun.RUNNING else None
-        if trouble is None:
+        unusable = self._unusable_since(uid) if uid and job.run is JobRun.RUNNING else None
+        if unusable is None:
             return None
-        since, reason = trouble
+        since, reason = unusable
         if self._elapsed_s(attempt, "unusable", since) < self._rules.board_grace_s:
             return None
         return Failure(

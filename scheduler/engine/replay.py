@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.decide.record import Recorder, faults_of, given_of, policy_of, result_of
+from edgeyard.scheduler.decide.record import (
+    Recorder,
+    cycle_input_of,
+    faults_of,
+    policy_of,
+    result_of,
+)
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Answer, Proposal, Scorer, ScorerKind, ScoreUnit
@@ -100,7 +106,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     Raises:
         ConfigError: A plugin of a policy is not installed.
     """
-    given, own = given_of(record), policy_of(record)
+    given, own = cycle_input_of(record), policy_of(record)
     chosen = own if policy is None else policy
     if chosen != own:
         given = replace(given, knowledge=replace(given.knowledge, weights={}, suspended={}))

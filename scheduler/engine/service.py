@@ -436,9 +436,9 @@ class Engine:
         """Age of what is known of the boards; inf before the first answer. Any thread."""
         return self._parts.refresher.twin.age_s(self._parts.clock.now())
 
-    def trouble(self) -> str:
+    def cluster_problem(self) -> str:
         """Return why the last call to the cluster failed; "" if it succeeded. Any thread."""
-        return self._parts.refresher.twin.trouble
+        return self._parts.refresher.twin.problem
 
     def repair_failures(self) -> Mapping[str, str]:
         """Return the errors of attempts that could not be repaired, by job id. Any thread."""

@@ -62,7 +62,7 @@ class TwinRefresher:
                 hosts, now = self._nodes.hosts(), self._clock.now()
                 self.twin.refresh(hosts, now, self._nodes.loads())
         except ClusterUnreachable as error:
-            self.twin.missed(str(error))
-            self._outages.failed("twin.missed", "the cluster did not answer", str(error))
+            self.twin.record_failed_refresh(str(error))
+            self._outages.failed("twin.refresh_failed", "the cluster did not answer", str(error))
         else:
-            self._outages.succeeded("twin.missed")
+            self._outages.succeeded("twin.refresh_failed")

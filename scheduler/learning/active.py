@@ -9,9 +9,9 @@ A prediction is NaN, so that the history counts instead, where
 
 **Errors.** The width of the model's quantiles is the deviation of the next run. Which share of its
 variance is the error of the expectation, and not the difference of one run to the next, is taken
-from the history's law; all of it where the history knows nothing. The error of a chance of failure
-is the change of the model's answer where the history's chances rise by their own standard errors.
-"""
+from the history's distribution; all of it where the history knows nothing. The error of a chance of
+failure is the change of the model's answer where the history's chances rise by their own standard
+errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import CHANCES, Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest
-from edgeyard.scheduler.learning.model import Model, any_chance, model_of_content
+from edgeyard.scheduler.learning.model import Model, any_cause_chance, model_of_content
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import ModelKind
 from edgeyard.scheduler.prediction.estimates import (
     RunTimeParts,
-    TimeLaws,
-    history_laws,
+    TimeDistributions,
+    history_distributions,
     past_pairs,
 )
 
@@ -143,22 +143,22 @@ def _predicted(
     )
 
 
-def active_laws(batch: Batch, pairs: Pairs) -> TimeLaws:
+def active_distributions(batch: Batch, pairs: Pairs) -> TimeDistributions:
     """Return for how long runs hold their boards: by active models, otherwise by past runs."""
-    past = history_laws(batch, pairs)
-    return TimeLaws(
+    past = history_distributions(batch, pairs)
+    return TimeDistributions(
         run=_corrected(ModelKind.RUN_TIME, batch, pairs, past.run),
         loading=_corrected(ModelKind.LOADING, batch, pairs, past.loading),
     )
 
 
 def _corrected(kind: ModelKind, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
-    """Return the law of a kind's active model where it is certain, and the history's elsewhere."""
+    """Return the active model's distribution where it is certain, otherwise the history's."""
     active = batch.knowledge.model(kind)
     if active is None or active.problem or not len(pairs):
         return past
     try:
-        found = _law(load_active(active), batch, pairs, past)
+        found = _distribution(load_active(active), batch, pairs, past)
     except ConfigError:
         return past
     certain = np.isfinite(found.location)
@@ -171,23 +171,23 @@ def _corrected(kind: ModelKind, batch: Batch, pairs: Pairs, past: RunTimeParts) 
 
 
 def _run_times(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
-    return _seconds(_law(model, batch, pairs, past_pairs(batch, pairs).run_time_parts()))
+    return _seconds(_distribution(model, batch, pairs, past_pairs(batch, pairs).run_time_parts()))
 
 
-def _seconds(law: RunTimeParts) -> tuple[Floats, Floats]:
+def _seconds(distribution: RunTimeParts) -> tuple[Floats, Floats]:
     """Return the middle seconds and the errors of the expectation."""
-    seconds = np.exp(law.location)
-    return seconds, seconds * np.sqrt(np.expm1(law.error))
+    seconds = np.exp(distribution.location)
+    return seconds, seconds * np.sqrt(np.expm1(distribution.error))
 
 
-def _law(model: Model, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
-    """Return a model's law of ln seconds; NaN where it is not certain enough.
+def _distribution(model: Model, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
+    """Return a model's distribution of ln seconds; NaN where it is not certain enough.
 
     Args:
         model: Loaded.
         batch: The batch.
         pairs: To be predicted.
-        past: The history's law, which states the share of the error in the variance.
+        past: The history's distribution, which states the share of the error in the variance.
     """
     manifest = model.manifest
     found, certain = _answers(model, batch, pairs)
@@ -219,7 +219,7 @@ def _failures(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]
 
 
 def _measurements(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:
-    errors = np.nan_to_num(past_pairs(batch, pairs).measurement_laws()[1])
+    errors = np.nan_to_num(past_pairs(batch, pairs).measurement_chances()[1])
     return _chances(model, batch, pairs, {"incomparable_rate": errors})
 
 
@@ -235,11 +235,11 @@ def _chances(
         errors: Standard errors of the history's chances by column, shape (pairs,) each.
     """
     found, certain = _answers(model, batch, pairs)
-    chances = any_chance(found)
+    chances = any_cause_chance(found)
     change = np.zeros(len(pairs))
     for column in sorted(errors.keys() & {each.column for each in model.manifest.inputs}):
         raised, _ = _answers(model, batch, pairs, raised={column: errors[column]})
-        change = np.hypot(change, any_chance(raised) - chances)
+        change = np.hypot(change, any_cause_chance(raised) - chances)
     return np.where(certain, chances, np.nan), np.where(certain, change, np.nan)
 
 

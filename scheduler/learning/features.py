@@ -66,7 +66,7 @@ class View:
         return PastPairs(self.batch, self.rows, self.boards)
 
     @cached_property
-    def law(self) -> RunTimeParts:
+    def distribution(self) -> RunTimeParts:
         """Distribution of run times according to past runs."""
         return self.past.run_time_parts()
 
@@ -289,19 +289,19 @@ COLUMNS: Mapping[str, Column] = {
         ColumnAxis.PAIR,
         "20d0c574",
         "ln of the seconds that the history expects; missing where it knows nothing",
-        lambda view: view.law.location,
+        lambda view: view.distribution.location,
     ),
     "history_spread": Column(
         ColumnAxis.PAIR,
         "a47a133c",
-        "scale of the history's law of ln seconds",
-        lambda view: np.sqrt(view.law.noise + view.law.error),
+        "scale of the history's distribution of ln seconds",
+        lambda view: np.sqrt(view.distribution.noise + view.distribution.error),
     ),
     "history_error": Column(
         ColumnAxis.PAIR,
         "97a9c6ec",
         "standard error of these ln seconds: small where there are many past runs of the kind",
-        lambda view: np.sqrt(view.law.error),
+        lambda view: np.sqrt(view.distribution.error),
     ),
     "log_loading_s": Column(
         ColumnAxis.PAIR,
@@ -313,7 +313,7 @@ COLUMNS: Mapping[str, Column] = {
     "loading_spread": Column(
         ColumnAxis.PAIR,
         "40fb3706",
-        "scale of the history's law of these ln seconds",
+        "scale of the history's distribution of these ln seconds",
         lambda view: np.sqrt(view.loading.noise + view.loading.error),
     ),
     "loading_error": Column(
@@ -327,7 +327,7 @@ COLUMNS: Mapping[str, Column] = {
         "e7537d5e",
         "chance by the history that the number of a result is not comparable, 0-1; missing where "
         "no number was judged",
-        lambda view: view.past.measurement_laws()[0],
+        lambda view: view.past.measurement_chances()[0],
     ),
     "model_failure_rate": Column(
         ColumnAxis.PAIR,

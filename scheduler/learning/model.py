@@ -75,7 +75,7 @@ class Model:
         return np.asarray(found, dtype=np.float32)
 
 
-def any_chance(by_cause: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def any_cause_chance(by_cause: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return the chance that any of several causes strikes, shape (pairs,).
 
     Args:
@@ -124,15 +124,16 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
     return Model(parsed, checked, open_session(content))
 
 
-def own_model(manifest: Manifest, data: bytes) -> Model:
-    """Return a model of an ONNX file that this process has just made; see `own_session`."""
-    return Model(manifest, *own_session(data))
+def unchecked_model(manifest: Manifest, data: bytes) -> Model:
+    """Return a model of an ONNX file that this process has made; see `unchecked_session`."""
+    return Model(manifest, *unchecked_session(data))
 
 
-def own_session(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
-    """Load an ONNX file that this process has just made with one input and one output.
+def unchecked_session(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
+    """Load an ONNX file that this process has made, with one input and one output.
 
-    It is not tried out in a child process, which takes a second: a training asks thousands.
+    The file is not tried in a child process, because that takes a second and a training loads
+    thousands of files.
     """
     session = open_session(data)
     checked = CheckedModel(

@@ -23,8 +23,8 @@ from edgeyard.scheduler.learning.model import (
     QUEUE_POLICY,
     is_queue_manifest,
     load_onnx,
-    own_session,
     read_limited,
+    unchecked_session,
 )
 
 if TYPE_CHECKING:
@@ -157,9 +157,9 @@ def load_queue_model(path: Path, names: Sequence[str]) -> QueueModel:
     return QueueModel(manifest, checked, session)
 
 
-def own_queue_model(manifest: QueueManifest, data: bytes) -> QueueModel:
-    """Return a model of an ONNX file that this process has just made; see `own_session`."""
-    return QueueModel(manifest, *own_session(data))
+def unchecked_queue_model(manifest: QueueManifest, data: bytes) -> QueueModel:
+    """Return a model of an ONNX file that this process has just made; see `unchecked_session`."""
+    return QueueModel(manifest, *unchecked_session(data))
 
 
 def queue_onnx(

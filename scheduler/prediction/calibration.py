@@ -7,7 +7,7 @@ as it was drawn (the signed nonconformity score of conformalized quantile regres
 Patterson & Candès 2019, of logarithms). The quantiles of the newest scores state how far each side
 must be widened for one start in ten to fall beyond it, whatever the cause. Where conditions keep
 changing, the newest hundreds follow them (as of Gibbs & Candès 2021, with a window for their step).
-Intervals of runs are not rescaled: their laws hold one by one.
+Intervals of runs are not rescaled: their distributions hold one by one.
 """
 
 from __future__ import annotations

@@ -126,18 +126,18 @@ def run_times(batch: Batch, rows: Rows, boards: Rows, quantile: float = 0.5) -> 
     return PastPairs(batch, rows, boards).run_times(quantile)
 
 
-def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats, Floats]:
+def run_time_distribution(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats, Floats]:
     """Return location, scale and degrees of freedom of ``ln(run time)``, which is Student's t.
 
     Returns:
         Shape (pairs,) each; NaN where nothing at all is known.
     """
-    return PastPairs(batch, rows, boards).run_time_law()
+    return PastPairs(batch, rows, boards).run_time_distribution()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunTimeParts:
-    """Law of ``ln(run time)``, its scale taken apart; shape (pairs,) each, NaN for unknown.
+    """Distribution of ``ln(run time)``, its scale in two parts; shape (pairs,), NaN if unknown.
 
     Attributes:
         location: Its middle.
@@ -153,22 +153,22 @@ class RunTimeParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TimeLaws:
+class TimeDistributions:
     """For how long a run holds its board.
 
     Attributes:
-        run: Law of ln seconds of the run.
-        loading: Law of ln seconds from the placement to the start of the task.
+        run: Distribution of ln seconds of the run.
+        loading: Distribution of ln seconds from the placement to the start of the task.
     """
 
     run: RunTimeParts
     loading: RunTimeParts
 
 
-def history_laws(batch: Batch, pairs: Pairs) -> TimeLaws:
+def history_distributions(batch: Batch, pairs: Pairs) -> TimeDistributions:
     """Return what past runs say of pairs."""
     past = PastPairs(batch, pairs.rows, pairs.boards)
-    return TimeLaws(run=past.run_time_parts(), loading=past.loading_parts())
+    return TimeDistributions(run=past.run_time_parts(), loading=past.loading_parts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,7 +201,7 @@ def combined_chance(model: Floats, board: Floats) -> Floats:
 
 
 def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
-    """Return `run_time_law` with its scale in parts, for callers that draw several runs."""
+    """Return `run_time_distribution` with its scale in parts, for drawing several runs."""
     return PastPairs(batch, rows, boards).run_time_parts()
 
 
@@ -287,17 +287,21 @@ class PastPairs:
 
     def run_times(self, quantile: float = 0.5) -> Floats:
         """Return the same as the function of that name."""
-        location, scale, freedom = self.run_time_law()
+        location, scale, freedom = self.run_time_distribution()
         return np.exp(location + scale * student_quantiles(freedom, quantile))
 
-    def run_time_law(self) -> tuple[Floats, Floats, Floats]:
+    def run_time_distribution(self) -> tuple[Floats, Floats, Floats]:
         """Return the same as the function of that name."""
-        law = self.run_time_parts()
-        return law.location, np.sqrt(law.noise + law.error), law.freedom
+        distribution = self.run_time_parts()
+        return (
+            distribution.location,
+            np.sqrt(distribution.noise + distribution.error),
+            distribution.freedom,
+        )
 
     def run_time_parts(self) -> RunTimeParts:
         """Return the same as the function of that name."""
-        return self._history.derived(_RunTimes).law(self)
+        return self._history.derived(_RunTimes).parts(self)
 
     def run_counts(self) -> Floats:
         """Return the same as the function of that name."""
@@ -305,9 +309,9 @@ class PastPairs:
 
     def failure_rates(self) -> Floats:
         """Return the same as the function of that name."""
-        return self.failure_laws()[0]
+        return self.failure_chances()[0]
 
-    def failure_laws(self) -> tuple[Floats, Floats]:
+    def failure_chances(self) -> tuple[Floats, Floats]:
         """Return the chance that the next run fails, and its standard error; shape (pairs,)."""
         return self.failure_causes().combined()
 
@@ -316,15 +320,15 @@ class PastPairs:
         return self._history.derived(_Failures).causes(self)
 
     def loading_parts(self) -> RunTimeParts:
-        """Return the law of ln of the seconds from the placement to the start of the task."""
-        return self._history.derived(_LoadingTimes).law(self)
+        """Return the distribution of ln of the seconds from placement to the task's start."""
+        return self._history.derived(_LoadingTimes).parts(self)
 
-    def measurement_laws(self) -> tuple[Floats, Floats]:
+    def measurement_chances(self) -> tuple[Floats, Floats]:
         """Return the chance that a result's number is not comparable, and its standard error.
 
         Shape (pairs,) each; NaN where no number of any run was judged.
         """
-        return self._history.derived(_Measurements).laws(self)
+        return self._history.derived(_Measurements).chances(self)
 
 
 def of_boards(batch: Batch, other: Batch) -> None:
@@ -607,7 +611,7 @@ class _RunTimes:
         freedom = np.bincount(group, weights=boards.counts - 1, minlength=len(groups.keys))
         return (PSEUDO_RUNS * prior + squares) / (PSEUDO_RUNS + freedom)
 
-    def law(self, pairs: PastPairs) -> RunTimeParts:
+    def parts(self, pairs: PastPairs) -> RunTimeParts:
         """See `run_time_parts`."""
         if self.empty or not len(pairs.rows):
             nothing = np.full(len(pairs.rows), np.nan)
@@ -870,19 +874,19 @@ class _Failures:
         newest = columns.ended_s[used].max(initial=0.0)
         weight = np.exp2(-(newest - columns.ended_s[used]) / HALF_LIFE_S)
         stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
-        self._by_model = _Chain(
+        self._by_model = _NestedRates(
             (_key(family, base), _key(family, stem)), weight, (cause == 1) * weight
         )
-        self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
+        self._by_board = _NestedRates((family, board), weight, (cause == 2) * weight)
 
     def causes(self, pairs: PastPairs) -> FailureCauses:
         """Return `PastPairs.failure_causes` of the pairs."""
-        of_model, model_variance = self._by_model.laws(
+        of_model, model_variance = self._by_model.rates(
             (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))
         )
         family_of_board = np.full(pairs.shape[1], -1, dtype=np.int64)
         family_of_board[pairs.boards] = pairs.family[pairs.combination]
-        of_board, board_variance = self._by_board.laws((family_of_board, pairs.board))
+        of_board, board_variance = self._by_board.rates((family_of_board, pairs.board))
         return FailureCauses(
             model=of_model[pairs.combination],
             model_error=np.sqrt(model_variance)[pairs.combination],
@@ -902,26 +906,26 @@ class _Measurements:
         board = columns.boards[used].astype(np.int64)
         ended_s = columns.ended_s[used]
         weight = np.exp2(-(ended_s.max(initial=0.0) - ended_s) / HALF_LIFE_S)
-        self._chain = _Chain(
+        self._nested = _NestedRates(
             (columns.families[used].astype(np.int64), board, _key(board, stem)),
             weight,
             (columns.comparable[used] == 0) * weight,
         )
 
-    def laws(self, pairs: PastPairs) -> tuple[Floats, Floats]:
-        """Return `PastPairs.measurement_laws` of the pairs."""
+    def chances(self, pairs: PastPairs) -> tuple[Floats, Floats]:
+        """Return `PastPairs.measurement_chances` of the pairs."""
         if self._empty:
             nothing = np.full(len(pairs.rows), np.nan)
             return nothing, nothing
         board = pairs.board[pairs.boards]
         stem = pairs.stem[pairs.combination]
-        rates, variance = self._chain.laws(
+        rates, variance = self._nested.rates(
             (pairs.family[pairs.combination], board, _key(board, stem))
         )
         return rates, np.sqrt(variance)
 
 
-class _Chain:
+class _NestedRates:
     """Rates of nested groups, each shrunk to the one above it."""
 
     def __init__(self, keys: tuple[Codes, ...], counts: Floats, failures: Floats) -> None:
@@ -939,7 +943,7 @@ class _Chain:
             self._levels.append((found, rates, runs))
             above = rates[group]
 
-    def laws(self, keys: tuple[Codes, ...]) -> tuple[Floats, Floats]:
+    def rates(self, keys: tuple[Codes, ...]) -> tuple[Floats, Floats]:
         """Return rates by the keys of each level, and the variance of their Beta distributions.
 
         Where there is no group, the rate is the broader group's, known from pseudo-runs alone.

@@ -153,7 +153,7 @@ def sample_futures(
     lab = SimulatedLab(given, samples, rng)
     jobs = lab.queue(last)
     lab.close_reserved_slots_of_others(jobs)
-    runs = RunSampler(lab.batch, lab.pairs, given.laws(lab.batch, lab.pairs), samples, rng)
+    runs = RunSampler(lab.batch, lab.pairs, given.distributions(lab.batch, lab.pairs), samples, rng)
     starts = np.full((len(jobs), samples), np.inf)
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)

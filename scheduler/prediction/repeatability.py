@@ -140,7 +140,7 @@ class MeasuredNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class _Excess:
+class _ExcessVariance:
     """Variance of a work's numbers on one board beyond their own; may be negative by chance."""
 
     variance: float
@@ -233,7 +233,7 @@ def _factor(half_width: float) -> float | None:
     return math.exp(half_width) if half_width <= MAX_HALF_WIDTH else None
 
 
-def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:
+def _excess(series: Sequence[RepeatedNumber]) -> _ExcessVariance | None:
     """Return the variance between the runs of a series; None where nothing repeats."""
     count = len(series)
     if count < 2:
@@ -250,10 +250,12 @@ def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:
         time = (1 + phi) / (1 - phi)
         degrees = max(1.0, count / time - 1)
         spread = max(_MIN_SPREAD, 1 - time / count)
-    return _Excess(float(logs.var()) / spread - own, degrees, count)
+    return _ExcessVariance(float(logs.var()) / spread - own, degrees, count)
 
 
-def _shrunk(found: Sequence[_Excess], prior: float, max_degrees: float) -> tuple[float, float]:
+def _shrunk(
+    found: Sequence[_ExcessVariance], prior: float, max_degrees: float
+) -> tuple[float, float]:
     """Variances pooled with a prior one: variance, from 0 on, and degrees of freedom."""
     weights = [min(max_degrees, each.degrees) for each in found]
     total = PRIOR_DEGREES * prior + sum(

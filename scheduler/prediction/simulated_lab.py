@@ -1,10 +1,9 @@
 """A lab in virtual time, in many samples at once: its boards, its users and the runs it draws.
 
-Run times are drawn from their predictive law (`edgeyard.scheduler.prediction.estimates`): what is
-not known of a kind on a board is drawn once a sample, the same for all its runs; what differs from
-run to run, anew for each (stratified: Latin hypercube, McKay, Beckman & Conover 1979). The time of
-a run that is under way is drawn given that it has not ended yet.
-"""
+Run times are drawn from their predictive distribution (`edgeyard.scheduler.prediction.estimates`):
+what is not known of a kind on a board is drawn once a sample, the same for all its runs; what
+differs from run to run, anew for each (stratified: Latin hypercube, McKay, Beckman & Conover 1979).
+The time of a run that is under way is drawn given that it has not ended yet."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
 from edgeyard.scheduler.prediction.estimates import (
     RunTimeParts,
-    TimeLaws,
-    history_laws,
+    TimeDistributions,
+    history_distributions,
     of_boards,
     run_time_parts,
 )
@@ -76,7 +75,7 @@ class ForecastInput:
         scores: Shape (pairs,).
         fits: Returns what the filters let pass of a batch, shape (classes, boards).
         held: By row of the benchmark, what it is held back for.
-        laws: Returns for how long runs of pairs that wait hold their boards.
+        distributions: Returns for how long runs of pairs that wait hold their boards.
     """
 
     batch: Batch
@@ -90,7 +89,7 @@ class ForecastInput:
     scores: NDArray[np.float32]
     fits: Callable[[Batch], NDArray[np.bool_]]
     held: Mapping[int, BoardHold] = field(default_factory=dict)
-    laws: Callable[[Batch, Pairs], TimeLaws] = history_laws
+    distributions: Callable[[Batch, Pairs], TimeDistributions] = history_distributions
 
     @cached_property
     def row_of_id(self) -> dict[str, int]:
@@ -375,35 +374,40 @@ class RunSampler:
     """
 
     def __init__(
-        self, batch: Batch, pairs: Pairs, laws: TimeLaws, samples: int, rng: np.random.Generator
+        self,
+        batch: Batch,
+        pairs: Pairs,
+        distributions: TimeDistributions,
+        samples: int,
+        rng: np.random.Generator,
     ) -> None:
         self._bounds = batch.time_limits_s[pairs.rows]
-        self.known = ~np.isnan(laws.run.location)
-        self._law = _or_unknown(laws.run, self._bounds)
-        self._loading = laws.loading
-        self._loads = bool(np.isfinite(laws.loading.location).any())
+        self.known = ~np.isnan(distributions.run.location)
+        self._distribution = _or_unknown(distributions.run, self._bounds)
+        self._loading = distributions.loading
+        self._loads = bool(np.isfinite(distributions.loading.location).any())
         self._rng = rng
         self._samples = samples
         self._errors: dict[tuple[int, bool], Floats] = {}
 
     def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
         """Draw seconds of loading and run on pair ``taken[s]`` in sample s, shape (samples,)."""
-        drawn = np.minimum(self._draw(self._law, row, taken), self._bounds[taken])
+        drawn = np.minimum(self._draw(self._distribution, row, taken), self._bounds[taken])
         if self._loads:  # where past runs state no times of loading, none are expected
             drawn = drawn + np.nan_to_num(self._draw(self._loading, row, taken))
         return np.asarray(drawn, dtype=np.float64)
 
-    def _draw(self, law: RunTimeParts, row: int, taken: NDArray[np.intp]) -> Floats:
-        freedom = int(np.nan_to_num(law.freedom[taken[0]]))
+    def _draw(self, distribution: RunTimeParts, row: int, taken: NDArray[np.intp]) -> Floats:
+        freedom = int(np.nan_to_num(distribution.freedom[taken[0]]))
         noise = self._rng.permutation(_student_table(freedom, self._samples)) * np.sqrt(
-            law.noise[taken]
+            distribution.noise[taken]
         )
-        key = row, law is self._loading
+        key = row, distribution is self._loading
         if key not in self._errors:
             # one draw a sample: waiting times add up what is not known of a kind
             self._errors[key] = self._rng.permutation(_student_table(200, self._samples))
-        error = self._errors[key] * np.sqrt(law.error[taken])
-        return np.asarray(np.exp(law.location[taken] + noise + error))
+        error = self._errors[key] * np.sqrt(distribution.error[taken])
+        return np.asarray(np.exp(distribution.location[taken] + noise + error))
 
 
 @lru_cache(maxsize=1024)
@@ -417,16 +421,16 @@ def _student_table(freedom: int, samples: int) -> Floats:
     return table
 
 
-def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
-    """Fill in a wide law where nothing is known of a run but its bound."""
-    unknown = np.isnan(law.location)
+def _or_unknown(distribution: RunTimeParts, bounds: Floats) -> RunTimeParts:
+    """Fill in a wide distribution where nothing is known of a run but its bound."""
+    unknown = np.isnan(distribution.location)
     if not unknown.any():
-        return law
+        return distribution
     return RunTimeParts(
-        location=np.where(unknown, np.log(bounds * _UNKNOWN_SHARE), law.location),
-        noise=np.where(unknown, _UNKNOWN_SCALE**2, law.noise),
-        error=np.where(unknown, 0.0, law.error),
-        freedom=np.where(unknown, 200.0, law.freedom),
+        location=np.where(unknown, np.log(bounds * _UNKNOWN_SHARE), distribution.location),
+        noise=np.where(unknown, _UNKNOWN_SCALE**2, distribution.noise),
+        error=np.where(unknown, 0.0, distribution.error),
+        freedom=np.where(unknown, 200.0, distribution.freedom),
     )
 
 
@@ -472,8 +476,8 @@ def left_times(batch: Batch, holders: Sequence[BoardHolder]) -> tuple[Floats, Fl
     if not holders:
         return np.empty(0), np.empty(0)
     nothing = np.zeros(0, dtype=np.intp)
-    _, law = _predicted(batch, nothing, nothing, holders)
-    left = _left_s(batch, holders, law, np.tile((0.16, 0.5, 0.84), (len(holders), 1)))
+    _, distribution = _predicted(batch, nothing, nothing, holders)
+    left = _left_s(batch, holders, distribution, np.tile((0.16, 0.5, 0.84), (len(holders), 1)))
     return left[:, 1], (left[:, 2] - left[:, 0]) / 2.0
 
 
@@ -506,9 +510,9 @@ def _ends(
     if not holders:
         return np.empty((0, samples))
     nothing = np.zeros(0, dtype=np.intp)
-    _, law = _predicted(batch, nothing, nothing, holders)
+    _, distribution = _predicted(batch, nothing, nothing, holders)
     strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
-    return _left_s(batch, holders, law, strata)
+    return _left_s(batch, holders, distribution, strata)
 
 
 def _predicted(
@@ -517,7 +521,7 @@ def _predicted(
     boards: NDArray[np.intp],
     holders: Sequence[BoardHolder],
 ) -> tuple[RunTimeParts, RunTimeParts]:
-    """Return the laws of run times of pairs, and those of the runs that are under way."""
+    """Return the distributions of run times of pairs, and those of the runs that are under way."""
     row_of_uid = batch.row_of_uid
     rows_of_kind: dict[RunKind, int] = {}
     there, theirs, at = [], [], []
@@ -528,7 +532,7 @@ def _predicted(
             theirs.append(rows_of_kind.setdefault(each.kind, len(rows_of_kind)))
             at.append(board)
     if not there:
-        return run_time_parts(batch, rows, boards), _unknown_law(len(holders))
+        return run_time_parts(batch, rows, boards), _unknown_distribution(len(holders))
     classes = batch.shape[0]
     both = replace(
         batch,
@@ -541,16 +545,16 @@ def _predicted(
         np.concatenate((rows, np.array(theirs, dtype=np.intp) + classes)),
         np.concatenate((boards, np.array(at, dtype=np.intp))),
     )
-    law, count = _unknown_law(len(holders)), len(rows)
+    distribution, count = _unknown_distribution(len(holders)), len(rows)
     for name in ("location", "noise", "error", "freedom"):
-        getattr(law, name)[there] = getattr(found, name)[count:]
+        getattr(distribution, name)[there] = getattr(found, name)[count:]
     pairs = RunTimeParts(
         location=found.location[:count],
         noise=found.noise[:count],
         error=found.error[:count],
         freedom=found.freedom[:count],
     )
-    return pairs, law
+    return pairs, distribution
 
 
 def _left_s(
@@ -561,25 +565,28 @@ def _left_s(
     Args:
         batch: Of the cycle.
         holders: The runs.
-        predicted: Laws of their run times; NaN where nothing is known.
+        predicted: Distributions of their run times; NaN where nothing is known.
         strata: The quantiles, shape (holders, samples).
     """
     from scipy.special import stdtr, stdtrit
 
     bounds, elapsed = run_bounds(batch, holders), elapsed_times(batch, holders)
-    law = _or_unknown(predicted, bounds)
-    scale = np.sqrt(law.noise + law.error)
+    distribution = _or_unknown(predicted, bounds)
+    scale = np.sqrt(distribution.noise + distribution.error)
     with np.errstate(divide="ignore"):
-        passed = stdtr(law.freedom, (np.log(elapsed) - law.location) / scale)
+        passed = stdtr(distribution.freedom, (np.log(elapsed) - distribution.location) / scale)
     drawn = passed[:, None] + (1.0 - passed[:, None]) * strata
-    total = np.exp(law.location[:, None] + scale[:, None] * stdtrit(law.freedom[:, None], drawn))
+    total = np.exp(
+        distribution.location[:, None]
+        + scale[:, None] * stdtrit(distribution.freedom[:, None], drawn)
+    )
     total = np.minimum(np.nan_to_num(total, nan=np.inf), bounds[:, None])
     left: Floats = np.maximum(total - elapsed[:, None], 0.0)
     left[np.array([each.ending for each in holders], dtype=np.bool_)] = 0.0
     return left
 
 
-def _unknown_law(count: int) -> RunTimeParts:
+def _unknown_distribution(count: int) -> RunTimeParts:
     return RunTimeParts(
         location=np.full(count, np.nan),
         noise=np.full(count, np.nan),

@@ -70,12 +70,12 @@ class MemoryScoring:
 
 
 @dataclass(slots=True)
-class MemoryWork:
+class MemoryUnitOfWork:
     """The part of a unit of work that scoring needs."""
 
     scoring: MemoryScoring = field(default_factory=MemoryScoring)
 
-    def as_unit(self) -> UnitOfWork:
+    def as_unit_of_work(self) -> UnitOfWork:
         """Return it as what `Scorekeeper` takes; it uses ``scoring`` alone."""
         return cast(UnitOfWork, self)
 
@@ -89,7 +89,7 @@ class SimulatedLearning:
 
     def __init__(self) -> None:
         """Know nothing."""
-        self._work, self._scorekeeper = MemoryWork(), Scorekeeper()
+        self._work, self._scorekeeper = MemoryUnitOfWork(), Scorekeeper()
 
     @property
     def scoring(self) -> MemoryScoring:
@@ -109,7 +109,7 @@ class SimulatedLearning:
         self, knowledge: Knowledge, policy: Policy, plugins: Plugins, now: datetime
     ) -> Knowledge:
         """Learn from the attempts that have ended; return what a cycle knows of the scorers."""
-        unit = self._work.as_unit()
+        unit = self._work.as_unit_of_work()
         while self._work.scoring.ended_ratings(limit=1):
             self._scorekeeper.settle(unit, policy, plugins, now)
         return self._scorekeeper.recall(unit, knowledge, policy, now)
@@ -117,7 +117,7 @@ class SimulatedLearning:
     def keep(self, policy: Policy, plugins: Plugins, result: CycleResult, now: datetime) -> None:
         """Learn from what a cycle placed, and from who failed in it."""
         placed = {each.benchmark_id: 1 for each in result.placements}
-        self._scorekeeper.keep(self._work.as_unit(), policy, plugins, result, placed, now)
+        self._scorekeeper.keep(self._work.as_unit_of_work(), policy, plugins, result, placed, now)
 
     def weights(self, policy: Policy, plugins: Plugins) -> dict[str, float]:
         """Return the weight of each scorer of a policy."""

@@ -221,7 +221,7 @@ def _fits(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float)
 @compiled
 def _score(
     total: Floats, free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float,
-    rule: int, luck: float,
+    rule: int, random_numbers: float,
 ) -> float:  # fmt: skip
     """Return how good a node is: the greatest is chosen, the first of equal ones.
 
@@ -231,7 +231,7 @@ def _score(
     if rule == 0:
         return 0.0
     if rule == 4:
-        return luck
+        return random_numbers
     score = 0.0
     for resource in range(2):
         whole = total[node, resource]
@@ -316,15 +316,15 @@ def _fitting(jobs: _Jobs, cluster: _Cluster, job: int) -> NDArray[np.bool_]:
 
 
 @compiled
-def _choose(jobs: _Jobs, cluster: _Cluster, job: int, rule: int, luck: Floats) -> bool:
+def _choose(jobs: _Jobs, cluster: _Cluster, job: int, rule: int, random_numbers: Floats) -> bool:
     """Write the nodes of a job to ``cluster.node``; return whether there are enough."""
     first, count = jobs.first[job], jobs.nodes[job]
-    nodes = len(luck)
+    nodes = len(random_numbers)
     scores = np.full(nodes, -np.inf)
     fitting = 0
     for node in range(nodes):
         if _fits(cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job]):
-            draw = (luck[node] + 0.6180339887498949 * jobs.number[job]) % 1.0
+            draw = (random_numbers[node] + 0.6180339887498949 * jobs.number[job]) % 1.0
             scores[node] = _score(
                 cluster.total, cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job],
                 rule, draw,
@@ -448,7 +448,7 @@ def _leaves_room(
 @compiled
 def _schedule(
     jobs: _Jobs, cluster: _Cluster, events: Events, queue: Integers, now: float, mode: int,
-    rule: int, luck: Floats,
+    rule: int, random_numbers: Floats,
 ) -> Integers:  # fmt: skip
     """Start jobs of the queue, first to last; return those that wait on."""
     kept = np.empty_like(queue)
@@ -461,7 +461,7 @@ def _schedule(
         job = queue[place]
         starts = False
         if first < 0 or mode != 0:
-            starts = _choose(jobs, cluster, job, rule, luck)
+            starts = _choose(jobs, cluster, job, rule, random_numbers)
         if starts and first >= 0 and mode == 1 and now + jobs.bound[job] > when:
             starts = _leaves_room(jobs, cluster, job, first, free, gpus)
         if starts:
@@ -581,14 +581,14 @@ class NodesWorld:
         return job, arrived
 
     def schedule(
-        self, mode: Backfill, rule: int, luck: Floats, chooser: NodeChooser | None
+        self, mode: Backfill, rule: int, random_numbers: Floats, chooser: NodeChooser | None
     ) -> list[int]:
         """Start jobs of the queue, first to last; return their rows.
 
         Args:
             mode: Who may start before the first; not conservative.
             rule: How nodes are chosen.
-            luck: Of the random choice, shape (nodes,).
+            random_numbers: Of the random choice, shape (nodes,).
             chooser: Chooses nodes instead of the rule; None: the rule does.
         """
         if not len(self.queue):
@@ -601,7 +601,7 @@ class NodesWorld:
         else:
             self.queue = _schedule(
                 self._jobs, self._cluster, self._events, before, self.now_s, _MODES[mode], rule,
-                luck,
+                random_numbers,
             )  # fmt: skip
         if len(before) == len(self.queue):
             return []
@@ -769,14 +769,16 @@ def run_nodes(
         ConfigError: The chooser never lets a job start.
     """
     world = NodesWorld(jobs, nodes)
-    luck = luck_of(seed, nodes)
+    random_numbers = random_numbers_of(seed, nodes)
     ranks = np.zeros(0, dtype=np.intp)
     if time_invariant:
         ranks = order(np.arange(len(jobs)), float(jobs.submit_s.max()), np.ones(3))
     for count in range(world.total_events):
         if chooser is not None and world.is_stuck:
             first = int(world.queue[0])
-            raise ConfigError([starved(jobs, world.queue, world.now_s, chooser.reason(first))])
+            raise ConfigError(
+                [starvation_error(jobs, world.queue, world.now_s, chooser.reason(first))]
+            )
         job, arrived = world.advance()
         if arrived:
             place = len(world.queue)
@@ -789,7 +791,7 @@ def run_nodes(
             ordered = np.empty_like(world.queue)
             ordered[order(world.queue, world.now_s, world.free_shares)] = world.queue
             world.queue = ordered
-        world.schedule(backfill, rule, luck, chooser)
+        world.schedule(backfill, rule, random_numbers, chooser)
         world.note()
         if count % 1000 == 0:
             advanced(count / world.total_events)
@@ -797,13 +799,13 @@ def run_nodes(
     return world.result()
 
 
-def luck_of(seed: int, nodes: NodeColumns) -> Floats:
+def random_numbers_of(seed: int, nodes: NodeColumns) -> Floats:
     """Return the random numbers of the nodes, shape (nodes,)."""
     return stream(seed, "nodes").random(len(nodes))
 
 
-def starved(jobs: NodeJobs, queue: Integers, now: float, reason: str) -> str:
-    """Return that jobs wait although all nodes are idle and nothing is to come."""
+def starvation_error(jobs: NodeJobs, queue: Integers, now: float, reason: str) -> str:
+    """Return the message that jobs wait although all nodes are idle and nothing is to come."""
     first = int(queue[0])
     more = f" and {len(queue) - 1:,} more" if len(queue) > 1 else ""
     return (

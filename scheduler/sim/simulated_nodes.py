@@ -113,7 +113,7 @@ def simulate_nodes(
     if rule is None:
         chooser = PluginChooser(jobs, nodes, policy, plugins, seed=drawn)
         chooser.refuse_silent_scorers()
-    asker = OrderAsker(jobs, nodes, plugins.queue_policy)
+    asker = QueueRanker(jobs, nodes, plugins.queue_policy)
     found = world.run_nodes(
         jobs,
         nodes,
@@ -317,7 +317,7 @@ def _processors(jobs: world.NodeJobs) -> Integers:
     return np.maximum(np.ceil(jobs.cpus * jobs.nodes), 1.0).astype(np.int64)
 
 
-class OrderAsker:
+class QueueRanker:
     """Asks a queue policy for the order of jobs, with the columns that it would have in a lab."""
 
     def __init__(

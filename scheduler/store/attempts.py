@@ -211,13 +211,13 @@ class SqlAttempts(Attempts):
 
     def progress(self) -> Mapping[str, float]:
         rows = self._tx.rows(_RUNNING)
-        running = (self._ticked(row) for row in rows)
+        running = (self._newest_progress(row) for row in rows)
         return {job_id: reached for job_id, reached in running if reached is not None}
 
-    def _ticked(self, row: Row) -> tuple[str, float | None]:
-        tick = self._progress.of(cast(str, row["benchmark_id"]))
-        same = tick is not None and (tick.number, tick.phase) == (row["number"], row["phase"])
-        reached = tick.progress if tick is not None and same else row["progress"]
+    def _newest_progress(self, row: Row) -> tuple[str, float | None]:
+        newest = self._progress.of(cast(str, row["benchmark_id"]))
+        same = newest is not None and (newest.number, newest.phase) == (row["number"], row["phase"])
+        reached = newest.progress if newest is not None and same else row["progress"]
         return cast(str, row["job_id"]), cast("float | None", reached)
 
     def _read(self, row: Row) -> Attempt:

@@ -16,7 +16,7 @@ from edgeyard.scheduler.store.rows import event_of, event_row
 from edgeyard.scheduler.store.tables import event_counter, events, remembered
 from edgeyard.scheduler.store.transaction import Transaction
 
-KEY_LIFE = timedelta(days=1)
+IDEMPOTENCY_KEY_LIFETIME = timedelta(days=1)
 """How long an idempotency key is good for."""
 
 _AFTER = (
@@ -54,7 +54,7 @@ class SqlLog(Log):
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
         now = self._now()
-        self._tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE))
+        self._tx.run(delete(remembered).where(remembered.c.at < now - IDEMPOTENCY_KEY_LIFETIME))
         row = {
             "user_id": user_id,
             "key": key,
@@ -70,7 +70,7 @@ class SqlLog(Log):
             select(remembered.c.body_sha256, remembered.c.answer).where(
                 remembered.c.user_id == user_id,
                 remembered.c.key == key,
-                remembered.c.at >= self._now() - KEY_LIFE,
+                remembered.c.at >= self._now() - IDEMPOTENCY_KEY_LIFETIME,
             )
         )
         if row is None:

@@ -48,7 +48,7 @@ _SHOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class PhaseProgress:
     """The progress of an attempt within its phase."""
 
     benchmark_id: str
@@ -58,14 +58,14 @@ class Tick:
 
 
 class ProgressBuffer:
-    """The newest tick of each benchmark that was not written before the last write. Thread-safe.
+    """Buffers the newest progress of each benchmark until it is written. Thread-safe.
 
-    What is written stays until the next write: a reader may have read its rows before the one, and
-    look here after it.
+    What was written stays here until the next write, because a reader may have read its rows
+    before a write and read this buffer after it.
     """
 
-    def __init__(self, write: Callable[[Sequence[Tick]], object]) -> None:
-        """Begin empty; the first tick starts the thread that writes.
+    def __init__(self, write: Callable[[Sequence[PhaseProgress]], object]) -> None:
+        """Create an empty buffer; the first `note` starts the thread that writes.
 
         Args:
             write: Writes all of them in one transaction.
@@ -73,62 +73,62 @@ class ProgressBuffer:
         self._write = write
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
-        self._ticks: dict[str, Tick] = {}
-        self._written: dict[str, Tick] = {}
+        self._unwritten: dict[str, PhaseProgress] = {}
+        self._written: dict[str, PhaseProgress] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def note(self, tick: Tick) -> None:
-        """Buffer a tick, which is written within about a second."""
+    def note(self, progress: PhaseProgress) -> None:
+        """Buffer the progress of an attempt, which is written within about a second."""
         with self._lock:
-            self._ticks[tick.benchmark_id] = tick
+            self._unwritten[progress.benchmark_id] = progress
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(
                     target=self._run, name="edgeyard-progress", daemon=True
                 )
                 self._thread.start()
 
-    def of(self, benchmark_id: str) -> Tick | None:
-        """Return the newest tick, if it was not written before the last write."""
-        return self._ticks.get(benchmark_id) or self._written.get(benchmark_id)
+    def of(self, benchmark_id: str) -> PhaseProgress | None:
+        """Return the newest progress; None if it was written before the last write."""
+        return self._unwritten.get(benchmark_id) or self._written.get(benchmark_id)
 
     def on_attempt(self, attempt: Attempt) -> Attempt:
-        """Return the attempt with the progress of its newest tick."""
-        tick = self.of(attempt.benchmark_id)
+        """Return the attempt with its newest progress."""
+        newest = self.of(attempt.benchmark_id)
         if (
-            tick is None
-            or (tick.number, tick.phase) != (attempt.number, attempt.phase)
+            newest is None
+            or (newest.number, newest.phase) != (attempt.number, attempt.phase)
             or attempt.state is not AttemptState.RUNNING
         ):
             return attempt
-        return replace(attempt, progress=tick.progress)
+        return replace(attempt, progress=newest.progress)
 
     def on_benchmark(self, benchmark: Benchmark) -> Benchmark:
-        """Return the benchmark with the progress of its newest tick."""
-        tick = self.of(benchmark.benchmark_id)
-        if tick is None or tick.phase != benchmark.phase or benchmark.status != Status.RUNNING:
+        """Return the benchmark with its newest progress."""
+        newest = self.of(benchmark.benchmark_id)
+        if newest is None or newest.phase != benchmark.phase or benchmark.status != Status.RUNNING:
             return benchmark
-        return replace(benchmark, progress=tick.progress)
+        return replace(benchmark, progress=newest.progress)
 
     def flush(self) -> None:
-        """Write all buffered ticks.
+        """Write all buffered progress.
 
         Raises:
-            EdgeyardError: They could not be written, and stay buffered.
+            EdgeyardError: It could not be written, and stays buffered.
         """
         with self._flushing:
             with self._lock:
-                ticks = dict(self._ticks)
-            if ticks:
-                self._write([tick for _, tick in sorted(ticks.items())])
+                newest = dict(self._unwritten)
+            if newest:
+                self._write([progress for _, progress in sorted(newest.items())])
             with self._lock:
-                self._written = ticks
-                for benchmark_id, tick in ticks.items():
-                    if self._ticks.get(benchmark_id) is tick:
-                        del self._ticks[benchmark_id]
+                self._written = newest
+                for benchmark_id, progress in newest.items():
+                    if self._unwritten.get(benchmark_id) is progress:
+                        del self._unwritten[benchmark_id]
 
     def close(self) -> None:
-        """Write all buffered ticks, and end the thread."""
+        """Write all buffered progress, and end the thread."""
         self._closed.set()
         self._try_flush()
         self._written = {}
@@ -137,7 +137,7 @@ class ProgressBuffer:
         while not self._closed.wait(INTERVAL_S):
             self._try_flush()
             with self._lock:
-                if not self._ticks and not self._written:
+                if not self._unwritten and not self._written:
                     self._thread = None
                     return
 
@@ -155,12 +155,12 @@ class ProgressBuffer:
             )
 
 
-def write_ticks(tx: Transaction, ticks: Sequence[Tick]) -> None:
+def write_progress(tx: Transaction, newest: Sequence[PhaseProgress]) -> None:
     """Store the progress of attempts that still run in that phase."""
-    tx.lock(tick.benchmark_id for tick in ticks)
+    tx.lock(each.benchmark_id for each in newest)
     rows = [
-        {"id": tick.benchmark_id, "in_phase": tick.phase, "reached": tick.progress}
-        for tick in ticks
+        {"id": each.benchmark_id, "in_phase": each.phase, "reached": each.progress}
+        for each in newest
     ]
     tx.run(_SHOW, rows)
-    tx.run(_SAVE, [{**row, "n": tick.number} for row, tick in zip(rows, ticks, strict=True)])
+    tx.run(_SAVE, [{**row, "n": each.number} for row, each in zip(rows, newest, strict=True)])

@@ -39,7 +39,7 @@ from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
 from edgeyard.scheduler.model.recurring import ScheduleJobState
 from edgeyard.scheduler.model.retention import Limits, RetentionClass
 from edgeyard.scheduler.store.cycles import PARTS_LOCK
-from edgeyard.scheduler.store.log import KEY_LIFE
+from edgeyard.scheduler.store.log import IDEMPOTENCY_KEY_LIFETIME
 from edgeyard.scheduler.store.tables import (
     HAS_HCL,
     LIVE_STATES,
@@ -145,7 +145,7 @@ def limit_of(name: str, limits: Limits, now: datetime) -> datetime | None:
     """Return the time before which rows of a table are pruned; None: none are."""
     kind = RULES[name].limit
     if kind is RetentionClass.EXPIRED:
-        return now - KEY_LIFE
+        return now - IDEMPOTENCY_KEY_LIFETIME
     before = limits.get(kind)
     return min(before, now - MIN_OUTCOME_AGE) if before and name == "outcomes" else before
 

@@ -50,7 +50,7 @@ from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.models import SqlModels
 from edgeyard.scheduler.store.policies import SqlPolicies
-from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
+from edgeyard.scheduler.store.progress import PhaseProgress, ProgressBuffer, write_progress
 from edgeyard.scheduler.store.prune import RULES, Rule, limit_of, rows_to_prune
 from edgeyard.scheduler.store.readers import SqliteReaders
 from edgeyard.scheduler.store.reservations import SqlReservations
@@ -71,7 +71,7 @@ WAIT_S = 5.0
 IDLE_S = 10.0
 """Maximum pause within a transaction, after which PostgreSQL ends it: its process is stopped."""
 
-PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
+RETRY_DELAYS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
 """Maximum pauses between tries of a transaction that conflicts with others."""
 
 CONNECTIONS = 40
@@ -160,7 +160,7 @@ class SqlStore(Store):
         self._now = now
         self._epoch: int | None = None
         self._runs = RunCache()
-        self._progress = ProgressBuffer(self._write_ticks)
+        self._progress = ProgressBuffer(self._write_progress)
         parsed = _parsed(url)
         path = Path(parsed.database or "db")
         self._readers: SqliteReaders | None = None
@@ -230,7 +230,7 @@ class SqlStore(Store):
         return done
 
     def _transact(self, work: Callable[[SqlUnitOfWork], _Result]) -> _Result:
-        for pause_s in PAUSES_S:
+        for pause_s in RETRY_DELAYS_S:
             try:
                 with self.write() as uow:
                     return work(uow)
@@ -315,15 +315,16 @@ class SqlStore(Store):
 
     def record_progress(self, attempt: Attempt, progress: float) -> None:
         assert attempt.phase is not None
-        tick = Tick(attempt.benchmark_id, attempt.number, attempt.phase, progress)
-        self._progress.note(tick)
+        self._progress.note(
+            PhaseProgress(attempt.benchmark_id, attempt.number, attempt.phase, progress)
+        )
 
     def flush_progress(self) -> None:
         """Write the buffered progress now."""
         self._progress.flush()
 
-    def _write_ticks(self, ticks: Sequence[Tick]) -> None:
-        self.transact(lambda uow: write_ticks(uow.tx, ticks))
+    def _write_progress(self, newest: Sequence[PhaseProgress]) -> None:
+        self.transact(lambda uow: write_progress(uow.tx, newest))
 
     def close(self) -> None:
         self._progress.close()

@@ -35,9 +35,9 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.framework.policy import Policy, load_policy, parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.learning.features import Input
-from edgeyard.scheduler.learning.model import Model, own_model
+from edgeyard.scheduler.learning.model import Model, unchecked_model
 from edgeyard.scheduler.learning.network import Network
-from edgeyard.scheduler.learning.queue_model import QueueModel, own_queue_model
+from edgeyard.scheduler.learning.queue_model import QueueModel, unchecked_queue_model
 from edgeyard.scheduler.sim.comparison import measured
 from edgeyard.scheduler.sim.kernel.queue_inputs import NAMES
 from edgeyard.scheduler.sim.lab.world import simulate_lab
@@ -131,11 +131,13 @@ def run_lab(task: LabTask) -> LabFigures:
         policy, known = load_policy("default"), task.registry_of(None, None)
     else:
         weights, hidden = np.array(task.weights), settings.hidden
-        model = own_model(*board_model(_MODEL, network_of(weights, hidden), INPUTS, ""))
+        model = unchecked_model(*board_model(_MODEL, network_of(weights, hidden), INPUTS, ""))
         queue = None
         if settings.queue_policy == LEARNED_QUEUE:
             name = queue_name(_MODEL, settings)
-            queue = own_queue_model(*queue_model(name, queue_weights(weights, hidden), hidden, ""))
+            queue = unchecked_queue_model(
+                *queue_model(name, queue_weights(weights, hidden), hidden, "")
+            )
         policy = board_policy(_MODEL, queue_name(_MODEL, settings), _SLOW_S)
         known = task.registry_of(model, queue)
     try:
@@ -243,7 +245,7 @@ def board_policy_text(model: str, queue_policy: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-class BoardLesson:
+class LabSet:
     """Labs, and what the policy ``default`` reaches in each."""
 
     def __init__(
@@ -280,31 +282,31 @@ class BoardLesson:
         return [float(each) for each in (ratios + misses).mean(axis=1)]
 
 
-def lessons(
+def lab_sets(
     settings: BoardTraining, registry_of: RegistryOf, run_all: RunAll = map
-) -> tuple[BoardLesson, BoardLesson]:
-    """Return what is learned from, and by what is chosen; arguments as of `BoardLesson`."""
+) -> tuple[LabSet, LabSet]:
+    """Return the labs for training and for validation; see `LabSet` for the arguments."""
     training = draw_labs(settings.seed, settings.labs, settings.jobs)
     validation = draw_labs(settings.seed + _VALIDATION, settings.validation_labs, settings.jobs)
     return (
-        BoardLesson(training, registry_of, run_all),
-        BoardLesson(validation, registry_of, run_all),
+        LabSet(training, registry_of, run_all),
+        LabSet(validation, registry_of, run_all),
     )
 
 
-def digest_of(*lessons: BoardLesson) -> str:
-    """Return a digest of all labs: a checkpoint belongs to them."""
+def digest_of(*lab_sets: LabSet) -> str:
+    """Return a digest of all labs; a checkpoint can only be continued with the same ones."""
     digest = hashlib.sha256()
-    for lesson in lessons:
-        for lab in lesson.labs:
+    for lab_set in lab_sets:
+        for lab in lab_set.labs:
             digest.update(scenario_hash(lab).encode())
     return digest.hexdigest()
 
 
 def train(
     settings: BoardTraining,
-    training: BoardLesson,
-    validation: BoardLesson,
+    training: LabSet,
+    validation: LabSet,
     progress: Progress | None = None,
     saved: Callable[[Progress], None] = lambda progress: None,
     advanced: Callable[[float], None] = lambda share: None,
@@ -342,9 +344,7 @@ def train(
     return progress
 
 
-def _validate(
-    settings: BoardTraining, validation: BoardLesson, progress: Progress, mean: float
-) -> None:
+def _validate(settings: BoardTraining, validation: LabSet, progress: Progress, mean: float) -> None:
     (found,) = validation.losses([progress.weights], settings, range(len(validation.labs)))
     if found < progress.best_validation:
         progress.best = progress.weights.copy()

@@ -24,11 +24,12 @@ Floats = NDArray[np.float64]
 _MIDDLE_S, _WIDTH = 4.0, 2.0
 """Normalisation of ln seconds: `features` cuts values beyond 8 widths, here e^20 s."""
 
-LAWS: Mapping[ModelKind, tuple[str, str, str]] = {
+DISTRIBUTION_COLUMNS: Mapping[ModelKind, tuple[str, str, str]] = {
     ModelKind.RUN_TIME: ("log_history_s", "history_spread", "history_error"),
     ModelKind.LOADING: ("log_loading_s", "loading_spread", "loading_error"),
 }
-"""Columns of the middle, the scale and the middle's standard error of the history's laws."""
+"""Columns of the middle, the scale and the middle's standard error of the history's
+distributions."""
 
 _OBJECTIVES = {
     ModelKind.RUN_TIME: "completion",
@@ -44,12 +45,12 @@ def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tu
     One matrix: the quantiles are linear in the inputs.
 
     Args:
-        kind: One of `LAWS`.
+        kind: One of `DISTRIBUTION_COLUMNS`.
         model: Fitted.
         trained_on: For people.
     """
     count = len(QUANTILES)
-    middle, spread, error = LAWS[kind]
+    middle, spread, error = DISTRIBUTION_COLUMNS[kind]
     inputs = (
         Input(column=middle, mean=_MIDDLE_S, scale=_WIDTH),
         Input(column=f"{middle}?"),

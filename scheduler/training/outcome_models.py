@@ -1,8 +1,8 @@
 """Models of what happens to runs that correct the lab's history, in forms that cannot go wrong.
 
 All begin at what the history predicts and learn what to add. With x the normalised columns; m, s
-and v the middle, the scale and the middle's standard error of the history's law of ln seconds; and
-k = 1 where it has one, else 0::
+and v the middle, the scale and the middle's standard error of the history's distribution of ln
+seconds; and k = 1 where it has one, else 0::
 
     seconds   ln T_q = k (m + c_q s + e_q v) + (1 - k) d_q + w x     c_q, e_q, d_q ascending in q
     chance    P_c    = sigmoid(a_c logit(p_c) + b_c + w_c x)         a_c >= 0.25
@@ -44,7 +44,8 @@ RUN_TIME_COLUMNS = (
     "log_nb_inference", "log_model_bytes", "log_board_ram_bytes", "log_board_cores",
     "host_cpu", "host_memory", "host_busy", "type_2", "type_3", "engine_tflite",
 )  # fmt: skip
-"""Next to the history's law. The time limit is none of them: it does not make a run long."""
+"""Next to the history's distribution. The time limit is none of them: it does not make a run
+long."""
 
 FAILURE_COLUMNS = ("log_bound_s", *RUN_TIME_COLUMNS)
 """Next to the history's chances of a failure."""
@@ -53,7 +54,7 @@ LOADING_COLUMNS = (
     "log_model_bytes", "log_board_cores", "host_cpu", "host_memory", "host_busy",
     "lab_utilisation", "engine_tflite",
 )  # fmt: skip
-"""Next to the history's law of loading."""
+"""Next to the history's distribution of loading."""
 
 MEASUREMENT_COLUMNS = (
     "hour_sin", "hour_cos", "host_cpu", "host_memory", "host_busy", "lab_utilisation",
@@ -134,8 +135,8 @@ class QuantileModel:
         location, scale, error = (
             np.nan_to_num(each)[:, None] for each in (rows.location, rows.scale, rows.error)
         )
-        law = location + scale * self.by_scale + error * self.by_error
-        return np.asarray(np.where(known, law, self.alone) + self._rest(rows)[:, None])
+        quantiles = location + scale * self.by_scale + error * self.by_error
+        return np.asarray(np.where(known, quantiles, self.alone) + self._rest(rows)[:, None])
 
     def _rest(self, rows: OutcomeRows) -> Floats:
         if not self.inputs:
@@ -276,8 +277,8 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
     own = y[~known] if (~known).any() else y
     spread = max(float(own.std()), 0.1)
     normal = norm.ppf(levels)
-    # middle and ln of the widths of both sides, for known laws and for unknown ones; ln of what
-    # the error adds to these widths
+    # middle and ln of the widths of both sides, for known distributions and for unknown ones; ln of
+    # what the error adds to these widths
     first = np.concatenate(
         [
             np.zeros(len(inputs)),
@@ -295,8 +296,8 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
 
     def loss(given: Floats) -> tuple[float, Floats]:
         weights, by_scale, by_error, alone = parts(given)
-        law = np.where(known[:, None], location + scale * by_scale + error * by_error, alone)
-        predicted = law + (x @ weights)[:, None]
+        quantiles = np.where(known[:, None], location + scale * by_scale + error * by_error, alone)
+        predicted = quantiles + (x @ weights)[:, None]
         seen = y[:, None]
         beyond = rows.censored[:, None] & (predicted > seen)
         rest = np.where(beyond, 0.0, seen - predicted)
@@ -306,16 +307,16 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
         total = float((weight[:, None] * each).sum()) / 3.0 + 0.5 * _RIDGE * float(
             weights @ weights
         )
-        by_law = np.where(known[:, None], slope, 0.0)
-        by_alone = slope - by_law
+        by_distribution = np.where(known[:, None], slope, 0.0)
+        by_alone = slope - by_distribution
         return total, np.concatenate(
             [
                 x.T @ slope.sum(axis=1) + _RIDGE * weights,
-                _ascending_slope(given[count : count + 3], (scale * by_law).sum(axis=0)),
+                _ascending_slope(given[count : count + 3], (scale * by_distribution).sum(axis=0)),
                 _ascending_slope(given[count + 3 : count + 6], by_alone.sum(axis=0)),
-                _ascending_slope(np.append(0.0, given[count + 6 :]), (error * by_law).sum(axis=0))[
-                    1:
-                ],
+                _ascending_slope(
+                    np.append(0.0, given[count + 6 :]), (error * by_distribution).sum(axis=0)
+                )[1:],
             ]
         )
 

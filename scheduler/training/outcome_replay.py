@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError, InvalidInput, NotFound
-from edgeyard.scheduler.decide.record import given_of, policy_of
+from edgeyard.scheduler.decide.record import cycle_input_of, policy_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Backfill, Policy, ScorerChoice
 from edgeyard.scheduler.framework.registry import Registry
@@ -124,7 +124,7 @@ def recorded_days(store: Store, rows: OutcomeRows) -> RecordedDays | None:
                 record = uow.cycles.get(seq)
         except NotFound:  # deleted meanwhile for its age
             continue
-        days.add(given_of(record), policy_of(record), timed.only(timed.cycles == seq))
+        days.add(cycle_input_of(record), policy_of(record), timed.only(timed.cycles == seq))
     return days.made()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.decide.record import boards_of, given_of, policy_of
+from edgeyard.scheduler.decide.record import boards_of, cycle_input_of, policy_of
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.learning.features import COLUMNS, Rows, raw
@@ -56,11 +56,12 @@ class OutcomeRows:
 
     Attributes:
         values: Raw columns by name, shape (rows,) each; NaN where missing.
-        location: Shape (rows,): middle of the history's law of ln seconds; NaN: nothing was known.
-        scale: Shape (rows,), of the same law.
+        location: Shape (rows,): middle of the history's distribution of ln seconds; NaN: nothing
+            was known.
+        scale: Shape (rows,), of the same distribution.
         error: Shape (rows,): standard error of the middle, a part of the scale.
         freedom: Shape (rows,): its degrees of freedom.
-        loading_freedom: Shape (rows,): degrees of freedom of the history's law of loading.
+        loading_freedom: Shape (rows,): degrees of freedom of the history's distribution of loading.
         run_s: Shape (rows,), seconds; NaN where no run time can be learned from the row.
         censored: Shape (rows,): a limit ended the run, which would have lasted longer.
         failed: Shape (rows,).
@@ -236,7 +237,7 @@ def _rows_of(
     record: CycleRecord, seq: int, outcomes: Sequence[Outcome], left_out: Counter[str]
 ) -> OutcomeRows:
     """Encode the pairs of one cycle."""
-    given, policy = given_of(record), policy_of(record)
+    given, policy = cycle_input_of(record), policy_of(record)
     place = {uid: row for row, uid in enumerate(given.snapshot.uids)}
     known = [each for each in outcomes if each.target_uid in place]
     left_out["on a board that the cycle did not know"] += len(outcomes) - len(known)
@@ -298,13 +299,13 @@ def encoded_pairs(batch: Batch, rows: Rows, boards: Rows) -> OutcomeRows:
 
 
 def _by_history(pairs: PastPairs) -> dict[str, Floats]:
-    """Return the laws that the history predicts for pairs, by the names of `OutcomeRows`."""
-    law = pairs.run_time_parts()
+    """Return what the history predicts for pairs, by the names of `OutcomeRows`."""
+    distribution = pairs.run_time_parts()
     return {
-        "location": law.location,
-        "scale": np.sqrt(law.noise + law.error),
-        "error": np.sqrt(law.error),
-        "freedom": law.freedom,
+        "location": distribution.location,
+        "scale": np.sqrt(distribution.noise + distribution.error),
+        "error": np.sqrt(distribution.error),
+        "freedom": distribution.freedom,
         "loading_freedom": pairs.loading_parts().freedom,
     }
 

@@ -33,10 +33,10 @@ from edgeyard.scheduler.training.windows import (
 Floats = NDArray[np.float64]
 
 _MIN_SLOWDOWN = 1.5
-"""Windows whose best rule is below it teach nothing: hardly anybody waits."""
+"""Windows whose best rule is below it are left out, because hardly any job waits in them."""
 _CANDIDATES = 24
 _BATCH = 8
-"""Windows a generation."""
+"""Windows per generation."""
 _SAMPLES = 3
 """Draws of each window in a step of the policy gradient."""
 _TEMPERATURE = 0.05
@@ -71,22 +71,24 @@ class QueueTraining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lesson:
-    """Windows with what the best simple rule reaches on each."""
+class WindowSet:
+    """Windows with the mean bounded slowdown of the best simple rule on each."""
 
     windows: Sequence[Window]
     best: Floats
 
 
-def lesson_of(windows: Sequence[Window]) -> Lesson:
+def window_set_of(windows: Sequence[Window]) -> WindowSet:
     """Return the windows from which something can be learned."""
     best = best_rule(windows).min(axis=1) if windows else np.zeros(0)
     kept = np.flatnonzero(best >= _MIN_SLOWDOWN).tolist()
-    return Lesson(windows=[windows[place] for place in kept], best=best[kept])
+    return WindowSet(windows=[windows[place] for place in kept], best=best[kept])
 
 
-def split(windows: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> tuple[Lesson, Lesson]:
-    """Return what is learned from, and by what is chosen, of several logs.
+def split(
+    windows: Sequence[tuple[Sequence[Window], Sequence[Window]]],
+) -> tuple[WindowSet, WindowSet]:
+    """Return the windows of several logs for training and for validation.
 
     Args:
         windows: Of each log, those for training and those for validation.
@@ -94,8 +96,8 @@ def split(windows: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> tuple
     Raises:
         InvalidInput: Too few of them have jobs that wait.
     """
-    training = lesson_of([each for own, _ in windows for each in own])
-    validation = lesson_of([each for _, own in windows for each in own])
+    training = window_set_of([each for own, _ in windows for each in own])
+    validation = window_set_of([each for _, own in windows for each in own])
     if not training.windows or not validation.windows:
         raise InvalidInput.at(
             "--log",
@@ -105,25 +107,25 @@ def split(windows: Sequence[tuple[Sequence[Window], Sequence[Window]]]) -> tuple
     return training, validation
 
 
-def digest_of(*lessons: Lesson) -> str:
-    """Return a digest of all windows: a checkpoint belongs to them."""
+def digest_of(*window_sets: WindowSet) -> str:
+    """Return a digest of all windows; a checkpoint can only be continued with the same ones."""
     digest = hashlib.sha256()
-    for lesson in lessons:
-        for window in lesson.windows:
+    for window_set in window_sets:
+        for window in window_set.windows:
             digest.update(f"{window.processors}\n".encode())
             for column in (*window.jobs, window.users):
                 digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
 
 
-def log_ratio(weights: Floats, hidden: int, lesson: Lesson, places: Sequence[int]) -> float:
+def log_ratio(weights: Floats, hidden: int, window_set: WindowSet, places: Sequence[int]) -> float:
     """Return the mean ln(mean bounded slowdown / the best rule's) on some of the windows."""
     found = [
         np.log(
             slowdowns(
-                lesson.windows[place], score_ends(lesson.windows[place], weights, hidden)
+                window_set.windows[place], score_ends(window_set.windows[place], weights, hidden)
             ).mean()
-            / lesson.best[place]
+            / window_set.best[place]
         )
         for place in places
     ]
@@ -132,8 +134,8 @@ def log_ratio(weights: Floats, hidden: int, lesson: Lesson, places: Sequence[int
 
 def train(
     settings: QueueTraining,
-    training: Lesson,
-    validation: Lesson,
+    training: WindowSet,
+    validation: WindowSet,
     progress: Progress | None = None,
     saved: Callable[[Progress], None] = lambda progress: None,
     advanced: Callable[[float], None] = lambda share: None,
@@ -179,23 +181,23 @@ def start_weights(settings: QueueTraining) -> Floats:
     return weights
 
 
-def _batch(settings: QueueTraining, generation: int, lesson: Lesson) -> list[int]:
+def _batch(settings: QueueTraining, generation: int, window_set: WindowSet) -> list[int]:
     rng = np.random.default_rng([settings.seed, 1, generation])
-    count = min(_BATCH, len(lesson.windows))
-    return sorted(rng.choice(len(lesson.windows), count, replace=False).tolist())
+    count = min(_BATCH, len(window_set.windows))
+    return sorted(rng.choice(len(window_set.windows), count, replace=False).tolist())
 
 
-def _evolve(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Iterator[float]:
+def _evolve(settings: QueueTraining, window_set: WindowSet, progress: Progress) -> Iterator[float]:
     """Return the mean score of each generation of CMA-ES."""
 
     def judge(candidates: Sequence[Floats]) -> list[float]:
-        places = _batch(settings, progress.generation, lesson)
-        return [log_ratio(each, settings.hidden, lesson, places) for each in candidates]
+        places = _batch(settings, progress.generation, window_set)
+        return [log_ratio(each, settings.hidden, window_set, places) for each in candidates]
 
     return evolve(progress, judge, seed=settings.seed, candidates=_CANDIDATES, sigma=_START_SIGMA)
 
 
-def _climb(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Iterator[float]:
+def _climb(settings: QueueTraining, window_set: WindowSet, progress: Progress) -> Iterator[float]:
     """Yield the mean score of each step of the policy gradient."""
     state = progress.state
     if not state:
@@ -203,15 +205,15 @@ def _climb(settings: QueueTraining, lesson: Lesson, progress: Progress) -> Itera
     while True:
         step = progress.generation
         gradients, scores = [], []
-        for place in _batch(settings, step, lesson):
-            window = lesson.windows[place]
+        for place in _batch(settings, step, window_set):
+            window = window_set.windows[place]
             drawn = []
             for number in range(_SAMPLES):
                 seed = (settings.seed * 7919 + step * 101 + place * 10 + number) % 2**31
                 end, gradient = sampled_ends(
                     window, progress.weights, settings.hidden, _TEMPERATURE, seed
                 )
-                ratio = slowdowns(window, end).mean() / lesson.best[place]
+                ratio = slowdowns(window, end).mean() / window_set.best[place]
                 drawn.append((float(np.log(ratio)), gradient))
             mean = np.mean([score for score, _ in drawn])
             gradients += [(score - mean) * gradient for score, gradient in drawn]

@@ -11,7 +11,7 @@ from edgeyard.devices.sizes import size_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that a board reports otherwise than the inventory says; the stricter one counts."""
+    """A value that board and inventory state differently; the stricter one counts."""
 
     what: str
     expected: str

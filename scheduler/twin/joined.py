@@ -7,6 +7,7 @@ only what an operator or a live attempt changes of it is put over it in each sna
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -33,7 +34,7 @@ class BoardState(StrEnum):
 
 
 class UnknownDevices(StrEnum):
-    """What becomes of boards that hosts report and the inventory doesn't know."""
+    """What to do with boards that hosts report and the inventory lacks."""
 
     DENY = "deny"  # shown, never used
     WARN = "warn"  # used, and pointed out wherever boards are shown
@@ -62,7 +63,7 @@ class BoardView:
     clock_offset_s: float | None = None
 
 
-_NOBODY = (None, None)
+_NOT_REPORTED = (None, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,20 +125,20 @@ class JoinedBoards:
     """All boards, expected ones first; a value.
 
     Attributes:
-        reporting: Boards that report a task although no known job holds them.
+        with_unknown_tasks: Boards that report a task although no known job holds them.
     """
 
     def __init__(
         self,
         boards: Sequence[JoinedBoard],
         unknown: UnknownDevices,
-        others_before: tuple[Board, ...] = (),
+        unknown_before: tuple[Board, ...] = (),
     ) -> None:
         self.boards = tuple(boards)
         self.columns = _columns(self.boards, unknown)
         others = tuple(each.view.board for each in self.boards if not each.view.expected)
-        self.others = others_before if others == others_before else others
-        self.reporting = tuple(
+        self.unknown_boards = unknown_before if others == unknown_before else others
+        self.with_unknown_tasks = tuple(
             each.view.board.target_uid
             for each in self.boards
             if each.seen is not None and each.seen.reports_task and not each.seen.busy
@@ -150,7 +151,7 @@ class JoinedBoards:
         known, found = self._with_nodes
         if known != of_nodes:
             found = tuple(
-                {**each.attributes, **_named(each.host, of_nodes)}
+                {**each.attributes, **_node_attributes(each.host, of_nodes)}
                 if each.host is not None
                 else each.attributes
                 for each in self.boards
@@ -173,7 +174,7 @@ class JoinedBoards:
         now: Host | None = None
         alike = True
         for uid, stated in known.items():
-            seen, host = reported.get(uid, _NOBODY)
+            seen, host = reported.get(uid, _NOT_REPORTED)
             before = self.of_uid.get(uid)
             why = rejected.get(uid, "") if rejected and seen is None else ""
             if (
@@ -183,22 +184,22 @@ class JoinedBoards:
             ):
                 if before.host is not was or host is not now:  # mostly the last board's
                     was, now = before.host, host
-                    alike = was is now or _same(was, now)
+                    alike = was is now or _same_host_state(was, now)
                 if alike:
                     boards.append(before)
                     continue
-            boards.append(_one(uid, stated, seen, host, unknown, why))
-        if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
+            boards.append(_join(uid, stated, seen, host, unknown, why))
+        if len(boards) == len(self.boards) and all(map(operator.is_, boards, self.boards)):
             return self
-        return JoinedBoards(boards, unknown, self.others)
+        return JoinedBoards(boards, unknown, self.unknown_boards)
 
 
-def _named(host: Host, names: frozenset[str]) -> dict[str, str]:
+def _node_attributes(host: Host, names: frozenset[str]) -> dict[str, str]:
     found = ((name, host.attribute(name)) for name in names)
     return {name: value for name, value in found if value is not None}
 
 
-def _one(
+def _join(
     uid: str,
     stated: Board | None,
     seen: Board | None,
@@ -216,12 +217,8 @@ def _one(
     return JoinedBoard(seen, host, view, attributes_of(view.board), rejected)
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
-def _same(one: Host | None, other: Host | None) -> bool:
-    """Return whether two answers say the same of a host, its boards aside."""
+def _same_host_state(one: Host | None, other: Host | None) -> bool:
+    """Return whether two reports of a host are equal, apart from its boards."""
     return (
         one is not None
         and other is not None
@@ -313,7 +310,7 @@ def view_of(
         expected: It is in the inventory.
         drained: Why, by board that an operator took out.
         holders: Benchmark by board, of every live attempt.
-        unknown: What becomes of boards that are not expected.
+        unknown: What to do with boards that are not expected.
         used_outside: The task that it reports is none of ours.
     """
     uid = board.target_uid
@@ -376,14 +373,14 @@ def _stricter(stated: Board, seen: Board) -> Board:
         seen,
         ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
         storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
-        engines=_granted(stated.engines, seen.engines),
+        engines=_limit_engines(stated.engines, seen.engines),
         local=seen.local or stated.local,
         shares_with=seen.shares_with | stated.shares_with,
     )
 
 
 @lru_cache(maxsize=4096)  # boards of a family share them
-def _granted(
+def _limit_engines(
     stated: tuple[BoardEngine, ...], seen: tuple[BoardEngine, ...]
 ) -> tuple[BoardEngine, ...]:
     kinds = {engine.name: engine.supported_types for engine in stated}

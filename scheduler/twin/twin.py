@@ -23,10 +23,10 @@ from edgeyard.scheduler.twin.joined import UnknownDevices as UnknownDevices
 
 logger = logging.getLogger(__name__)
 
-_ASIDE = frozenset({BoardState.IDLE, BoardState.BUSY})
-"""States that quarantine replaces; worse states are shown instead of it."""
+_REPLACED_BY_QUARANTINE = frozenset({BoardState.IDLE, BoardState.BUSY})
+"""States that are shown as quarantined; worse states are shown as they are."""
 
-_NOBODY: Mapping[str, str] = {}
+_NO_REASONS: Mapping[str, str] = {}
 _NO_LOADS: Mapping[str, LoadReport] = {}
 
 LOAD_MAX_AGE = timedelta(minutes=1)
@@ -81,7 +81,7 @@ class Twin:
         self._warned: frozenset[str] = frozenset()
         self._known: _Report | None = None
         self._unusable: dict[str, tuple[datetime, str]] = {}
-        self._trouble = "the cluster has not answered yet"
+        self._problem = "the cluster has not answered yet"
         self._reports = _NO_LOADS
         self._loads: Mapping[str, HostLoad] = {}
         self._held_at: dict[str, datetime] = {}
@@ -94,11 +94,11 @@ class Twin:
         with self._lock:
             before, stated = self._known.joined if self._known else self._nothing, self._stated
         joined = before.joined(stated, hosts, self._unknown)
-        others = frozenset(board.target_uid for board in joined.others)
+        others = frozenset(board.target_uid for board in joined.unknown_boards)
         with self._lock:
             if self._stated is not stated:  # the inventory has been reloaded
                 joined = self._nothing.joined(self._stated, hosts, self._unknown)
-                others = frozenset(board.target_uid for board in joined.others)
+                others = frozenset(board.target_uid for board in joined.unknown_boards)
             self._unusable = {
                 board.target_uid: (
                     self._unusable.get(board.target_uid, (at, ""))[0],
@@ -119,7 +119,7 @@ class Twin:
                 if board.busy and board.busy_reason != USED_OUTSIDE
             }
             self._reports = loads
-            self._trouble = ""
+            self._problem = ""
             new, self._warned = others - self._warned, others
         if self._unknown is not UnknownDevices.ALLOW:
             for uid in sorted(new):
@@ -132,8 +132,8 @@ class Twin:
                     },
                 )
 
-    def expect(self, expected: Sequence[Board]) -> None:
-        """Take another inventory from now on. Any thread."""
+    def set_inventory(self, expected: Sequence[Board]) -> None:
+        """Use another inventory from now on. Any thread."""
         stated = {board.target_uid: board for board in expected}
         nothing = JoinedBoards((), self._unknown).joined(stated, (), self._unknown)
         with self._lock:
@@ -144,26 +144,26 @@ class Twin:
                 joined = JoinedBoards((), self._unknown).joined(stated, hosts, self._unknown)
                 self._known = replace(self._known, joined=joined)
 
-    def reporting(self) -> tuple[str, ...]:
+    def boards_with_unknown_tasks(self) -> tuple[str, ...]:
         """Return the boards that report a task although no known job holds them."""
         with self._lock:
             known = self._known
-        return () if known is None else known.joined.reporting
+        return () if known is None else known.joined.with_unknown_tasks
 
     def note_held(self, held_at: Mapping[str, datetime]) -> None:
-        """Record until when our tasks held these boards, which may still report them."""
+        """Record until when Edgeyard's tasks held these boards, which may still report them."""
         with self._lock:
             for uid, at in held_at.items():
                 self._held_at[uid] = max(at, self._held_at.get(uid, at))
 
     def _used_outside(self, known: _Report | None, holders: Mapping[str, str]) -> frozenset[str]:
-        """Return the boards that report a task which cannot be one of ours."""
-        if known is None or not known.joined.reporting:
+        """Return the boards that report a task which cannot be one of Edgeyard's."""
+        if known is None or not known.joined.with_unknown_tasks:
             return frozenset()
         with self._lock:
             return frozenset(
                 uid
-                for uid in known.joined.reporting
+                for uid in known.joined.with_unknown_tasks
                 if uid not in holders
                 and (uid not in self._held_at or known.at - self._held_at[uid] > REPORT_LAG)
             )
@@ -174,11 +174,11 @@ class Twin:
             known = self._known
         return None if known is None else compare(self._expected, known.hosts)
 
-    def others(self) -> tuple[Board, ...]:
+    def unknown_boards(self) -> tuple[Board, ...]:
         """Return reported boards that the inventory lacks; the same object while none changes."""
         with self._lock:
             known = self._known
-        return () if known is None else known.joined.others
+        return () if known is None else known.joined.unknown_boards
 
     def joined(self) -> Mapping[str, JoinedBoard]:
         """Return each board with its attributes, by its uid; the same object while none changes."""
@@ -186,12 +186,12 @@ class Twin:
             known = self._known
         return (known.joined if known else self._nothing).of_uid
 
-    def missed(self, reason: str) -> None:
+    def record_failed_refresh(self, reason: str) -> None:
         """Record that the cluster did not answer."""
         with self._lock:
-            self._trouble = reason
+            self._problem = reason
 
-    def unusable(self, target_uid: str) -> tuple[datetime, str] | None:
+    def unusable_since(self, target_uid: str) -> tuple[datetime, str] | None:
         """Return since when, and why, its host finds a board unusable; None if it does not."""
         with self._lock:
             return self._unusable.get(target_uid)
@@ -219,7 +219,7 @@ class Twin:
         """Return loads within `LOAD_MAX_AGE`, by host; the same object while they are equal."""
         with self._lock:
             found = {
-                host: _in_steps(report.load)
+                host: _rounded(report.load)
                 for host, report in sorted(self._reports.items())
                 if now - report.at <= LOAD_MAX_AGE
             }
@@ -228,7 +228,7 @@ class Twin:
             return self._loads
 
     def unusable_parts(self) -> frozenset[tuple[str, str]]:
-        """Return the hosts that are away and the boards that are unusable, each with the reason."""
+        """Return the offline hosts and the unusable boards, each with the reason."""
         with self._lock:
             known, unusable = self._known, self._unusable
         hosts = () if known is None else known.hosts
@@ -240,10 +240,10 @@ class Twin:
         )
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the last refresh failed; "" if it succeeded."""
         with self._lock:
-            return self._trouble
+            return self._problem
 
     def age_s(self, now: datetime) -> float:
         """Return the age of the last report; inf if there is none."""
@@ -256,7 +256,7 @@ class Twin:
         *,
         drained: Mapping[str, str],
         holders: Mapping[str, str],
-        quarantined: Mapping[str, str] = _NOBODY,
+        quarantined: Mapping[str, str] = _NO_REASONS,
     ) -> tuple[BoardView, ...]:
         """Return the state of all boards, expected ones first.
 
@@ -269,7 +269,7 @@ class Twin:
             known, reports = self._known, self._reports
         outside = self._used_outside(known, holders)
         views = [
-            _now(each, drained, holders, self._unknown, outside)
+            _current_view(each, drained, holders, self._unknown, outside)
             for each in (known.joined if known else self._nothing).boards
         ]
         busy = {view.board.target_uid for view in views if view.state is BoardState.BUSY}
@@ -287,7 +287,7 @@ class Twin:
         ]
         return tuple(
             replace(view, state=BoardState.QUARANTINED, reason=quarantined[view.board.target_uid])
-            if view.board.target_uid in quarantined and view.state in _ASIDE
+            if view.board.target_uid in quarantined and view.state in _REPLACED_BY_QUARANTINE
             else view
             for view in views
         )
@@ -315,7 +315,7 @@ class Twin:
         for uid in {*drained, *holders, *outside}:
             row = columns.row_of_uid.get(uid)
             if row is not None:
-                view = _now(joined.boards[row], drained, holders, self._unknown, outside)
+                view = _current_view(joined.boards[row], drained, holders, self._unknown, outside)
                 reasons[row], taken_out[row] = view.reason, view.drained
                 busy[row] |= view.holder is not None or uid in outside
         conflicts = columns.conflicts
@@ -349,21 +349,21 @@ class Twin:
         )
 
 
-def _in_steps(load: HostLoad) -> HostLoad:
+def _rounded(load: HostLoad) -> HostLoad:
     return HostLoad(
         cpu=round(load.cpu * LOAD_STEPS) / LOAD_STEPS,
         memory=round(load.memory * LOAD_STEPS) / LOAD_STEPS,
     )
 
 
-def _now(
+def _current_view(
     joined: JoinedBoard,
     drained: Mapping[str, str],
     holders: Mapping[str, str],
     unknown: UnknownDevices,
     outside: frozenset[str],
 ) -> BoardView:
-    """Add drains, holders and use by others, of which most boards have none."""
+    """Return a board with its drain, its holder and its use by tasks of others."""
     known = joined.view
     board = known.board
     uid = board.target_uid

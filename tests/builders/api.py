@@ -336,7 +336,7 @@ class FakeEngine:
     def repair_failures(self) -> Mapping[str, str]:
         return self.failing
 
-    def trouble(self) -> str:
+    def cluster_problem(self) -> str:
         return "" if math.isfinite(self.age_s) else "connection refused"
 
 
@@ -469,7 +469,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         rules=AddressRules(chosen.allow_hosts),
         webhook_rules=AddressRules(chosen.webhook_hosts),
         webhook_keys=WebhookKeys(b"k" * 32),
-        others=lambda: engine.unknown,
+        unknown_boards=lambda: engine.unknown,
         joined=lambda: engine.joined,
         retraining=Retraining(TRAINING, {}, clock, lambda name, value, labels: None),
     )

@@ -165,7 +165,7 @@ class Lab:
             ),
             limits,
             self.time,
-            twin.unusable,
+            twin.unusable_since,
             self.claims,
             twin.is_forbidden,
         )

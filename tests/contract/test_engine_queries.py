@@ -113,7 +113,7 @@ def test_its_boards_are_known_and_each_is_listed_once(lab: Lab) -> None:
     assert expected == sorted(expected, reverse=True)
     assert math.isfinite(lab.engine.twin_age_s())
     assert lab.engine.comparison() is not None
-    assert lab.engine.trouble() == ""
+    assert lab.engine.cluster_problem() == ""
 
 
 def test_a_preview_judges_every_board_and_shows_the_job(lab: Lab) -> None:

@@ -696,7 +696,7 @@ def test_a_cluster_that_falls_silent_is_reported_before_it_stops_the_work(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api.engine, "age_s", 7.0)
-    monkeypatch.setattr(api.engine, "trouble", lambda: "Nomad failed 6 times in a row")
+    monkeypatch.setattr(api.engine, "cluster_problem", lambda: "Nomad failed 6 times in a row")
     answer = api.as_(None).get("/readyz?verbose")
     assert answer.status_code == 200
     content = {"database": "ok", "files": "ok"}

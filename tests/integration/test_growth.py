@@ -13,7 +13,7 @@ from sqlalchemy.dialects import sqlite
 
 from edgeyard.plugins.testing import sample_snapshot
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.record import Recorder, given_of
+from edgeyard.scheduler.decide.record import Recorder, cycle_input_of
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating
@@ -84,11 +84,11 @@ def test_a_recorded_cycle_knows_the_runs_that_it_knew(growing_store: SqlStore) -
     record_ends(growing_store, 25, past, recorder)
     with growing_store.read() as uow:
         heads = uow.cycles.page(limit=100)
-        known = [given_of(uow.cycles.get(head.seq)).knowledge.runs for head in heads]
+        known = [cycle_input_of(uow.cycles.get(head.seq)).knowledge.runs for head in heads]
     assert [len(runs) for runs in known] == [min(number, 10) for number in range(1, 26)]
     assert [run.benchmark_id for run in known[14]] == [f"b-25-{n}" for n in range(5, 15)]
     with growing_store.read() as uow:  # in any order
-        again = [given_of(uow.cycles.get(head.seq)).knowledge.runs for head in heads[::-1]]
+        again = [cycle_input_of(uow.cycles.get(head.seq)).knowledge.runs for head in heads[::-1]]
     assert [list(runs) for runs in again[::-1]] == [list(runs) for runs in known]
 
 

@@ -208,7 +208,7 @@ def test_an_inventory_that_is_read_while_the_twin_is_refreshed_holds(
         found = joined(self, *args)
         if not read:
             read.append(True)
-            twin.expect((board(A), board(B)))
+            twin.set_inventory((board(A), board(B)))
         return found
 
     monkeypatch.setattr(JoinedBoards, "joined", meanwhile)

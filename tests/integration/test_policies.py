@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeyard.benchmark_api.cli.policies import _shown
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.decide.record import given_of, policy_of
+from edgeyard.scheduler.decide.record import cycle_input_of, policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.rewards import SUSPEND_AFTER_FAULTS
@@ -417,7 +417,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
         lab.cycle.decide_shadow(lab.cycle.run())
         with lab.store.read() as uow:
             [newest] = uow.cycles.shadows(since=None, until=None, limit=1)
-            return given_of(uow.cycles.get(newest.seq)).knowledge
+            return cycle_input_of(uow.cycles.get(newest.seq)).knowledge
 
     assert shadow().weights == {"least_loaded": 0.2}
     for _ in range(SUSPEND_AFTER_FAULTS - 1):
@@ -426,7 +426,9 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
     with lab.store.read() as uow:
         assert "slow" not in uow.scoring.states("default/1")
         for head in uow.cycles.page(limit=9):
-            assert given_of(uow.cycles.get(head.seq)).knowledge.weights == {"least_loaded": 0.9}
+            assert cycle_input_of(uow.cycles.get(head.seq)).knowledge.weights == {
+                "least_loaded": 0.9
+            }
 
 
 def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:

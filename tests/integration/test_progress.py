@@ -15,7 +15,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.store.progress import ProgressBuffer, Tick
+from edgeyard.scheduler.store.progress import PhaseProgress, ProgressBuffer
 from tests.builders import records as make
 from tests.builders.api import Api, running
 from tests.builders.engine import A, Lab
@@ -70,12 +70,12 @@ def test_ticks_of_many_boards_share_their_writes(api: Api) -> None:
 
 
 def test_a_reader_that_began_before_a_write_shows_what_was_reported() -> None:
-    written: list[Tick] = []
+    written: list[PhaseProgress] = []
     buffer = ProgressBuffer(written.extend)
     row = make.a_benchmark("b-1", status=Status.RUNNING, phase="measuring", progress=18.0)
-    buffer.note(Tick("b-1", 1, "measuring", 34.0))
+    buffer.note(PhaseProgress("b-1", 1, "measuring", 34.0))
     buffer.flush()
-    assert written == [Tick("b-1", 1, "measuring", 34.0)]
+    assert written == [PhaseProgress("b-1", 1, "measuring", 34.0)]
     assert buffer.on_benchmark(row).progress == 34.0
     buffer.flush()
     assert buffer.on_benchmark(row).progress == 18.0, "rows read since then have it"
@@ -126,22 +126,22 @@ def test_a_tick_of_a_phase_or_attempt_that_is_over_changes_nothing(database_url:
 
 
 def test_ticks_are_kept_while_the_database_can_not_be_written() -> None:
-    written: list[Tick] = []
+    written: list[PhaseProgress] = []
     refuse = True
 
-    def write(ticks: list[Tick]) -> None:
+    def write(ticks: list[PhaseProgress]) -> None:
         if refuse:
             raise Unavailable("the database is locked")
         written.extend(ticks)
 
     buffer = ProgressBuffer(write)  # type: ignore[arg-type]
-    buffer.note(Tick("b-1", 1, "measuring", 10.0))
+    buffer.note(PhaseProgress("b-1", 1, "measuring", 10.0))
     with pytest.raises(Unavailable):
         buffer.flush()
-    buffer.note(Tick("b-1", 1, "measuring", 20.0))
+    buffer.note(PhaseProgress("b-1", 1, "measuring", 20.0))
     refuse = False
     buffer.close()
-    assert written[-1] == Tick("b-1", 1, "measuring", 20.0)
+    assert written[-1] == PhaseProgress("b-1", 1, "measuring", 20.0)
     assert buffer.of("b-1") is None
 
 

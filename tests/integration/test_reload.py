@@ -85,6 +85,6 @@ def test_a_broken_file_keeps_all_old_values_and_says_why(
 def test_the_twin_takes_another_inventory() -> None:
     one, other = BOARDS[0], board("rpi5-0009-0009")
     twin = Twin([one])
-    twin.expect([other])
+    twin.set_inventory([other])
     (view,) = twin.views(drained={}, holders={})
     assert (view.board.target_uid, view.state) == ("rpi5-0009-0009", BoardState.OFFLINE)

@@ -25,7 +25,7 @@ from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
-from edgeyard.scheduler.sim.learning import MemoryScoring, MemoryWork
+from edgeyard.scheduler.sim.learning import MemoryScoring, MemoryUnitOfWork
 from tests.builders import records as make
 from tests.builders.engine import A, B, Lab
 
@@ -215,7 +215,7 @@ def test_weights_follow_rewards_within_each_unit_and_outcomes_more_than_expectat
     for number in range(20):
         scoring.add_ratings([replace(rating, benchmark_id=f"b-{number}")])
         scoring.end(make.an_outcome(benchmark_id=f"b-{number}", run_s=10.0))
-        keeper.settle(MemoryWork(scoring).as_unit(), policy, plugins, make.NOW)
+        keeper.settle(MemoryUnitOfWork(scoring).as_unit_of_work(), policy, plugins, make.NOW)
     weights = {name: each.weight or 0.0 for name, each in scoring.states(KEY).items()}
     assert weights["exact"] > 2 * weights["rough"]
     assert weights["sure"] > 1.2 * weights["wrong"]

@@ -287,7 +287,7 @@ def test_a_transaction_that_was_overtaken_is_run_again_with_what_is_stored_now(
 def test_what_is_overtaken_every_time_is_unavailable_and_no_conflict(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeyard.scheduler.store.sql_store.PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("edgeyard.scheduler.store.sql_store.RETRY_DELAYS_S", (0.0, 0.0))
     with store.write() as uow:
         uow.benchmarks.add(make.a_benchmark("b-1"))
         seen = uow.benchmarks.get("b-1")

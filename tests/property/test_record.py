@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, sample_pending, sample_snapshot
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.record import Recorder, given_of, policy_of, result_of
+from edgeyard.scheduler.decide.record import Recorder, cycle_input_of, policy_of, result_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, Snapshot
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
@@ -91,7 +91,7 @@ def test_a_record_explains_as_its_cycle_did(given_: CycleInput, name: str) -> No
 def test_a_record_decides_the_same_byte_for_byte(given_: CycleInput, name: str) -> None:
     recorder = Recorder()
     first = recorder.record(given_, decide(given_, policy(name), plugins(name)))
-    again = given_of(first)
+    again = cycle_input_of(first)
     assert list(again.knowledge.runs) == list(given_.knowledge.runs)
     second = Recorder().record(again, decide(again, policy_of(first), plugins(name)))
     assert second.parts == first.parts

@@ -15,7 +15,7 @@ from edgeyard.plugins.scorers.outcome_models import FailureModel, MeasurementMod
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.record import Recorder, given_of
+from edgeyard.scheduler.decide.record import Recorder, cycle_input_of
 from edgeyard.scheduler.engine import active_models
 from edgeyard.scheduler.engine.active_models import REFRESH_S, RETRY_S, ActiveModels
 from edgeyard.scheduler.engine.registered_models import promote, roll_back
@@ -105,7 +105,7 @@ def test_an_active_model_states_seconds_with_its_own_error() -> None:
     assert found.scores == pytest.approx(history.scores * factors, rel=1e-4)
     assert found.errors is not None
     assert history.errors is not None
-    # Quantiles as wide as the history's law: the same relative error.
+    # Quantiles as wide as the history's distribution: the same relative error.
     assert found.errors / found.scores == pytest.approx(history.errors / history.scores, rel=1e-3)
     wide = RunTimeModel().answer(
         batch_knowing(known(active_run_times(by_load=1.0, width=2.0))), pairs
@@ -244,12 +244,12 @@ def test_a_recorded_cycle_keeps_the_models_once_and_is_replayed_with_them() -> N
         recorder.record(given(known(*models), seed), decided(known(*models))) for seed in (0, 0)
     )
     assert dict(first.parts)["models"] is dict(second.parts)["models"]
-    assert given_of(first).knowledge.models == models
+    assert cycle_input_of(first).knowledge.models == models
     again = replay(replace(first, runs=runs()), registry(entry_points=False))
     assert again.same
     plain = recorder.record(given(known()), decided(known()))
     assert "models" not in dict(plain.parts)
-    assert given_of(plain).knowledge.models == ()
+    assert cycle_input_of(plain).knowledge.models == ()
 
 
 @pytest.fixture(name="store")

@@ -34,8 +34,8 @@ from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.learning.features import normalise, raw
-from edgeyard.scheduler.learning.model import Model, load_model, own_model
-from edgeyard.scheduler.learning.queue_model import QueueModel, own_queue_model
+from edgeyard.scheduler.learning.model import Model, load_model, unchecked_model
+from edgeyard.scheduler.learning.queue_model import QueueModel, unchecked_queue_model
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
@@ -55,7 +55,7 @@ from edgeyard.scheduler.training.board_trainer import (
     BoardTraining,
     board_policy,
     digest_of,
-    lessons,
+    lab_sets,
     network_of,
     queue_weights,
     start_weights,
@@ -105,14 +105,16 @@ def test_a_learned_queue_starts_with_the_order_of_the_shortest_first() -> None:
     queue = queue_of(jobs, np.arange(50) % 7 * 10 + 5, ages_s(jobs, NOW), knowledge=knowledge)
     assert len(np.unique(queue.expected_s)) > 5
     weights = queue_weights(start_weights(LEARNED), LEARNED.hidden)
-    policy = LearnedQueue(own_queue_model(*queue_model("mine", weights, LEARNED.hidden, "a test")))
+    policy = LearnedQueue(
+        unchecked_queue_model(*queue_model("mine", weights, LEARNED.hidden, "a test"))
+    )
     assert policy.order(queue).tolist() == ShortestFirst().order(queue).tolist()
 
 
 def wild_queue(seed: int) -> LearnedQueue:
     size = weight_count(LEARNED) - weight_count(SMALL)
     weights = 100.0 * np.random.default_rng(seed).normal(size=size)
-    return LearnedQueue(own_queue_model(*queue_model("mine", weights, 1, "a test")))
+    return LearnedQueue(unchecked_queue_model(*queue_model("mine", weights, 1, "a test")))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -233,15 +235,15 @@ def test_no_weights_bring_a_benchmark_to_a_board_that_it_must_not_use(data: st.D
             assert not snapshot.drained[row]
             seen += 1
 
-    model = own_model(*board_model("mine", network_of(weights, 1), INPUTS, "a test"))
-    queue = own_queue_model(*queue_model("mine_queue", order, 1, "a test"))
+    model = unchecked_model(*board_model("mine", network_of(weights, 1), INPUTS, "a test"))
+    queue = unchecked_queue_model(*queue_model("mine_queue", order, 1, "a test"))
     policy = board_policy("mine", "mine_queue", 60.0)
     simulate_lab(MIXED, policy, known(model, queue).resolve(policy), seed=seed, watch=watch)
     assert seen
 
 
 def test_a_candidate_whose_answers_are_refused_is_the_worst_and_ends_no_training() -> None:
-    training, _ = lessons(SMALL, known)
+    training, _ = lab_sets(SMALL, known)
     far = start_weights(SMALL)
     far[-len(INPUTS)] += 20.0  # the scale of the history's logarithm
     start, refused = training.losses([start_weights(SMALL), far], SMALL, [0])
@@ -251,7 +253,7 @@ def test_a_candidate_whose_answers_are_refused_is_the_worst_and_ends_no_training
 @pytest.mark.slow
 def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     short = replace(LEARNED, generations=1)
-    training, validation = lessons(LEARNED, known)
+    training, validation = lab_sets(LEARNED, known)
     digest = digest_of(training, validation)
     save_progress(tmp_path / "c.npz", train(short, training, validation), short, digest)
     gone_on = train(

@@ -19,7 +19,7 @@ from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.decide.record import Recorder, given_of, result_of
+from edgeyard.scheduler.decide.record import Recorder, cycle_input_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import (
     Answer,
@@ -491,7 +491,7 @@ def test_a_record_of_a_cycle_keeps_which_types_are_not_declared() -> None:
     jobs = [pending(**MEMORY)]
     given = CycleInput(snapshot=snapshot_of([lists_only(ONE)]), pending=jobs, now=NOW)
     result = decide(given, policy(), plugins())
-    again = decide(given_of(Recorder().record(given, result)), policy(), plugins())
+    again = decide(cycle_input_of(Recorder().record(given, result)), policy(), plugins())
     assert again.waiting["b-1"] == result.waiting["b-1"]
     assert again.waiting["b-1"].reason is WaitingReason.TYPE_UNDECLARED
 

@@ -349,12 +349,12 @@ def test_each_number_that_is_not_comparable_raises_the_chance_of_another_one() -
     def chances(bad: int) -> list[float]:
         runs = [replace(run(A, 10.0, age_s=n), comparable=n >= bad) for n in range(10)]
         runs += [replace(run(B, 10.0, age_s=n), comparable=True) for n in range(10)]
-        return past_pairs_of(runs).measurement_laws()[0].tolist()  # type: ignore[no-any-return]
+        return past_pairs_of(runs).measurement_chances()[0].tolist()  # type: ignore[no-any-return]
 
     by_count = [chances(bad) for bad in range(11)]
     assert all(more[0] > less[0] for less, more in pairwise(by_count))
     assert all(a > c > b for a, b, c in by_count[1:])  # C never ran: it is judged by its family
-    assert np.isnan(past_pairs_of([run(A, 10.0)]).measurement_laws()[0]).all()
+    assert np.isnan(past_pairs_of([run(A, 10.0)]).measurement_chances()[0]).all()
 
 
 def test_failures_are_known_by_cause() -> None:

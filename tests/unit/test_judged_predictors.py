@@ -11,14 +11,14 @@ from benchmarks.predictors import (
     COLUMNS,
     MAX_FREEDOM,
     RUN_TIME_COLUMNS,
-    Law,
+    Distribution,
     fit_censored,
     fit_failure_network,
     fit_lookup,
     fit_network,
     fit_ratios,
     fit_regression,
-    history_law,
+    history_distribution,
     training_rows,
 )
 from edgeyard.scheduler.training.intervals import group_means
@@ -77,13 +77,13 @@ def test_a_run_is_never_in_the_past_that_it_is_seen_with() -> None:
     assert (known[~np.isnan(known)] < np.log(400)).all()
 
 
-def laws_of(names: int, location: float) -> Law:
-    return Law(np.full(names, location), np.ones(names), np.full(names, MAX_FREEDOM))
+def distributions_of(names: int, location: float) -> Distribution:
+    return Distribution(np.full(names, location), np.ones(names), np.full(names, MAX_FREEDOM))
 
 
 def test_losses_are_the_censored_log_likelihood() -> None:
-    law = laws_of(3, 1.0)
-    loss = law.loss(np.array([1.0, 2.0, 1.0]), np.array([False, False, True]))
+    distribution = distributions_of(3, 1.0)
+    loss = distribution.loss(np.array([1.0, 2.0, 1.0]), np.array([False, False, True]))
     half_log = 0.5 * np.log(2 * np.pi)
     assert loss == pytest.approx([half_log, half_log + 0.5, np.log(2.0)], abs=1e-6)
 
@@ -139,7 +139,7 @@ def test_what_corrects_the_history_learns_what_it_does_not_know(fit: object) -> 
     tested = examples(held, past, COLUMNS)
     predictor = fit(training_rows(past, 0))  # type: ignore[operator]
     ours = predictor(tested).loss(tested.log_s, tested.censored).mean()
-    history = history_law(tested).loss(tested.log_s, tested.censored).mean()
+    history = history_distribution(tested).loss(tested.log_s, tested.censored).mean()
     assert ours < history - 0.3
 
 
@@ -163,9 +163,13 @@ def test_figures_are_those_of_their_definitions() -> None:
     log_s = np.log([4.0, 8.0, 1.0, 4.0])
     censored = np.array([False, False, False, True])
     groups = np.array(["a", "a", "b", "b"])
-    narrow = Law(np.full(4, np.log(4.0)), np.full(4, 0.6), np.full(4, MAX_FREEDOM))
+    narrow = Distribution(np.full(4, np.log(4.0)), np.full(4, 0.6), np.full(4, MAX_FREEDOM))
     history, other = judge_run_times(
-        "new", {HISTORY: laws_of(4, np.log(4.0)), "narrow": narrow}, log_s, censored, groups
+        "new",
+        {HISTORY: distributions_of(4, np.log(4.0)), "narrow": narrow},
+        log_s,
+        censored,
+        groups,
     )
     assert (history.rows, other.rows) == (4, 4)
     assert history.figures["error factor"] == pytest.approx(2.0)  # of 1, 2 and 4
@@ -174,11 +178,11 @@ def test_figures_are_those_of_their_definitions() -> None:
 
 
 def test_runs_of_which_somebody_knows_nothing_are_judged_for_nobody() -> None:
-    unsure = laws_of(4, 0.0)
+    unsure = distributions_of(4, 0.0)
     unsure.location[1:3] = np.nan
     rows = judge_run_times(
         "new",
-        {HISTORY: laws_of(4, 0.0), "unsure": unsure},
+        {HISTORY: distributions_of(4, 0.0), "unsure": unsure},
         np.zeros(4),
         np.zeros(4, np.bool_),
         np.array(["a", "b", "c", "d"]),

@@ -17,10 +17,10 @@ def test_an_outage_is_logged_at_its_beginning_now_and_then_and_at_its_end(
     with caplog.at_level(logging.INFO):
         for _ in range(int(REPEAT_S * 2.5)):
             now_s += 1.0
-            outages.failed("twin.missed", "the cluster did not answer", f"asked at {now_s}")
+            outages.failed("twin.refresh_failed", "the cluster did not answer", f"asked at {now_s}")
             outages.succeeded("repair.missed")
-        outages.succeeded("twin.missed")
-        outages.succeeded("twin.missed")
+        outages.succeeded("twin.refresh_failed")
+        outages.succeeded("twin.refresh_failed")
     events = [record.__dict__["event"] for record in caplog.records]
-    assert events == ["twin.missed"] * 3 + ["twin.missed.over"]
+    assert events == ["twin.refresh_failed"] * 3 + ["twin.refresh_failed.over"]
     assert caplog.records[1].__dict__["unlogged"] == REPEAT_S - 1

@@ -17,7 +17,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer
 from edgeyard.scheduler.learning.features import COLUMNS, Encoder, Input, normalise
 from edgeyard.scheduler.learning.manifest import parse_manifest
-from edgeyard.scheduler.learning.model import Model, any_chance, model_of_content
+from edgeyard.scheduler.learning.model import Model, any_cause_chance, model_of_content
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
@@ -209,7 +209,7 @@ def test_more_faults_never_mean_a_lower_risk(slowed: OutcomeRows) -> None:
         ]
         batch = batch_of(boards, [pending(model_bytes=10, user_time_s=60.0)], past)
         rows = np.zeros(len(boards), dtype=np.intp)
-        risks = any_chance(model.predict(batch, rows, np.arange(len(boards))))
+        risks = any_cause_chance(model.predict(batch, rows, np.arange(len(boards))))
         assert (np.diff(risks) > 0).all(), risks
         assert (np.diff(PastPairs(batch, rows, np.arange(len(boards))).failure_rates()) > 0).all()
 
@@ -556,7 +556,7 @@ def test_run_times_of_clocks_that_jumped_do_not_move_the_expectation_of_others(
     assert float(change.max()) < 0.25
 
 
-def test_history_quantiles_are_those_of_its_law(slowed: OutcomeRows) -> None:
+def test_history_quantiles_are_those_of_its_distribution(slowed: OutcomeRows) -> None:
     rows = slowed.only(np.isfinite(slowed.location))
     found = history_quantiles(rows)
     assert np.allclose(found[:, 1], rows.location)

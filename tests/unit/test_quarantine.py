@@ -44,7 +44,7 @@ def runs(*expected: tuple[str, str, str | None]) -> list[PastRun]:
 
 
 def bad(past: Sequence[PastRun]) -> set[str]:
-    return {uid for uid, record in board_records(past, {}).items() if record.bad}
+    return {uid for uid, record in board_records(past, {}).items() if record.should_be_quarantined}
 
 
 GOOD_ELSEWHERE: list[tuple[str, str, str | None]] = [(OTHER, "m", None)] * 9
@@ -86,7 +86,7 @@ def test_failures_of_users_and_of_the_cluster_say_nothing_of_the_board() -> None
 
 def test_what_was_before_a_board_was_let_back_does_not_count() -> None:
     past = runs(*GOOD_ELSEWHERE, *[(BAD, "m", "board_fault")] * 9)
-    assert board_records(past, {})[BAD].bad
+    assert board_records(past, {})[BAD].should_be_quarantined
     assert BAD not in board_records(past, {BAD: past[-1].ended_at})
 
 

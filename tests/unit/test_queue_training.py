@@ -33,10 +33,10 @@ from edgeyard.scheduler.training.queue_trainer import (
     Method,
     QueueTraining,
     digest_of,
-    lesson_of,
     log_ratio,
     start_weights,
     train,
+    window_set_of,
 )
 from edgeyard.scheduler.training.windows import (
     CARASTAN_SANTOS,
@@ -151,25 +151,29 @@ def test_training_windows_overlap_no_judged_sequence() -> None:
 def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(
     method: Method, tmp_path: Path
 ) -> None:
-    lesson = lesson_of([window_of(busy_log(100, seed), 0, PROCESSORS) for seed in (1, 2, 3)])
+    window_set = window_set_of(
+        [window_of(busy_log(100, seed), 0, PROCESSORS) for seed in (1, 2, 3)]
+    )
     long = QueueTraining(method=method, generations=7, hidden=2)
     short = QueueTraining(method=method, generations=3, hidden=2)
-    digest = digest_of(lesson)
-    save_progress(tmp_path / "c.npz", train(short, lesson, lesson), short, digest)
+    digest = digest_of(window_set)
+    save_progress(tmp_path / "c.npz", train(short, window_set, window_set), short, digest)
     # the short one has one more point of its curve, at its end
-    gone_on = train(long, lesson, lesson, load_progress(tmp_path / "c.npz", long, digest))
+    gone_on = train(long, window_set, window_set, load_progress(tmp_path / "c.npz", long, digest))
     assert gone_on.generation == 7
-    assert gone_on.weights.tolist() == train(long, lesson, lesson).weights.tolist()
+    assert gone_on.weights.tolist() == train(long, window_set, window_set).weights.tolist()
 
 
 @pytest.mark.slow
 def test_both_methods_learn() -> None:
-    lesson = lesson_of([window_of(busy_log(60), 0, PROCESSORS)])
+    window_set = window_set_of([window_of(busy_log(60), 0, PROCESSORS)])
     for method, generations in ((Method.EVOLUTION, 4), (Method.GRADIENT, 10)):
         settings = QueueTraining(method=method, generations=generations, hidden=2)
-        every = range(len(lesson.windows))
-        before = log_ratio(start_weights(settings), 2, lesson, every)
-        assert log_ratio(train(settings, lesson, lesson).best, 2, lesson, every) < before
+        every = range(len(window_set.windows))
+        before = log_ratio(start_weights(settings), 2, window_set, every)
+        assert (
+            log_ratio(train(settings, window_set, window_set).best, 2, window_set, every) < before
+        )
 
 
 @pytest.mark.slow
@@ -186,10 +190,10 @@ def test_the_policy_gradient_is_the_derivative_of_the_likelihood() -> None:
 
 @pytest.mark.slow  # compiles for ten seconds
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
-    lesson = lesson_of([window_of(busy_log(100), 0, PROCESSORS)])
+    window_set = window_set_of([window_of(busy_log(100), 0, PROCESSORS)])
     settings = QueueTraining(generations=1, hidden=2)
     path = tmp_path / "c.npz"
-    save_progress(path, train(settings, lesson, lesson), settings, "data")
+    save_progress(path, train(settings, window_set, window_set), settings, "data")
     other = QueueTraining(generations=1, hidden=2, seed=5)
     with pytest.raises(InvalidInput, match=r"--out: .*other data or settings"):
         load_progress(path, other, "data")

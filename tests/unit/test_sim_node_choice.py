@@ -23,7 +23,7 @@ from edgeyard.scheduler.sim.node_choice import PluginChooser
 from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 from edgeyard.scheduler.sim.simulated_nodes import (
-    OrderAsker,
+    QueueRanker,
     compiled_rule,
     node_columns,
     node_jobs,
@@ -183,7 +183,7 @@ def _starts(
     found = world.run_nodes(
         jobs,
         nodes,
-        OrderAsker(jobs, nodes, plugins.queue_policy).order,
+        QueueRanker(jobs, nodes, plugins.queue_policy).order,
         backfill=backfill,
         rule=0 if rule is None else rule,
         chooser=chooser if rule is None else None,

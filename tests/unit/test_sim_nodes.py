@@ -27,7 +27,7 @@ from edgeyard.scheduler.sim.scenario import (
     PaperMix,
     Scenario,
 )
-from edgeyard.scheduler.sim.simulated_nodes import OrderAsker, node_columns, simulate_nodes
+from edgeyard.scheduler.sim.simulated_nodes import QueueRanker, node_columns, simulate_nodes
 from tests.builders.decision import cycle, places
 from tests.builders.logs import log_of, swf_line, write_swf
 from tests.traces import trace
@@ -282,7 +282,7 @@ def test_nodes_of_one_core_are_the_processors_of_a_log(
         users=("",) * count,
     )
     nodes = node_columns(NodesScenario(nodes=(NodeGroup(count=4),)))
-    asked = OrderAsker(jobs, nodes, order)
+    asked = QueueRanker(jobs, nodes, order)
     found = world.run_nodes(jobs, nodes, asked.order, backfill=Backfill(backfill))
     assert found.start_s.tolist() == expected.schedule.start[rows].tolist()
 
@@ -315,7 +315,7 @@ def test_no_node_is_ever_overcommitted_and_no_reservation_is_delayed(
     nodes = node_columns(
         NodesScenario(nodes=(NodeGroup(count=2, cpu_cores=4, memory_mb=8, gpus=2),))
     )
-    asked = OrderAsker(jobs, nodes, registry(entry_points=False).queue_policy("fifo"))
+    asked = QueueRanker(jobs, nodes, registry(entry_points=False).queue_policy("fifo"))
     found = world.run_nodes(jobs, nodes, asked.order, backfill=backfill, rule=rule)
     assert (found.start_s >= jobs.submit_s).all()
     held = np.repeat(np.arange(count), jobs.nodes)

@@ -94,19 +94,19 @@ class SpiedTrainer:
     def __init__(self, record: Record) -> None:
         self._record = record
 
-    def trained(self, plugins: Plugins) -> Plugins:
+    def exploring_plugins(self, plugins: Plugins) -> Plugins:
         return plugins
 
-    def judged(self, plugins: Plugins, state: str) -> Plugins:
+    def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
         return plugins
 
-    def rewarded(self, rewards: Mapping[str, float]) -> None:
+    def add_rewards(self, rewards: Mapping[str, float]) -> None:
         self._record.act("rewarded")
 
-    def decided(self, result: CycleResult) -> None:
+    def add_decisions(self, result: CycleResult) -> None:
         pass
 
-    def ended(self, job_id: str, reward: float) -> None:
+    def add_outcome(self, job_id: str, reward: float) -> None:
         pass
 
     def finish_episode(self) -> Mapping[str, float]:

@@ -78,16 +78,16 @@ def test_a_board_whose_cores_are_in_use_closes_no_other_one() -> None:
 
 def test_boards_beside_the_inventory_are_the_same_tuple_until_one_of_them_changes() -> None:
     twin = Twin([board(A)])
-    assert twin.others() == ()
+    assert twin.unknown_boards() == ()
     twin.refresh([host("h", board(A), board(B))], NOW)
-    first = twin.others()
+    first = twin.unknown_boards()
     assert [each.target_uid for each in first] == [B]
     twin.refresh([host("h", board(A), board(B))], NOW)
-    assert twin.others() is first
+    assert twin.unknown_boards() is first
     twin.refresh([host("h", board(A, busy=True), board(B))], NOW)
-    assert twin.others() is first
+    assert twin.unknown_boards() is first
     twin.refresh([host("h", board(A), board(B, ram_bytes=2**30))], NOW)
-    assert [each.ram_bytes for each in twin.others()] == [2**30]
+    assert [each.ram_bytes for each in twin.unknown_boards()] == [2**30]
 
 
 def test_loads_are_reported_in_steps_for_a_minute_and_are_the_same_while_they_say_the_same() -> (

@@ -24,14 +24,14 @@ class SimServer:
 
     Attributes:
         store: The one that all servers share.
-        expect: Replaces the inventory.
+        set_inventory: Replaces the inventory.
         close: Frees what the process held; nothing of the engine is ended properly.
     """
 
     store: Store
     engine: ElectedEngine
     clock: SharedClock
-    expect: Callable[[Sequence[Board]], None]
+    set_inventory: Callable[[Sequence[Board]], None]
     close: Callable[[], object]
 
     def now(self) -> datetime:

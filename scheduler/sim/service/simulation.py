@@ -472,7 +472,7 @@ class ServiceSimulation:
         self.cluster.set_absent(uids)
         for machine in self.machines:
             if machine.server is not None:
-                machine.server.expect(self.cluster.boards())
+                machine.server.set_inventory(self.cluster.boards())
                 machine.server.engine.wake()
 
     def wake(self) -> None:

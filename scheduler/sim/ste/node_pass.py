@@ -22,7 +22,7 @@ from edgeyard.scheduler.framework.runner import CallKind, Fault, PluginCall
 from edgeyard.scheduler.sim import nodes as world
 from edgeyard.scheduler.sim.node_choice import NodeChoice, PluginChooser
 from edgeyard.scheduler.sim.replay import PRIORITY
-from edgeyard.scheduler.sim.simulated_nodes import OrderAsker, compiled_rule, refuse_settings
+from edgeyard.scheduler.sim.simulated_nodes import QueueRanker, compiled_rule, refuse_settings
 from edgeyard.scheduler.sim.ste.documents import Job, NodeParts, TwinData
 from edgeyard.scheduler.sim.ste.steps import Decision
 from edgeyard.scheduler.sim.wording import count_of
@@ -110,7 +110,7 @@ def decide_on_nodes(
     def used(rows: world.Integers, now: float) -> world.Floats:
         return np.array([usage.get(jobs.users[row], 0.0) for row in rows.tolist()])
 
-    asker = OrderAsker(jobs, nodes, plugins.queue_policy, used)
+    asker = QueueRanker(jobs, nodes, plugins.queue_policy, used)
     if len(there.queue) > 1:
         ordered = np.empty_like(there.queue)
         ordered[asker.order(there.queue, there.now_s, there.free_shares)] = there.queue
@@ -142,7 +142,7 @@ def decide_on_nodes(
     started = there.schedule(
         policy.backfill,
         world.FIRST_FIT if rule is None else rule,
-        world.luck_of(data.seed, nodes),
+        world.random_numbers_of(data.seed, nodes),
         None if by_rule else chooser,
     )
     return NodePass(

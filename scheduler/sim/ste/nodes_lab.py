@@ -14,7 +14,7 @@ import numpy as np
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.sim.lab.world import BEGIN
-from edgeyard.scheduler.sim.nodes import Floats, NodesWorld, starved
+from edgeyard.scheduler.sim.nodes import Floats, NodesWorld, starvation_error
 from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.simulated_nodes import (
@@ -211,7 +211,7 @@ class NodesLab:
                 others = world.queue[world.queue != row]
                 reason = reasons.get(first, "nothing was decided")
                 queue = np.concatenate(([row], others)).astype(np.int64)
-                raise ConfigError([starved(self._jobs, queue, world.now_s, reason)])
+                raise ConfigError([starvation_error(self._jobs, queue, world.now_s, reason)])
         self.is_due = False
         self.rounds += 1
 

@@ -83,11 +83,11 @@ class Trainer(Protocol):
         """Name of the model."""
         ...
 
-    def trained(self, plugins: Plugins) -> Plugins:
-        """Return the plugins with the explored model in its place."""
+    def exploring_plugins(self, plugins: Plugins) -> Plugins:
+        """Return the plugins with the model as a scorer that explores."""
         ...
 
-    def judged(self, plugins: Plugins, state: str) -> Plugins:
+    def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
         """Return the plugins with the model alone, without exploration.
 
         Args:
@@ -99,20 +99,20 @@ class Trainer(Protocol):
         """
         ...
 
-    def rewarded(self, rewards: Mapping[str, float]) -> None:
-        """Take in the evaluator's rewards of the scores that were just given."""
+    def add_rewards(self, rewards: Mapping[str, float]) -> None:
+        """Add the evaluator's rewards of the latest scores."""
         ...
 
-    def decided(self, result: CycleResult) -> None:
-        """Take in what a round placed."""
+    def add_decisions(self, result: CycleResult) -> None:
+        """Add the placements of a round."""
         ...
 
-    def ended(self, job_id: str, reward: float) -> None:
-        """Take in how well a placement turned out, 0-1; a half is as well as elsewhere."""
+    def add_outcome(self, job_id: str, reward: float) -> None:
+        """Add the reward of an ended placement, 0-1; 0.5 is as good as other nodes."""
         ...
 
     def finish_episode(self) -> Mapping[str, float]:
-        """Update the model by all that was taken in; return figures of the update."""
+        """Update the model by all that was added; return figures of the update."""
         ...
 
 
@@ -245,16 +245,16 @@ class SchedulerController:
         known = run.learning.recall(given.knowledge, policy, plugins, given.now)
         given = replace(given, knowledge=known)
         if trainer is not None:
-            plugins = trainer.trained(plugins)
+            plugins = trainer.exploring_plugins(plugins)
         elif notice.judged:
-            plugins = self._judge(notice).judged(plugins, notice.judged)
+            plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
         rewarded = StepEntry(12, math.nan)
 
         def reward(rewards: Mapping[str, float]) -> None:
             nonlocal rewarded
             with log.observe(12) as rewarded:
                 if trainer is not None:
-                    trainer.rewarded(rewards)
+                    trainer.add_rewards(rewards)
 
         began_s = self._monotonic_s()
         result = decide(given, policy, plugins, monotonic_s=self._monotonic_s, rewarded=reward)
@@ -262,7 +262,7 @@ class SchedulerController:
         run.learning.keep(policy, plugins, result, given.now)
         learned: Mapping[str, float] = {}
         if trainer is not None:
-            trainer.decided(result)
+            trainer.add_decisions(result)
             if notice.ended:
                 learned = trainer.finish_episode()
         weights = run.learning.weights(policy, plugins)
@@ -300,15 +300,15 @@ class SchedulerController:
         if first:
             run.episode, run.node_weights = notice.episode, {}
         if trainer is not None:
-            plugins = trainer.trained(plugins)
+            plugins = trainer.exploring_plugins(plugins)
         elif notice.judged:
-            plugins = self._judge(notice).judged(plugins, notice.judged)
+            plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
         rewarded: list[tuple[float, float]] = []
 
         def reward(rewards: Mapping[str, float]) -> None:
             began_s = self._monotonic_s()
             if trainer is not None:
-                trainer.rewarded(rewards)
+                trainer.add_rewards(rewards)
             rewarded.append((began_s, self._monotonic_s()))
 
         began_s = self._monotonic_s()
@@ -374,7 +374,7 @@ class SchedulerController:
                 )
                 whole = outcome_rewards(liked, outcome)
                 if trainer.name in whole:
-                    trainer.ended(rating.benchmark_id, whole[trainer.name])
+                    trainer.add_outcome(rating.benchmark_id, whole[trainer.name])
         return found
 
 

@@ -140,8 +140,8 @@ class PolicyGradient:
         """Manifest of the registered model."""
         return self._manifest
 
-    def trained(self, plugins: Plugins) -> Plugins:
-        """See `Trainer.trained`: the model decides alone, the others are rated."""
+    def exploring_plugins(self, plugins: Plugins) -> Plugins:
+        """See `Trainer.exploring_plugins`: the model decides alone, the others are rated."""
         others = [role for role in plugins.scorers if role.scorer.name != self.name]
         return replace(
             plugins,
@@ -151,8 +151,8 @@ class PolicyGradient:
             ),
         )
 
-    def judged(self, plugins: Plugins, state: str) -> Plugins:
-        """See `Trainer.judged`."""
+    def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
+        """See `Trainer.evaluated_plugins`."""
         networks = {"trained": self.state.network, "frozen": self._frozen}
         network = networks.get(state)
         if network is None or self._load is None:
@@ -163,8 +163,8 @@ class PolicyGradient:
                 self._judged = state, self.state.steps, self._load(path)
         return replace(plugins, scorers=(WeightedScorer(scorer=self._judged[2]),), evaluator=None)
 
-    def rewarded(self, rewards: Mapping[str, float]) -> None:
-        """See `Trainer.rewarded`."""
+    def add_rewards(self, rewards: Mapping[str, float]) -> None:
+        """See `Trainer.add_rewards`."""
         request = self._scorer.last
         if request is None or self.name not in rewards:
             return
@@ -178,8 +178,8 @@ class PolicyGradient:
             )
             self._take("evaluator", choice, rewards[self.name])
 
-    def decided(self, result: CycleResult) -> None:
-        """See `Trainer.decided`."""
+    def add_decisions(self, result: CycleResult) -> None:
+        """See `Trainer.add_decisions`."""
         decided, request = result.decided, self._scorer.last
         if request is None:
             return
@@ -192,8 +192,8 @@ class PolicyGradient:
                 its = pairs.of(row)
                 self._waiting[each.benchmark_id] = _Choice(request.x[its], pair - int(its.start))
 
-    def ended(self, job_id: str, reward: float) -> None:
-        """See `Trainer.ended`."""
+    def add_outcome(self, job_id: str, reward: float) -> None:
+        """See `Trainer.add_outcome`."""
         choice = self._waiting.pop(job_id, None)
         if choice is not None:
             self._take("outcome", choice, reward)
