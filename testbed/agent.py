@@ -17,7 +17,7 @@ from edgeyard.testbed.tls import Certificates
 PLUGIN = "edgeyard-device-plugin"
 
 _END_S = 20.0
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _CLOUDS = "env_aws,env_gce,env_azure,env_digitalocean"
 
 _COMMON = """
@@ -174,7 +174,7 @@ class Agent:
         while self.pid is not None:
             if time.monotonic() > until:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
         return True
 
 

@@ -26,8 +26,8 @@ from edgeyard.errors import InvalidInput
 
 _KINDS = ("run_time", "failure", "loading", "measurement")
 
-_LOOK_S = 0.5
-"""Between two looks at a training that is waited for."""
+_POLL_INTERVAL_S = 0.5
+"""Between two requests for the state of a training that is waited for."""
 
 _ENDS = {
     "learned": "the training has ended; what it learned: edgeyard models list",
@@ -163,7 +163,7 @@ def models_retrain(
     action = "stop" if stop else "begin"
     found = record(session.client.api.post(f"/v1/models/training/{action}"))
     while wait and found.get("running"):
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
         found = record(session.client.api.get("/v1/models/training"))
     if session.output is Output.JSON:
         emit_json(found)

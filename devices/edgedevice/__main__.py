@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 
-_LOOK_S = 1.0
-"""How often we look whether the agent that started us is still there."""
+_PARENT_POLL_INTERVAL_S = 1.0
+"""How often we check whether the agent that started us is still there."""
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     server = PluginServer(EdgeDevice(), stop)
     sys.stdout.write(server.start() + "\n")
     sys.stdout.flush()
-    while not stop.wait(_LOOK_S) and os.getppid() == parent:
+    while not stop.wait(_PARENT_POLL_INTERVAL_S) and os.getppid() == parent:
         pass
     server.close()
     # a probe that hangs must not keep us: its thread holds nothing that needs an end

@@ -31,8 +31,8 @@ PROBLEM_TYPE = "boardsfile"
 
 API_VERSION = "v0.1.0"
 _VERSION = "0.1.0"
-_LOOK_S = 1.0
-"""How often a stream looks whether its caller is still there."""
+_CALLER_POLL_INTERVAL_S = 1.0
+"""How often a stream checks whether its caller is still there."""
 
 _MAX_STATS_S = 3600.0
 _MAX_TEXT_CHARS = 1000
@@ -103,7 +103,7 @@ class EdgeDevice:
             newest = self._watching(context)
             if newest is not watch:  # new settings
                 watch, version = newest, 0
-            picture = newest.wait(version, _LOOK_S)
+            picture = newest.wait(version, _CALLER_POLL_INTERVAL_S)
             if picture is not None:
                 version = picture.version
                 yield _fingerprint(picture)
@@ -157,7 +157,7 @@ class EdgeDevice:
             )
             until = time.monotonic() + interval_s
             while context.is_active() and not self._closed.wait(
-                max(0.0, min(_LOOK_S, until - time.monotonic()))
+                max(0.0, min(_CALLER_POLL_INTERVAL_S, until - time.monotonic()))
             ):
                 if time.monotonic() >= until:
                     break

@@ -26,10 +26,10 @@ from edgeyard.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-"""How often files are looked at: what a task says is at most so old when it is weighed."""
+"""How often files are read: what a task reports is at most so old when it is used."""
 
-_FIRST_LOOK_S = 10.0
-"""A board that could not be looked at by then counts as unhealthy; Nomad's client itself waits for
+_FIRST_READING_TIMEOUT_S = 10.0
+"""A board that could not be read by then counts as unhealthy; Nomad's client itself waits for
 50 s, and boards that are reported as unhealthy at each start of the plugin would fail tasks."""
 
 _FACT_TRIES = 3
@@ -140,7 +140,7 @@ class Watch:
             LookupError: There is no such board here, or it is not healthy; it says why.
             OSError: The files of the task can't be made.
         """
-        self.wait(0, _FIRST_LOOK_S + _TICK_S)
+        self.wait(0, _FIRST_READING_TIMEOUT_S + _TICK_S)
         with self._changed:
             shown = self._current.get(target_uid)
         if shown is None:
@@ -179,7 +179,7 @@ class Watch:
         with self._changed:
             self._current = current
         all_found = all(board.target_uid in self._found for board in self._boards)
-        if self._reported is None and not all_found and now - started < _FIRST_LOOK_S:
+        if self._reported is None and not all_found and now - started < _FIRST_READING_TIMEOUT_S:
             return
         boards = self._publisher.publish(now, current)
         before = self._reported

@@ -40,7 +40,7 @@ over in 0.2 ms, within one time slice of the kernel."""
 
 _GRAIN_NS = 100_000
 """What one number covers at least. Reading the clock takes 30 to 1,000 ns, by board."""
-_LOOK_AGAIN = 1.25
+_CHECK_GROWTH = 1.25
 """The interval is computed again when the series has grown by a quarter: the cost stays linear."""
 
 WARMING_PERCENT, WARMED_PERCENT, MEASURED_PERCENT = 5.0, 15.0, 95.0
@@ -295,7 +295,7 @@ def _series(
 ) -> NDArray[np.float64]:
     max_runs = until.runs if until.precision is None else _MAX_RUNS
     chunks: List[NDArray[np.float64]] = []
-    done, look_at = 0, _MIN_RUNS_FOR_PRECISION
+    done, check_at = 0, _MIN_RUNS_FOR_PRECISION
     spent_ns = 0.0
     min_ns = min(until.min_s, until.max_s) * 1e9
     min_runs = until.min_runs
@@ -306,7 +306,7 @@ def _series(
         wanted = max_runs - done if done < max_runs else math.ceil((min_ns - spent_ns) / number_ns)
         count = max(1, min(wanted, int(_CHUNK_S * 1e9 / number_ns)))
         if until.precision is not None:
-            count = min(count, max(1, look_at - done))
+            count = min(count, max(1, check_at - done))
         taken = timed_loops(session.run, feeds, count, loops, clock)
         chunks.append(np.array(taken, dtype=np.float64) / 1e6)
         done += count
@@ -316,8 +316,8 @@ def _series(
         share = min(done / max_runs, spent_ns / min_ns if min_ns > 0 else 1.0)
         if until.precision is not None:
             share = spent_ns / 1e9 / max(until.max_s, 1e-9)
-            if done >= look_at:
-                look_at = math.ceil(done * _LOOK_AGAIN)
+            if done >= check_at:
+                check_at = math.ceil(done * _CHECK_GROWTH)
                 interval = median_interval(np.concatenate(chunks))
                 if interval is not None:
                     enough = interval.effective >= _MIN_EFFECTIVE and spent_ns >= min_ns

@@ -86,14 +86,14 @@ from edgeyard.scheduler.ports import (
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 5.0
-"""Longest time between two looks at Nomad's jobs while all is as it should be."""
+MAX_REFRESH_INTERVAL_S = 5.0
+"""Between two readings of Nomad's jobs while all is as it should be."""
 
-AGAIN_S = 10.0
+RETRY_INTERVAL_S = 10.0
 """A job that is gone, or whose registration was not answered, is replaced no sooner: one that Nomad
 ends at once must not be registered in every turn."""
 
-MAX_AGAIN_S = 300.0
+MAX_RETRY_INTERVAL_S = 300.0
 """Longest pause after failures of one schedule."""
 
 LAST_START_GRACE = timedelta(seconds=60)
@@ -160,18 +160,18 @@ class RecurringStarts:
         self._max_pending_total = max_pending_total
         self._max_run_s, self._tariff = max_run_s, tariff
         self._lock = threading.Lock()
-        self._looked_s: float | None = None
-        self._failing = Backoff(AGAIN_S, MAX_AGAIN_S)
-        self._refused = Backoff(AGAIN_S, MAX_AGAIN_S)
+        self._refreshed_s: float | None = None
+        self._failing = Backoff(RETRY_INTERVAL_S, MAX_RETRY_INTERVAL_S)
+        self._refused = Backoff(RETRY_INTERVAL_S, MAX_RETRY_INTERVAL_S)
         self._launched_until: dict[str, datetime] = {}
 
-    def turn(self, *, look: bool = False) -> tuple[str, ...]:
+    def turn(self, *, refresh: bool = False) -> tuple[str, ...]:
         """Register and stop what is to be, and adopt what Nomad has started.
 
         A schedule that fails holds up no other.
 
         Args:
-            look: There is news of Nomad's jobs.
+            refresh: Read them also where they were read lately: there is news of Nomad's jobs.
 
         Returns:
             Job ids of the runs that became attempts.
@@ -187,14 +187,16 @@ class RecurringStarts:
             for backoff in (self._failing, self._refused):
                 backoff.retain({each.schedule.schedule_id for each in found})
             due = [e for e in found if not self._failing.waits(e.schedule.schedule_id, now_s)]
-            fresh = self._looked_s is not None and now_s - self._looked_s < LOOK_S
-            if fresh and not look:
+            fresh = (
+                self._refreshed_s is not None and now_s - self._refreshed_s < MAX_REFRESH_INTERVAL_S
+            )
+            if fresh and not refresh:
                 due = [each for each in due if not self._guarded(each, self._is_settled, True)]
             if not due:
                 return ()
             seen = self._cluster.recurring()
-            if look or not fresh:
-                self._looked_s = now_s
+            if refresh or not fresh:
+                self._refreshed_s = now_s
             adopted: list[str] = []
             for kept in due:
                 adopted += self._guarded(kept, lambda each: self._one(each, seen), ())
@@ -278,7 +280,7 @@ class RecurringStarts:
         """Return whether the same job was not registered a moment ago."""
         if last is None or last.fingerprint != wanted:
             return True
-        return (self._clock.now() - last.created_at).total_seconds() >= AGAIN_S
+        return (self._clock.now() - last.created_at).total_seconds() >= RETRY_INTERVAL_S
 
     # --- jobs ---
 
@@ -475,7 +477,7 @@ class RecurringStarts:
                     until = _launched_at(run)
                     continue
                 except _EndNotKnown:
-                    self._looked_s = None  # the next turn looks again
+                    self._refreshed_s = None  # the next turn reads again
                     break
                 except (Unavailable, Conflict):
                     raise

@@ -559,7 +559,7 @@ class Engine:
         if _ALL in hints:
             self._repair(None)
         if any(map(self._parts.recurring.is_news, hints)):
-            self._take_recurring(look=True)
+            self._take_recurring(refresh=True)
         if named := hints - {_ALL}:  # jobs of attempts that have ended, too
             self._repair(named)
 
@@ -618,12 +618,12 @@ class Engine:
         parts = self._parts
         if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
-        self._take_recurring(look=False)
+        self._take_recurring(refresh=False)
 
-    def _take_recurring(self, *, look: bool) -> None:
+    def _take_recurring(self, *, refresh: bool) -> None:
         """Have schedules that are left to Nomad kept in line with it."""
         try:
-            started = self._parts.recurring.turn(look=look)
+            started = self._parts.recurring.turn(refresh=refresh)
         except ClusterUnreachable as error:
             self._outages.failed("recurring.missed", "the cluster did not answer", str(error))
             return

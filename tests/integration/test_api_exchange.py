@@ -41,7 +41,7 @@ class Starts:
         self._launched = 0
 
     def turn(self) -> None:
-        self._starts.turn(look=True)
+        self._starts.turn(refresh=True)
 
     def scheduled(self) -> str:
         """The id of a new schedule's parent job."""

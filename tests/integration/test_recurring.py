@@ -14,9 +14,9 @@ from edgeyard.errors import ClusterUnreachable, JobRefused, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule, fire_due
 from edgeyard.scheduler.engine.recurring import (
-    AGAIN_S,
     LAST_START_GRACE,
-    MAX_AGAIN_S,
+    MAX_RETRY_INTERVAL_S,
+    RETRY_INTERVAL_S,
     RecurringStarts,
 )
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN, RenderSettings
@@ -91,7 +91,7 @@ class Lab:
         return schedule
 
     def turn(self) -> Sequence[str]:
-        return self.starts.turn(look=True)
+        return self.starts.turn(refresh=True)
 
     def parents(self) -> Mapping[str, bool]:
         """Whether each parent may start runs, by id."""
@@ -215,7 +215,7 @@ def test_each_run_is_a_benchmark_of_the_schedule_and_adopted_once(lab: Lab) -> N
         assert lab.starts.is_news(run)
         assert lab.turn() == (run,)
         assert not lab.starts.is_news(run)
-        assert other.turn(look=True) == lab.turn() == ()
+        assert other.turn(refresh=True) == lab.turn() == ()
         benchmark = lab.benchmarks()[-1]
         assert benchmark.schedule_id == schedule.schedule_id
         assert benchmark.status is Status.SCHEDULED
@@ -237,7 +237,7 @@ def test_a_server_that_was_away_adopts_what_runs_and_makes_up_for_the_newest_tha
     for run in ended:
         lab.nomad.end(run, began=False)
     runs = [lab.launch()[0] for _ in range(2)]
-    assert lab.server().turn(look=True) == tuple(runs)
+    assert lab.server().turn(refresh=True) == tuple(runs)
     assert len(lab.benchmarks()) == 2
     assert lab.kept(schedule).skipped == 3
     assert len(lab.skipped()) == 3
@@ -245,7 +245,7 @@ def test_a_server_that_was_away_adopts_what_runs_and_makes_up_for_the_newest_tha
     last = [lab.launch()[0] for _ in range(2)]
     for run in last:
         lab.nomad.end(run, began=False)
-    assert lab.server().turn(look=True) == (last[1],)
+    assert lab.server().turn(refresh=True) == (last[1],)
     assert lab.kept(schedule).skipped == 4
 
 
@@ -295,7 +295,7 @@ def test_a_disabled_account_has_its_schedule_stopped_and_an_enabled_one_gets_it_
     for disabled in (True, False):
         with lab.store.write() as uow:
             uow.accounts.save_user(replace(uow.accounts.user("ann"), disabled=disabled))
-        lab.clock.forward(AGAIN_S)
+        lab.clock.forward(RETRY_INTERVAL_S)
         lab.turn()
     assert lab.kept(schedule).active
     assert lab.parents() == {first: False, f"benchmark-{schedule.schedule_id}-2": True}
@@ -311,7 +311,7 @@ def test_a_registration_of_unknown_outcome_is_replaced_and_what_came_of_it_is_st
     run, _ = lab.nomad.launch(first, lab.clock.now())
     assert lab.turn() == (run,)  # a run is a run
     assert not lab.parents()[first]
-    lab.clock.forward(AGAIN_S)
+    lab.clock.forward(RETRY_INTERVAL_S)
     lab.turn()
     assert lab.parent() != first
     assert len(lab.parents()) == 2
@@ -337,7 +337,7 @@ def test_a_job_that_was_removed_in_nomad_is_registered_again_but_not_at_once(lab
     del lab.nomad.jobs[first]
     lab.turn()
     assert lab.parents() == {}
-    lab.clock.forward(AGAIN_S)
+    lab.clock.forward(RETRY_INTERVAL_S)
     lab.turn()
     assert lab.parent() == first.removesuffix("1") + "2"
 
@@ -406,14 +406,14 @@ def test_a_refusal_that_may_pass_is_tried_again_after_longer_and_longer_waits(la
         assert lab.kept(schedule) == replace(kept, next_fire=lab.kept(schedule).next_fire)
         lab.clock.forward(1)
         lab.turn()
-    assert waits == [10, 20, 40, 80, 160, MAX_AGAIN_S, MAX_AGAIN_S]
+    assert waits == [10, 20, 40, 80, 160, MAX_RETRY_INTERVAL_S, MAX_RETRY_INTERVAL_S]
     (event,) = lab.events("schedule.postponed")
     assert (event.user_id, event.data["schedule_id"]) == ("ann", schedule.schedule_id)
     assert set(lab.states(schedule)) == {ScheduleJobState.ENDED}
     assert lab.kept(schedule).skipped == 0
 
     lab.nomad.refuses = None
-    lab.clock.forward(MAX_AGAIN_S)
+    lab.clock.forward(MAX_RETRY_INTERVAL_S)
     lab.turn()
     assert lab.parent()
     assert (lab.kept(schedule).problem, lab.kept(schedule).retry_at) == (None, None)
@@ -441,7 +441,7 @@ def test_a_refusal_that_names_the_job_is_one_event_however_often_it_is_tried(
     monkeypatch.setattr(lab.nomad, "dispatch", refuse)
     schedule = lab.scheduled()
     for _ in range(3):
-        lab.clock.forward(MAX_AGAIN_S)
+        lab.clock.forward(MAX_RETRY_INTERVAL_S)
         lab.turn()
     assert len(lab.states(schedule)) == 4
     (event,) = lab.events("schedule.postponed")
@@ -523,7 +523,7 @@ def test_a_quiet_nomad_is_asked_every_few_seconds_only(lab: Lab) -> None:
     lab.turn()
     lab.nomad.reachable = False
     assert lab.starts.turn() == ()  # no call
-    lab.clock.forward(AGAIN_S)
+    lab.clock.forward(RETRY_INTERVAL_S)
     with pytest.raises(ClusterUnreachable):
         lab.starts.turn()
 
@@ -548,12 +548,12 @@ def test_while_its_board_is_down_at_most_one_benchmark_of_a_schedule_waits(tmp_p
     starts, schedule = of_schedule(engine)
     parent = f"benchmark-{schedule.schedule_id}-1"
     first, _ = engine.cluster.launch(parent, engine.clock.now())
-    assert starts.turn(look=True) == (first,)
+    assert starts.turn(refresh=True) == (first,)
     engine.clock.forward(301)
     engine.reconciler.run()
     assert engine.cluster.stopped == [first]
     early, _ = engine.cluster.launch(parent, engine.clock.now())
-    assert starts.turn(look=True) == ()  # the end of the first one is not known here yet
+    assert starts.turn(refresh=True) == ()  # the end of the first one is not known here yet
     assert starts.is_news(early)
     assert engine.cluster.stopped == [first]
     engine.reconciler.run()
@@ -570,7 +570,7 @@ def test_while_its_board_is_down_at_most_one_benchmark_of_a_schedule_waits(tmp_p
         assert (kept.skipped, kept.last_benchmark_id) == (3, waits.benchmark_id)
     with engine.store.write() as uow:
         lifecycle.cancel(uow, waits.benchmark_id, engine.clock.now(), "ann")
-    assert starts.turn(look=True) == (runs[-1],)
+    assert starts.turn(refresh=True) == (runs[-1],)
     engine.store.close()
 
 
@@ -579,14 +579,14 @@ def test_a_run_waits_until_the_result_of_the_one_before_it_is_taken_up(tmp_path:
     starts, schedule = of_schedule(engine)
     parent = f"benchmark-{schedule.schedule_id}-1"
     first, _ = engine.cluster.launch(parent, engine.clock.now())
-    starts.turn(look=True)
+    starts.turn(refresh=True)
     engine.cluster.start(first, BOARD)
     engine.reconciler.run()
     engine.upload(first)
     engine.cluster.end(first)
     engine.clock.forward(60)
     second, _ = engine.cluster.launch(parent, engine.clock.now())
-    assert starts.turn(look=True) == ()
+    assert starts.turn(refresh=True) == ()
     engine.reconciler.run()
     assert starts.turn() == (second,)
     with engine.store.read() as uow:
@@ -625,7 +625,7 @@ def test_the_queue_time_out_of_a_run_that_nomad_does_not_place_applies(tmp_path:
     starts.turn()
     parent = f"benchmark-{schedule.schedule_id}-1"
     run, _ = engine.cluster.launch(parent, engine.clock.now())
-    assert starts.turn(look=True) == (run,)
+    assert starts.turn(refresh=True) == (run,)
     with engine.store.read() as uow:
         (attempt,) = uow.attempts.live()
     engine.clock.forward(9)
@@ -706,6 +706,6 @@ def test_a_schedule_that_can_t_be_read_any_more_has_its_runs_stopped_and_can_be_
     assert lab.nomad.stopped == [run]
     assert lab.kept(schedule).skipped == 1
     lab.change(schedule, active=False)
-    lab.clock.forward(2 * AGAIN_S)
+    lab.clock.forward(2 * RETRY_INTERVAL_S)
     lab.turn()
     assert lab.nomad.stopped == [run, parent]

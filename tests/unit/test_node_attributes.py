@@ -11,11 +11,11 @@ from edgeyard.devices.model import Host
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.plugins.testing import board, pending
 from edgeyard.scheduler.clusters.nomad.node_attributes import (
-    FAILED_AGAIN_S,
     MAX_CHARACTERS,
-    READ_AGAIN_S,
     READ_S,
     READ_TOGETHER,
+    REFRESH_INTERVAL_S,
+    RETRY_INTERVAL_S,
     NodeAttributes,
     attributes_of_node,
 )
@@ -76,12 +76,12 @@ def test_a_node_is_read_again_only_when_it_changed_and_seldom() -> None:
     (again,) = known.added([first])
     assert again is before  # so that nothing that was made of it is made anew
     changed = listed("a")
-    nodes.rack, nodes.now_s = "two", READ_AGAIN_S - 1
+    nodes.rack, nodes.now_s = "two", REFRESH_INTERVAL_S - 1
     assert known.added([changed])[0].attributes["${meta.rack}"] == "one"
     assert nodes.asked == ["a"]
-    nodes.now_s = READ_AGAIN_S
+    nodes.now_s = REFRESH_INTERVAL_S
     assert known.added([changed])[0].attributes["${meta.rack}"] == "two"
-    nodes.now_s = 10 * READ_AGAIN_S
+    nodes.now_s = 10 * REFRESH_INTERVAL_S
     known.added([changed])
     assert nodes.asked == ["a", "a"]
 
@@ -92,7 +92,7 @@ def test_a_large_lab_is_read_at_once_and_again_in_parts() -> None:
     names = [f"n{number}" for number in range(READ_TOGETHER + 3)]
     assert all(ARCH in each.attributes for each in known.added([listed(name) for name in names]))
     assert (nodes.asked, known.incomplete) == (names, False)
-    nodes.now_s = READ_AGAIN_S
+    nodes.now_s = REFRESH_INTERVAL_S
     hosts = [listed(name) for name in names]
     known.added(hosts)
     assert (len(nodes.asked), known.incomplete) == (len(names) + READ_TOGETHER, True)
@@ -126,7 +126,7 @@ def test_a_node_that_can_t_be_read_hides_no_other_and_is_tried_again_later(
         assert not known.incomplete
     assert nodes.asked == ["a", "b", "c"]
     assert "no answer" in str([vars(each) for each in caplog.records])
-    nodes.now_s = FAILED_AGAIN_S
+    nodes.now_s = RETRY_INTERVAL_S
     known.added(hosts)
     assert nodes.asked == ["a", "b", "c", "a"]
     known.added(hosts[1:])  # which forgets when it failed
@@ -138,7 +138,7 @@ def test_a_node_that_can_t_be_read_again_keeps_what_is_known() -> None:
     nodes = Nodes()
     known = NodeAttributes(nodes, lambda: nodes.now_s)
     known.added([listed("a")])
-    nodes.broken, nodes.now_s = "a", READ_AGAIN_S
+    nodes.broken, nodes.now_s = "a", REFRESH_INTERVAL_S
     (host,) = known.added([listed("a")])
     assert (host.attributes[ARCH], host.attributes_read) == ("arm64", True)
 

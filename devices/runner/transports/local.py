@@ -23,8 +23,8 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 MAX_LINE_BYTES = 4 * 1024 * 1024
 """A longer message is not one of ours."""
 
-_PARENT_LOOK_S = 0.5
-"""How often we look for our parent where the kernel has no pidfd (before 5.3)."""
+_PARENT_POLL_INTERVAL_S = 0.5
+"""How often we check that our parent lives where the kernel has no pidfd (before 5.3)."""
 
 _MAX_POLL_S = 60.0
 """poll takes a C int of milliseconds; waking once a minute costs nothing."""
@@ -236,7 +236,7 @@ def _watch(
             wait_s = min(started + limits.wall_s, heard + limits.silence_s) - now
             wait_s = min(wait_s, _MAX_POLL_S)
             if parent_pid is not None and parent_fd is None:
-                wait_s = min(wait_s, _PARENT_LOOK_S)
+                wait_s = min(wait_s, _PARENT_POLL_INTERVAL_S)
             for descriptor, _ in poll.poll(max(1.0, wait_s * 1000)):
                 if descriptor not in readers:
                     continue

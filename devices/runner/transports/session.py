@@ -18,7 +18,7 @@ from edgeyard.errors import RunFailed
 STALLED_S = 60.0
 """A board that takes nothing in for so long, or says nothing after its run's time, is given up."""
 
-_LOOK_S = 0.5  # for our parent
+_PARENT_POLL_INTERVAL_S = 0.5
 _BLOCK = 256 * 1024
 _MAX_LINE = 1024 * 1024
 _TAIL_CHARACTERS = 300
@@ -167,7 +167,10 @@ class Link:
         reading = [] if writing else [self._out]
         errors = [] if self._err is None else [self._err]
         ready, writable, _ = select.select(
-            reading + errors, [self._in] if writing else [], [], min(_LOOK_S, until - now)
+            reading + errors,
+            [self._in] if writing else [],
+            [],
+            min(_PARENT_POLL_INTERVAL_S, until - now),
         )
         if self._err in ready:
             self._hear_errors()

@@ -53,8 +53,8 @@ LOG_CHUNK_BYTES = 256 * 1024
 PAST_START_S = 60.0
 """Maximum age of a start time on arrival; Nomad would never run an older one."""
 
-_TIMER_LOOK_S = 1.0  # of starts that are due: the clock may have been set
-_EVENT_LOOK_S = 0.25  # of listeners for their stop
+_TIMER_POLL_INTERVAL_S = 1.0  # of starts that are due: the clock may have been set
+_STOP_POLL_INTERVAL_S = 0.25  # of listeners
 _LISTENER_EVENTS = 1000
 _STREAMS = ("stdout", "stderr")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -192,7 +192,7 @@ class LocalCluster(Cluster, NodeSource):
         try:
             while not stop.is_set() and not self._closed:
                 try:
-                    yield listener.get(timeout=_EVENT_LOOK_S)
+                    yield listener.get(timeout=_STOP_POLL_INTERVAL_S)
                 except queue.Empty:
                     continue
         finally:
@@ -406,10 +406,10 @@ class LocalCluster(Cluster, NodeSource):
                     continue
                 wait_s = (min(due) - self._now()).total_seconds()
                 if wait_s > 0:
-                    self._change.wait(min(wait_s, _TIMER_LOOK_S))
+                    self._change.wait(min(wait_s, _TIMER_POLL_INTERVAL_S))
                 else:
                     self._place()
-                    self._change.wait(_TIMER_LOOK_S)
+                    self._change.wait(_TIMER_POLL_INTERVAL_S)
 
     def _sweep(self) -> None:
         """Clean up after an earlier process: end its tasks, and retain its newest logs."""

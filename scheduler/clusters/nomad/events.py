@@ -36,7 +36,7 @@ NEWEST = 2**63 - 1
 """An index that is yet to come: the stream begins with the newest event instead of all that Nomad
 still has in its buffer."""
 
-_LOOK_S = 0.25  # for the stop
+_STOP_POLL_INTERVAL_S = 0.25
 _JOIN_S = 5.0
 _WAITING_EVENTS = 1000
 _TOPICS = ("Job:*", "Allocation:*", "Node:*")
@@ -112,7 +112,7 @@ def _hints(
             news, reported_s = False, monotonic_s()
             yield EVERYTHING
         try:
-            hint = connection.hints.get(timeout=_LOOK_S)
+            hint = connection.hints.get(timeout=_STOP_POLL_INTERVAL_S)
         except queue.Empty:
             if connection.over.is_set() and connection.hints.empty():
                 return
@@ -151,13 +151,13 @@ def _end(connection: _Connection, reader: threading.Thread) -> None:
         if connection.socket is not None:
             with contextlib.suppress(OSError):
                 connection.socket.shutdown(socket.SHUT_RDWR)
-        reader.join(_LOOK_S)
+        reader.join(_STOP_POLL_INTERVAL_S)
 
 
 def _put(connection: _Connection, hint: str) -> None:
     while not connection.stopping.is_set():
         try:
-            connection.hints.put(hint, timeout=_LOOK_S)
+            connection.hints.put(hint, timeout=_STOP_POLL_INTERVAL_S)
         except queue.Full:
             continue
         return

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 Json = Mapping[str, object]
 
-READ_AGAIN_S = 60.0
+REFRESH_INTERVAL_S = 60.0
 """Age at which a node that changed is read again. Its boards' progress changes it all the time, its
 own attributes only with its machine, its agent or ``nomad node meta apply``."""
 
@@ -26,7 +26,7 @@ which nothing is known yet do not count."""
 READ_S = 5.0
 """Once they have taken so long, no other node is read for this answer."""
 
-FAILED_AGAIN_S = 10.0
+RETRY_INTERVAL_S = 10.0
 """Time after which a node that could not be read is tried again."""
 
 MAX_CHARACTERS = 1000
@@ -56,7 +56,7 @@ class NodeAttributes:
 
     Attributes:
         incomplete: Nodes were left out of the last call, which had read enough; the next call reads
-            more of them. One that could not be read is tried again after `FAILED_AGAIN_S`.
+            more of them. One that could not be read is tried again after `RETRY_INTERVAL_S`.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class NodeAttributes:
 
     def _is_due(self, host: Host, before: _ReadNode | None, now_s: float) -> bool:
         failed_s = self._failed_s.get(host.host_id)
-        if failed_s is not None and now_s < failed_s + FAILED_AGAIN_S:
+        if failed_s is not None and now_s < failed_s + RETRY_INTERVAL_S:
             return False
         return before is None or (
-            before.read_with is not host and now_s >= before.read_s + READ_AGAIN_S
+            before.read_with is not host and now_s >= before.read_s + REFRESH_INTERVAL_S
         )
 
     def _attributes(self, host: Host) -> Mapping[str, str] | None:

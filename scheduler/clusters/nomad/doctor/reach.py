@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 """For hosts that do not answer, as where a network drops all that is sent. One that is refused
 tries for some 20 s before it says so."""
 
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 _TASK = "reach"
 _DOWNLOAD, _FAILED = "Downloading Artifacts", "Failed Artifact Download"
 _DRIVER_FAILED, _TERMINATED = "Driver Failure", "Terminated"
@@ -145,7 +145,7 @@ def reach(
             )
             if answered >= len(wanted) or time.monotonic() >= until:
                 break
-            pause(_LOOK_S)
+            pause(_POLL_INTERVAL_S)
         logs = folder = None
         ended = [host for host, why in runners.items() if why]
         for host in ended[:MAX_NAMED] or list(runs)[:1]:  # one shows whether they may be read
