@@ -36,9 +36,6 @@ UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
-# --- boards -------------------------------------------------------------------------------------
-
-
 def _engines(row: Row) -> str:
     engines = row.get("engines")
     if not isinstance(engines, list):
@@ -245,8 +242,6 @@ def boards_resume(session: Session, target_uid: BoardId) -> None:
     emit(session.output, [record(board)], _BOARD_COLUMNS, "")
 
 
-# --- files --------------------------------------------------------------------------------------
-
 _FILE_COLUMNS = (
     Column(title="FILE", of=field("file_id"), whole=True),
     Column(title="NAME", of=field("name")),
@@ -397,8 +392,6 @@ def files_abandon(
         session.client.api.request("DELETE", api_path("uploads", upload_id))
         session.report(f"{upload_id} is deleted")
 
-
-# --- tokens and users ---------------------------------------------------------------------------
 
 _TOKEN_COLUMNS = (
     Column(title="TOKEN", of=field("token_id"), whole=True),
@@ -708,8 +701,6 @@ def _set_webhook(session: Session, user_id: str, url: str) -> None:
     else:
         session.report(f"{user_id} has no webhook any more")
 
-
-# --- schedules --------------------------------------------------------------------
 
 _SCHEDULE_COLUMNS = (
     Column(title="SCHEDULE", of=field("schedule_id"), whole=True),

@@ -55,9 +55,6 @@ def same(shape: type[_Model], value: object, **others: object) -> _Model:
     return msgspec.convert(fields | others, shape, from_attributes=True)
 
 
-# --- benchmarks ---------------------------------------------------------------------------------
-
-
 def links(services: Services, benchmark_id: str) -> dict[str, str]:
     """Return the URLs of a benchmark and of its parts."""
     base = url(services, "v1", "benchmarks", benchmark_id)
@@ -146,9 +143,6 @@ def planned_start(found: PlannedStart | None) -> shapes.PlannedStart | None:
     return same(shapes.PlannedStart, found)
 
 
-# --- decisions and events -----------------------------------------------------------------------
-
-
 def explanation(services: Services, found: Explanation, ran_on: str | None) -> shapes.Explanation:
     """Return why a benchmark was placed, or waits, with every board's verdict."""
     return same(
@@ -185,9 +179,6 @@ def event(event: Event) -> shapes.Event:
     return same(shapes.Event, event)
 
 
-# --- boards -------------------------------------------------------------------------------------
-
-
 def lease(lease: Lease, caller: Caller) -> shapes.Lease:
     """Return a lease; only its user and operators see whose it is."""
     shown = same(shapes.Lease, lease)
@@ -199,9 +190,6 @@ def quarantine(quarantine: Quarantine, caller: Caller) -> shapes.Quarantine:
     """Return why a board is in quarantine; only operators see who put it there, and the probe."""
     shown = same(shapes.Quarantine, quarantine)
     return shown if caller.is_operator else replace(shown, by_user_id=None, probe_id=None)
-
-
-# --- accounts -----------------------------------------------------------------------------------
 
 
 def user(user: User) -> shapes.User:
@@ -224,9 +212,6 @@ def schedule(schedule: CronSchedule) -> shapes.Schedule:
     description = schedule.description.get("description")
     known = description if isinstance(description, Mapping) else {}
     return same(shapes.Schedule, schedule, description=known)
-
-
-# --- files and results --------------------------------------------------------------------------
 
 
 def user_file(services: Services, file: UserFile) -> shapes.UserFile:
@@ -362,9 +347,6 @@ def _between_runs(variation: RunVariation | None) -> shapes.BetweenRuns | None:
     if variation is None:
         return None
     return same(shapes.BetweenRuns, variation)
-
-
-# --- reading reports, which boards write --------------------------------------------------------
 
 
 def table(report: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -160,8 +160,6 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- submitting -----------------------------------------------------------------------------
-
     def upload(self, path: File, *, on_sent: Callable[[int], object] | None = None) -> UploadedFile:
         """Upload a file, streamed; the newest of a name is the one that the name means.
 
@@ -656,8 +654,6 @@ class Client:
         check_clone_before_upload(self.api, _id(benchmark), changes, Path.cwd())
         return with_uploads(changes, Path.cwd(), self.upload)
 
-    # --- files ----------------------------------------------------------------------------------
-
     def files(self, *, name: str | None = None) -> Iterator[UploadedFile]:
         """Yield your uploaded files, newest first; pages are fetched as they are needed.
 
@@ -724,8 +720,6 @@ class Client:
                 self.api.request("DELETE", f"/v1/files/{part(each)}")
             return ids
         return [file_id]
-
-    # --- looking --------------------------------------------------------------------------------
 
     def benchmark(self, benchmark_id: Named) -> Benchmark:
         """Return one benchmark as it is now."""
@@ -869,8 +863,6 @@ class Client:
         """
         return follow_logs(self.api, _path(benchmark), follow, stream, attempt, self._sleep)
 
-    # --- results --------------------------------------------------------------------------------
-
     def results(self, benchmark: Named) -> Results:
         """Return the results of a benchmark: its report with the verdict."""
         answer = self.api.get(f"{_path(benchmark)}/results")
@@ -928,8 +920,6 @@ class Client:
         frame[numbers] = frame[numbers].apply(pandas.to_numeric)
         frame["ended_at"] = pandas.to_datetime(frame["ended_at"], utc=True)
         return frame.set_index("benchmark_id")
-
-    # --- scenarios ------------------------------------------------------------------------------
 
     def add_scenario(
         self, scenario: Mapping[str, object], *, tags: Sequence[str] = (), source: str = ""
@@ -1041,8 +1031,6 @@ class Client:
     def remove_simulation(self, run_id: str) -> None:
         """Remove a stored simulation."""
         self.api.request("DELETE", f"/v1/simulations/{part(run_id)}")
-
-    # --- waiting --------------------------------------------------------------------------------
 
     @overload
     def wait(  # type: ignore[overload-overlap]  # text is an iterable of texts, too

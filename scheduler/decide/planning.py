@@ -167,8 +167,6 @@ class CostPlanner:
         self._notes: list[tuple[int, BoardPlan | int | None]] = []
         self._planned: dict[int, BoardPlan] = {}
 
-    # --- asked by the assignment, in the order of the queue --------------------------------------
-
     def place(self, job: int, board: int) -> None:
         """Note that a benchmark starts on a board now."""
         self._notes.append((job, board))
@@ -240,8 +238,6 @@ class CostPlanner:
                 self.place(job, int(board_of_job[job]))
             elif job not in without:
                 self.pass_over(job)
-
-    # --- how it plans ------------------------------------------------------------------------
 
     def _apply_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -392,8 +388,6 @@ class CostPlanner:
             return []
         return self._batch.rows_of_uids(each.tried_uids | each.avoided_uids(self._batch.now))
 
-    # --- when boards come free, hosts are quiet and hours are cheap ---------------------------
-
     @cached_property
     def _occupancy(self) -> Occupancy:
         return Occupancy(self._batch, self._holders, self._policy.cool_down_s)
@@ -470,8 +464,6 @@ class CostPlanner:
         place = np.searchsorted(np.array(self._changes_s), start_s + _SAME_S, side="right")
         relative: Floats = factors[place] / max(factors[0], 1e-9)
         return relative
-
-    # --- what runs cost --------------------------------------------------------------------------
 
     def _costs_of(self, row: int) -> _ClassCosts | None:
         if row not in self._classes:

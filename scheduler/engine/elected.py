@@ -128,7 +128,7 @@ class ElectedEngine:
         """See `Engine.wake`. Where another server leads, that one looks every second."""
         self._engine.wake()
 
-    # --- loops: each the outermost of its thread, so each may catch everything ---------------
+    # The loops are each the outermost of their thread, so each may catch everything.
 
     def _lease_loop(self) -> None:
         while not self._stop.wait(TURN_S):

@@ -282,8 +282,6 @@ class RecurringStarts:
             return True
         return (self._clock.now() - last.created_at).total_seconds() >= RETRY_INTERVAL_S
 
-    # --- jobs ---
-
     def _fingerprint(self, kept: _StoredSchedule) -> str | None:
         """Return the digest of what a schedule's job is to be made of; None: there is to be none.
 
@@ -449,8 +447,6 @@ class RecurringStarts:
             return self._store.transact(move)
         except InvalidInput as error:  # its crontab is none, by the rules of now
             return self._end(schedule.schedule_id, str(error))
-
-    # --- runs ---
 
     def _adopt_all(self, schedule: CronSchedule, runs: Sequence[StartedRun]) -> Sequence[str]:
         """Adopt the runs that are new, in the order of their starts.

@@ -462,7 +462,7 @@ class Engine:
                 )
         self._parts.refresher.close()
 
-    # --- loops: each the outermost of its thread, so each may catch everything ---------------
+    # The loops are each the outermost of their thread, so each may catch everything.
 
     def _follow_loop(self) -> None:
         throttle = Throttle()

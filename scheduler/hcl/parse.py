@@ -94,9 +94,6 @@ def warm_up() -> None:
     hcl2.parses_to_tree("a = 1\n")
 
 
-# --- blocks of a job ----------------------------------------------------------------------------
-
-
 def _periodic(job: _Body) -> Periodic | None:
     for block in job.blocks("periodic", at_most=1):
         crons = block.need("crons", _texts)
@@ -231,9 +228,6 @@ def _strings(blocks: list[_Body]) -> Mapping[str, str]:
     return strings
 
 
-# --- values -------------------------------------------------------------------------------------
-
-
 def _text(value: Value) -> str:
     if not isinstance(value, str):
         raise HclError("is not a string")
@@ -279,9 +273,6 @@ _CONFIG: Mapping[str, Callable[[Value], ConfigValue]] = {
     "command": _text,
     "args": _texts,
 }
-
-
-# --- the syntax tree ----------------------------------------------------------------------------
 
 
 def _read(text: str) -> _Body:

@@ -31,8 +31,6 @@ _STATE_WORDS: Mapping[WaitingReason, str] = {
 }
 """The state of a board that refuses a benchmark for this reason, and may accept it later."""
 
-# --- of the benchmark itself, whatever the boards are --------------------------------------------
-
 
 def held() -> WaitReason:
     """Return the reason of a benchmark that its owner or an operator holds."""
@@ -136,9 +134,6 @@ def only_board_of_gang(target_uid: str) -> WaitReason:
     )
 
 
-# --- of its user's account -----------------------------------------------------------------------
-
-
 def quota(max_running: int) -> WaitReason:
     """Return the reason of a benchmark whose user has as many on boards as the account allows."""
     number = {0: "no benchmark", 1: "1 benchmark"}.get(max_running, f"{max_running} benchmarks")
@@ -155,9 +150,6 @@ def budget(max_credits: float) -> WaitReason:
         sentence=f"it may cost {max_credits:g} credits, and your account has fewer left: waits for "
         "others of yours to end, or for more credits; a shorter user_time reserves less",
     )
-
-
-# --- of the boards -------------------------------------------------------------------------------
 
 
 def no_known_board() -> WaitReason:
@@ -323,9 +315,6 @@ def held_by_plan(
     return WaitReason(reason=reason, sentence=sentence)
 
 
-# --- of the cluster ------------------------------------------------------------------------------
-
-
 def cluster_unreachable(age_s: float, answered_at: datetime | None, max_age_s: float) -> WaitReason:
     """Return the reason where what is known of the boards is too old to decide on.
 
@@ -355,9 +344,6 @@ def not_started(reason: str) -> WaitReason:
         reason: In the cluster's words.
     """
     return WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=reason)
-
-
-# --- of pins -------------------------------------------------------------------------------------
 
 
 def with_pin_outlook(

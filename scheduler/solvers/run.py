@@ -152,9 +152,6 @@ def run(programme: Programme, limits: Limits) -> SolverResult:
     )
 
 
-# --- CBC ---------------------------------------------------------------------------------------
-
-
 def _cbc_path() -> str:
     from pulp.apis.coin_api import pulp_cbc_path  # the CBC that PuLP brings
 
@@ -213,9 +210,6 @@ def _solution_of(written: str, variables: int) -> tuple[NDArray[np.bool_], bool]
             raise _SolverError(f"cbc wrote a variable that does not exist: {line[:80]!r}")
         chosen[row] = value > 0.5
     return chosen, status.startswith("Optimal")
-
-
-# --- HiGHS -------------------------------------------------------------------------------------
 
 
 class _Worker:
@@ -318,9 +312,6 @@ def _solve_with_highs(
     if answer.chosen is None:
         raise _SolverError("highs found no plan")
     return answer.chosen, answer.bound, answer.proven
-
-
-# --- processes ---------------------------------------------------------------------------------
 
 
 def _started(

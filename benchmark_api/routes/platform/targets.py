@@ -114,9 +114,6 @@ async def status() -> Answer[shapes.PlatformObject]:
     return Answer({"status": "ok"})
 
 
-# --- families -----------------------------------------------------------------------------------
-
-
 @router.get("/hardware-types/all")
 def list_families(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """All families, those of the lab's boards first; needs no token."""
@@ -152,9 +149,6 @@ def _families(context: Context) -> dict[str, JsonObject]:
         found = catalogue.registered(uow.registrations.of_kind(_FAMILY))
     own = catalogue.families(context.services)
     return own | {name: each for name, each in found.items() if name not in own}
-
-
-# --- engines ------------------------------------------------------------------------------------
 
 
 @router.get("/engines/all")
@@ -200,9 +194,6 @@ def _engines(context: Context) -> dict[str, JsonObject]:
         ]
     own = catalogue.engines(context.services)
     return own | {name: each for name, each in found.items() if name not in own}
-
-
-# --- boards -------------------------------------------------------------------------------------
 
 
 @router.get("/hardware-instances")
@@ -290,9 +281,6 @@ def _shown(board: Registration, known: set[str]) -> JsonObject:
         "in_inventory": board.name in known,
         **board.body,
     }
-
-
-# --- parameters ---------------------------------------------------------------------------------
 
 
 @router.get("/engine-parameter-types")
@@ -456,9 +444,6 @@ def _refuse_built_in(key: str) -> None:
 def _refuse_built_in_engine(engine: str, services: Services) -> None:
     if engine in catalogue.engines(services):
         raise Conflict(f"engine {engine} of the lab takes the parameters that it has")
-
-
-# --- all of them --------------------------------------------------------------------------------
 
 
 def _registered(

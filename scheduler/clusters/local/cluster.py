@@ -113,8 +113,6 @@ class LocalCluster(Cluster, NodeSource):
         ]
         self._pool = BoardPool(boards)
 
-    # --- Cluster ---
-
     def check(self, hcl: str) -> None:
         admit(parse_job(hcl))
 
@@ -228,8 +226,6 @@ class LocalCluster(Cluster, NodeSource):
         self._timer.join()
         self._downloader.close()
 
-    # --- NodeSource ---
-
     def hosts(self) -> tuple[Host, ...]:
         with self._change:
             pool, running = self._pool, dict(self._running)
@@ -259,8 +255,6 @@ class LocalCluster(Cluster, NodeSource):
             self._pool = pool
             self._place()
             self._publish("")
-
-    # --- inside ---
 
     def _admitted(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> LocalJob:
         job = admit(parse_job(hcl))

@@ -167,8 +167,6 @@ class NomadClient:
         agree = min_s <= 0.0 <= max_s
         self._clock_offset_s = 0.0 if agree else (min_s + max_s) / 2
 
-    # --- jobs ---
-
     def parse(self, hcl: str) -> Json:
         """Nomad's reading of a job's text.
 
@@ -267,8 +265,6 @@ class NomadClient:
             self._call(lambda: self._to.evaluations.request(method="get", params=params).json())
         )
 
-    # --- secrets of jobs ---
-
     def create_secrets(self, job_id: str, items: Mapping[str, str]) -> bool:
         """Put a job's secrets where its task may read them; False if there are some already."""
         return self._put_secrets(job_id, items, cas=0)
@@ -320,8 +316,6 @@ class NomadClient:
         )
         return [str(each["Path"]).removeprefix(prefix) for each in found]
 
-    # --- boards ---
-
     def nodes_index(self) -> int:
         """Index of the last change of any node."""
         return self._get("/v1/nodes", {"per_page": "1"}, json.loads)[1]
@@ -372,8 +366,6 @@ class NomadClient:
     def agent(self) -> Json:
         """Return the agent that is asked, about itself."""
         return _object(self._get("/v1/agent/self", {}, json.loads)[0])
-
-    # --- streams ---
 
     def log(self, alloc_id: str, task: str, stream: str, offset: int, limit_bytes: int) -> bytes:
         """Bytes of a task's log from an offset on, at most so many; empty where it has none.
@@ -469,8 +461,6 @@ class NomadClient:
             self._returned.wait_for(lambda: not self._calls, self.access.timeout_s)
         for each in (*self._retired, self._to):
             each.close()
-
-    # --- inside ---
 
     def _get(
         self, path: str, params: Mapping[str, str], read: Callable[[bytes], T]

@@ -153,8 +153,6 @@ class NomadCluster(Cluster, NodeSource):
         self._client.use_access(access)
         self._access = access
 
-    # --- Cluster ---
-
     def check(self, hcl: str) -> None:
         self._understood(hcl)
 
@@ -338,8 +336,6 @@ class NomadCluster(Cluster, NodeSource):
     def page_of(self, job_id: str) -> str | None:
         return self._access.page_of(job_id)
 
-    # --- NodeSource ---
-
     def hosts(self) -> tuple[Host, ...]:
         """Return all nodes as hosts; a board is busy while an allocation holds it.
 
@@ -388,8 +384,6 @@ class NomadCluster(Cluster, NodeSource):
         with self._lock:
             self._nodes, self._nodes_index, self._nodes_read_s = hosts, index, began_s
         return hosts
-
-    # --- inside ---
 
     def _busy_reason(self, allocation: Json) -> str:
         """Return why a board is busy that this allocation holds."""

@@ -340,8 +340,6 @@ class LabWorld:
         self._limit_s = scenario.duration_s + scenario.drain_s
         self._begin()
 
-    # --- time --------------------------------------------------------------------------------
-
     def step(self, events: int = 500) -> bool:
         """Run some events.
 
@@ -452,8 +450,6 @@ class LabWorld:
         self._last_change_s, self._heartbeat_s = self.now_s, HEARTBEAT_S
         self._dirty = True
 
-    # --- arrivals and ends of benchmarks ---------------------------------------------------------
-
     def _arrive(self, row: int) -> None:
         job = self._jobs[row]
         if row + 1 < self.count:
@@ -536,8 +532,6 @@ class LabWorld:
             if state.pending.target_uid == uid:
                 state.pending = replace(state.pending, target_uid=None)
                 self._wake()
-
-    # --- cycles --------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         """Ask for a cycle: now, or when the minimum interval after the last one is over."""
@@ -703,8 +697,6 @@ class LabWorld:
             f"left after {self.now_s / 3600:,.1f} h of virtual time{asks}: {why}",
             "boards for all benchmarks, deadlines, or a policy under which none waits forever",
         )
-
-    # --- runs ----------------------------------------------------------------------------------
 
     def _place(self, placement: Placement) -> None:
         state = self._queue[placement.benchmark_id]
@@ -1025,8 +1017,6 @@ class LabWorld:
             state.pending = replace(state.pending, not_ready=None)
             self._wake()
 
-    # --- faults and changes ----------------------------------------------------------------------
-
     def _next_fault(self, what: str, name: str, mean_s: float) -> None:
         """Draw when it fails next; each part has a random stream of its own."""
         if not mean_s:
@@ -1161,8 +1151,6 @@ class LabWorld:
         for board in boards:
             self._show([board])
         self._wake()
-
-    # --- the result ------------------------------------------------------------------------------
 
     def _kind(self, job: LabJob) -> RunKind:
         key = id(job.description)

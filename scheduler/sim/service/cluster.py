@@ -201,8 +201,6 @@ class SimCluster:
         self.stale_s: Mapping[str, float] = {}
         self.loads_at: Callable[[float], Mapping[str, HostLoad]] = lambda now_s: {}
 
-    # --- the ports -----------------------------------------------------------------------------
-
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
         if self._shown is None:
@@ -296,8 +294,6 @@ class SimCluster:
 
     def close(self) -> None:
         pass
-
-    # --- what the simulation does to it --------------------------------------------------------
 
     def forget(self, job_id: str) -> None:
         """Lose a job: its task is killed, and nothing of it is known any more."""
@@ -414,8 +410,6 @@ class SimCluster:
     def sharing(self, uid: str) -> frozenset[str]:
         """Return a board and those that share its cores."""
         return self._boards[uid].shares_with | {uid}
-
-    # --- the life of a job ---------------------------------------------------------------------
 
     def _register(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
         if job_id in self.jobs:

@@ -378,9 +378,6 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
         )
 
 
-# --- what happens to the lab ---------------------------------------------------------------------
-
-
 def _plan_faults(
     simulation: ServiceSimulation, scenario: Scenario, lab: LabScenario, boards: Boards, seed: int
 ) -> None:
@@ -522,9 +519,6 @@ def _report_progress(
         simulation.agenda.at(simulation.time.now_s + PROGRESS_EVERY_S, report)
 
     simulation.agenda.at(PROGRESS_EVERY_S, report)
-
-
-# --- the result ----------------------------------------------------------------------------------
 
 
 def _result(

@@ -493,8 +493,6 @@ class ServiceSimulation:
         self._ids += 1
         return f"{family}-{engine}-{now:%Y%m%d%H%M%S}-{self._ids:010d}"
 
-    # --- what tasks and users reach ------------------------------------------------------------
-
     def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
         """Hand a report to a server that is up."""
         machine = self._reached()
@@ -540,8 +538,6 @@ class ServiceSimulation:
         if self._shuffle is None or len(machines) < 2:
             return machines
         return self._shuffle.sample(machines, len(machines))
-
-    # --- inside --------------------------------------------------------------------------------
 
     def note_call(self, machine: SimMachine, job_id: str, *, creates: bool) -> None:
         """Note that a server is about to change something in the cluster."""
