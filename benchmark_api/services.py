@@ -17,10 +17,11 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import OutOfSpace
 from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.cycle_outcome import QueueView
 from edgeyard.scheduler.engine.dispatch import TaskLimits
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
-from edgeyard.scheduler.engine.preview import Candidate
+from edgeyard.scheduler.engine.preview import Candidate, Preview
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
@@ -40,49 +41,6 @@ def task_limits(settings: Settings) -> TaskLimits:
         no_output_timeout_s=settings.no_output_timeout_s,
         upload_timeout_s=settings.upload_timeout_s,
     )
-
-
-class Preview(Protocol):
-    """What would happen to a job description that were submitted now."""
-
-    @property
-    def explanation(self) -> Explanation:
-        """Every board's verdict, the priority and its parts."""
-        ...
-
-    @property
-    def hcl(self) -> str:
-        """The job as it would be dispatched, secrets masked; "" where no board could ever do."""
-        ...
-
-    @property
-    def forecast(self) -> Forecast | None:
-        """When it would start and end; None where that cannot be predicted."""
-        ...
-
-
-class QueueOrder(Protocol):
-    """The queue in the order of the last cycle."""
-
-    @property
-    def decided_at_iso(self) -> str:
-        """RFC 3339; "" before the first cycle."""
-        ...
-
-    @property
-    def policy(self) -> str:
-        """Name of the policy that ordered it."""
-        ...
-
-    @property
-    def never(self) -> frozenset[str]:
-        """Ids of the benchmarks that no known board can ever run."""
-        ...
-
-    @property
-    def order(self) -> Sequence[str]:
-        """Ids of benchmarks, best first."""
-        ...
 
 
 class EngineQueries(Protocol):
@@ -149,7 +107,7 @@ class EngineQueries(Protocol):
         """Return how many of the newest forecasts came true."""
         ...
 
-    def queue(self) -> QueueOrder:
+    def queue(self) -> QueueView:
         """Return the waiting benchmarks in the order of the last cycle."""
         ...
 

@@ -20,6 +20,9 @@ class QueueView:
     """The queue as the last cycle saw it, best first.
 
     Attributes:
+        decided_at_iso: RFC 3339; "" before the first cycle.
+        policy: Name of the policy that ordered it.
+        order: Ids of benchmarks.
         never: Those that no known board could ever run; no other benchmark waits for them.
     """
 

@@ -84,10 +84,11 @@ class _CachedForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The answer.
+    """What would happen to a job description that were submitted now.
 
     Attributes:
-        hcl: The job as it would be dispatched; "" where no board could ever run it.
+        explanation: Every board's verdict, the priority and its parts.
+        hcl: The job as it would be dispatched, secrets masked; "" where no board could ever run it.
         forecast: None where no time can be predicted.
     """
 

@@ -35,9 +35,10 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.changes import Bounds, Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.cycle_outcome import QueueView
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
-from edgeyard.scheduler.engine.preview import Candidate
+from edgeyard.scheduler.engine.preview import Candidate, Preview
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.files import ContentFiles
@@ -129,21 +130,6 @@ class MovableClock:
         raise AssertionError("its steps are never pending")
 
 
-@dataclass(frozen=True)
-class FakePreview:
-    explanation: Explanation
-    hcl: str
-    forecast: Forecast | None = None
-
-
-@dataclass(frozen=True)
-class FakeQueue:
-    decided_at_iso: str = "2026-11-21T08:00:00Z"
-    policy: str = "default"
-    order: Sequence[str] = ()
-    never: frozenset[str] = frozenset()
-
-
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -197,7 +183,7 @@ class FakeEngine:
 
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
-    ) -> FakePreview:
+    ) -> Preview:
         family = description.family
         uid = next((each.target_uid for each in BOARDS if each.family == family), None)
         explanation = Explanation(
@@ -231,7 +217,7 @@ class FakeEngine:
             waiting=None if uid else _WAITING,
             never=uid is None,
         )
-        return FakePreview(explanation, 'job "benchmark-x" {}\n' if uid else "")
+        return Preview(explanation=explanation, hcl='job "benchmark-x" {}\n' if uid else "")
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
         candidate.find()
@@ -276,8 +262,8 @@ class FakeEngine:
     ) -> Sequence[tuple[int, CycleComparison]]:
         return ()
 
-    def queue(self) -> FakeQueue:
-        return FakeQueue(order=self.order, never=self.never)
+    def queue(self) -> QueueView:
+        return QueueView("2026-11-21T08:00:00Z", "default", self.order, self.never)
 
     def priority_parts(self, benchmark_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         return {each: {"type": 70.0, "user": 10.0} for each in benchmark_ids}
