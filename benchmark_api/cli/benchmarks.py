@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.submission import Filters
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a benchmark.", show_default=False)]
+Limit = Annotated[int, typer.Option("-n", "--limit", min=1, help="Maximum number of rows.")]
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Follow until the benchmark ends.")]
 Attempt = Annotated[int | None, typer.Option(help="Number of the attempt; default: the newest.")]
 
 
@@ -151,9 +153,7 @@ def list_benchmarks(
     user: Annotated[
         str | None, typer.Option("--user", help="Owner; only operators see those of others.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("-n", "--limit", min=1, help="Maximum number of rows.")
-    ] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List benchmarks, newest first."""
     filters: Filters = {
@@ -245,9 +245,7 @@ def hcl(session: Session, benchmark_id: Id, attempt: Attempt = None) -> None:
 def logs(
     session: Session,
     benchmark_id: Id,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Follow until the benchmark ends.")
-    ] = False,
+    follow: Follow = False,
     stream: Annotated[str, typer.Option(help="stderr (the task's log) or stdout.")] = "stderr",
     attempt: Attempt = None,
 ) -> None:
@@ -265,9 +263,7 @@ def logs(
 def events(
     session: Session,
     benchmark_id: Id,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Follow until the benchmark ends.")
-    ] = False,
+    follow: Follow = False,
 ) -> None:
     """Print what happened to a benchmark.
 

@@ -9,7 +9,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import benchmarks, results
 from edgeyard.benchmark_api.cli.api import api_path, items, record
-from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
+from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS, Limit
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -43,9 +43,7 @@ _COLUMNS = (
 def list_campaigns(
     session: Session,
     name: Annotated[str | None, typer.Option(help="Only campaigns of this name.")] = None,
-    limit: Annotated[
-        int, typer.Option("-n", "--limit", min=1, help="Maximum number of rows.")
-    ] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List campaigns, newest first."""
     found = list(itertools.islice(session.client.campaigns(name=name), limit + 1))

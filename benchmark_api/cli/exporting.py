@@ -10,9 +10,8 @@ import typer
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.cli.output_files import make_folder
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.replaying import (
-    AsJson,
     Config,
     DataDir,
     Since,

@@ -14,8 +14,13 @@ from edgeyard.benchmark_api.cli.learning_a2c import a2c
 from edgeyard.benchmark_api.cli.learning_boards import boards
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import make_folder
-from edgeyard.benchmark_api.cli.program import add_group
-from edgeyard.benchmark_api.cli.training_folder import TrainingFolder
+from edgeyard.benchmark_api.cli.program import AsJson, add_group
+from edgeyard.benchmark_api.cli.training_folder import (
+    Generations,
+    ModelName,
+    TrainingDir,
+    TrainingFolder,
+)
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -53,23 +58,14 @@ def queue(
             help="Log in the Standard Workload Format, plain or .gz; may be repeated.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Folder for the checkpoint, the learning curve and the model."
-        ),
-    ],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
-    ] = "my_queue",
+    out: TrainingDir,
+    name: ModelName = "my_queue",
     method: Annotated[
         TrainingMethod,
         typer.Option(help="evolution: CMA-ES; gradient: REINFORCE with a softmax over the queue."),
     ] = TrainingMethod.EVOLUTION,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random draws.")] = 0,
-    generations: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="Number of generations to train.")
-    ] = 100,
+    generations: Generations = 100,
     hidden: Annotated[
         int, typer.Option(metavar="N", min=1, max=64, help="Units of the function's hidden layer.")
     ] = 8,
@@ -82,7 +78,7 @@ def queue(
             help="Processors of the machine; default: as each log's header states.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a queue policy on logs: a small function that scores each job that waits.
 

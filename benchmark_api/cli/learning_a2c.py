@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.cli.output_files import (
     make_folder,
     write_output,
 )
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.errors import InvalidInput, reason_of
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def a2c(
         Path | None,
         typer.Option(metavar="FILE.png", help="Write the learning curve (extra `plot`)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train the A2cScheduler paper's agent on edgeyard/Cluster-v0, and judge it.
 

@@ -15,9 +15,14 @@ import typer
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.output_files import make_folder, open_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.sim_processes import begin_worker
-from edgeyard.benchmark_api.cli.training_folder import TrainingFolder
+from edgeyard.benchmark_api.cli.training_folder import (
+    Generations,
+    ModelName,
+    TrainingDir,
+    TrainingFolder,
+)
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -29,15 +34,8 @@ if TYPE_CHECKING:
 
 
 def boards(
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Folder for the checkpoint, the learning curve and the model."
-        ),
-    ],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
-    ] = "my_boards",
+    out: TrainingDir,
+    name: ModelName = "my_boards",
     queue: Annotated[
         str,
         typer.Option(
@@ -49,9 +47,7 @@ def boards(
         int,
         typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of all random draws."),
     ] = 0,
-    generations: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="Number of generations to train.")
-    ] = 20,
+    generations: Generations = 20,
     candidates: Annotated[
         int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in each generation.")
     ] = 8,
@@ -80,7 +76,7 @@ def boards(
     workers: Annotated[
         int, typer.Option(metavar="N", min=1, max=256, help="Labs that are simulated at a time.")
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a scorer of boards: a small function that states what a run on each board costs.
 

@@ -9,8 +9,8 @@ import typer
 
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import echo
-from edgeyard.benchmark_api.cli.replaying import AsJson, Config, DataDir, Since, opened, utc
+from edgeyard.benchmark_api.cli.program import AsJson, echo
+from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, opened, utc
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.training.outcome_watch import WatchReport

@@ -27,12 +27,11 @@ from edgeyard.benchmark_api.cli.output import (
     warn_of_stale_state,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
+from edgeyard.benchmark_api.cli.reservations import BoardId, Reason, UserId
 from edgeyard.errors import InvalidInput
 
-BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
 FileId = Annotated[str, typer.Argument(metavar="FILE_ID", show_default=False)]
 TokenId = Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)]
-UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
@@ -224,9 +223,7 @@ def boards_remove(session: Session, target_uid: BoardId) -> None:
 def boards_drain(
     session: Session,
     target_uid: BoardId,
-    reason: Annotated[
-        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
-    ] = "",
+    reason: Reason = "",
 ) -> None:
     """Take a board out of service.
 

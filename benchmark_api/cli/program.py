@@ -29,6 +29,10 @@ _ERROR = 1
 _INTERRUPTED = 130
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+"""Of commands that call no server; those that do have ``-o``."""
+
+
 class Output(StrEnum):
     """Form of the data on stdout."""
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import add_group, echo
-from edgeyard.benchmark_api.cli.replaying import AsJson, opened
+from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
+from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Data folder of the server.")
-]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Settings file of the server, if it has one.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; delete nothing.")]
 
 _COLUMNS = (

@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.settings import Settings
@@ -50,7 +50,6 @@ StopRule = Annotated[
         formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Only cycles before this time (UTC)."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def replay(

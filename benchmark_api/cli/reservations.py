@@ -12,6 +12,8 @@ from edgeyard.benchmark_api.cli.program import Output, Session, echo
 from edgeyard.errors import InvalidInput
 
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
+UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Shown to users whose benchmarks wait for the board.")]
 
 _LEASE_COLUMNS = (
     Column(title="BOARD", of=field("target_uid"), whole=True),
@@ -56,9 +58,7 @@ def lease(
             "--maintenance", help="Reserve it for maintenance, for no user (operators only)."
         ),
     ] = False,
-    reason: Annotated[
-        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
-    ] = "",
+    reason: Reason = "",
 ) -> None:
     """Lease a board: until the given time only one user gets it, or no one."""
     from edgeyard.benchmark_api.cli import asking
@@ -108,9 +108,7 @@ def release(
 def quarantine(
     session: Session,
     target_uid: BoardId,
-    reason: Annotated[
-        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
-    ] = "",
+    reason: Reason = "",
 ) -> None:
     """Quarantine a board: it gets no benchmarks until `unquarantine`."""
     body = {"reason": reason} if reason else {}
@@ -137,7 +135,7 @@ def account(
 
 def credit(
     session: Session,
-    user_id: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
+    user_id: UserId,
     credits: Annotated[
         str,
         typer.Argument(

@@ -9,7 +9,7 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir
 from edgeyard.benchmark_api.cli.sim_reports import progress
@@ -36,7 +36,7 @@ def fit(
     export: Export = None,
     data_dir: DataDir = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit a scenario to the recorded history of a lab.
 

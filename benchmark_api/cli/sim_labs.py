@@ -17,7 +17,7 @@ import typer
 from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.output_files import make_folder
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
@@ -88,7 +88,6 @@ Models = Annotated[
         "models, such as learned.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def run(

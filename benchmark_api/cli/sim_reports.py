@@ -13,7 +13,7 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import make_folder, write_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb
 from edgeyard.benchmark_api.scenario_db import run_file
 from edgeyard.errors import InvalidInput
@@ -56,7 +56,6 @@ Baseline = Annotated[
     str | None,
     typer.Option(metavar="POLICY", help="Compare each policy with this one; default: all pairs."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def report(

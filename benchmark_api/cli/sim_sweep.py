@@ -14,13 +14,12 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, show
 from edgeyard.benchmark_api.cli.output_files import make_folder, write_output
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.benchmark_api.cli.sim_batches import NomadOptions, run_on_nomad
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED, swept_policy
 from edgeyard.benchmark_api.cli.sim_processes import Done, Failure, run_on_cores, simulate
 from edgeyard.benchmark_api.cli.sim_reports import (
-    AsJson,
     Baseline,
     CsvFile,
     Html,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, utc
 from edgeyard.benchmark_api.cli.sim_reports import progress
@@ -56,7 +56,7 @@ def validate(
     export: Export = None,
     data_dir: DataDir = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a fitted scenario with recorded days that it does not know.
 

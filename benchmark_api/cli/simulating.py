@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.cli import (
 )
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.output_files import check_output, open_output
-from edgeyard.benchmark_api.cli.program import add_group, echo
+from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE.npz", help="Write the whole run, for edgeyard sim report."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Replay the log of another cluster on an empty machine.
 

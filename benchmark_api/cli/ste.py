@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
-from edgeyard.benchmark_api.cli.program import add_group, echo
+from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
 from edgeyard.benchmark_api.cli.scenario_db import Db, StoreRuns
 from edgeyard.benchmark_api.cli.sim_labs import MAX_SEED
 from edgeyard.benchmark_api.cli.sim_reports import progress
@@ -53,7 +53,6 @@ ControllerUrl = Annotated[
     str,
     typer.Option(metavar="URL", help="Use this controller service instead of running here."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _STEPS = (
     Column(title="STEP", of=field("step"), right=True, whole=True),

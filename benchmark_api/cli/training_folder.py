@@ -5,13 +5,28 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.cli.program import echo
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.training.progress import Progress, TrainingSettings
+
+TrainingDir = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR", help="Folder for the checkpoint, the learning curve and the model."
+    ),
+]
+ModelName = Annotated[
+    str, typer.Option(metavar="NAME", help="Name by which policies use the model.")
+]
+Generations = Annotated[
+    int, typer.Option(metavar="N", min=1, max=100_000, help="Number of generations to train.")
+]
 
 
 class TrainingFolder:
