@@ -5,9 +5,9 @@ from edgeyard.testbed.cluster import (
     NAMESPACE,
     LoopbackNomad,
     call,
+    make,
     secrets_uuid,
     set_up_rights,
-    up,
 )
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Agent",
     "LoopbackNomad",
     "call",
+    "make",
     "secrets_uuid",
     "set_up_rights",
-    "up",
 ]

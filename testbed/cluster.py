@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import StartFailed
@@ -77,6 +77,15 @@ class LoopbackNomad:
         """Change the boards of a client's host; its plugin sees it within a probe."""
         with open_atomically(self.clients[client].folder / BOARDS_FILE) as file:
             file.write(json.dumps(boards).encode())
+
+    def up(self, report: Callable[[str], None] = lambda sentence: None) -> Self:
+        """Do what `start` does, but leave nothing running where that fails."""
+        try:
+            self.start(report)
+        except BaseException:
+            self.down()
+            raise
+        return self
 
     def start(self, report: Callable[[str], None] = lambda sentence: None) -> None:
         """Start what does not run, and wait until all boards are there.
@@ -183,36 +192,6 @@ def make(
     return LoopbackNomad(
         folder=folder, server=server, clients=tuple(clients), management=secrets_uuid()
     )
-
-
-def up(
-    folder: Path,
-    nomad: str,
-    boards: Sequence[Mapping[str, Sequence[object]]],
-    *,
-    plugin: Path | None = None,
-    interface: str = "lo",
-    heartbeat_s: float = 2.0,
-    tls: bool = False,
-    docker_socket: Path = DOCKER_SOCKET,
-) -> LoopbackNomad:
-    """`make` and `start`; nothing is left running where that fails."""
-    testbed = make(
-        folder,
-        nomad,
-        boards,
-        plugin=plugin,
-        interface=interface,
-        heartbeat_s=heartbeat_s,
-        tls=tls,
-        docker_socket=docker_socket,
-    )
-    try:
-        testbed.start()
-    except BaseException:
-        testbed.down()
-        raise
-    return testbed
 
 
 def secrets_uuid() -> str:

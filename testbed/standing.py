@@ -54,11 +54,7 @@ def start(testbed: LoopbackNomad, report: Callable[[str], None]) -> None:
     Raises:
         StartFailed: All agents were ended again; their logs are where they were.
     """
-    try:
-        testbed.start(report)
-    except BaseException:
-        testbed.down()
-        raise
+    testbed.up(report)
     saved.save(testbed)  # with its token
 
 

@@ -267,13 +267,13 @@ def docker_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerLab]:
         except RuntimeError as error:
             pytest.skip(f"no container engine starts here: {error}")
         images = built([builder.RUNNER])
-        cluster = testbed.up(
+        cluster = testbed.make(
             tmp_path_factory.mktemp("docker") / "cluster",
             nomad,
             [{"x86": [docker_entry(BOARD)]}, {"x86": [docker_entry(OTHER)]}],
             heartbeat_s=5.0,
             docker_socket=engine.socket,
-        )
+        ).up()
         undo.callback(cluster.down)
         lab = DockerLab(cluster, engine, images)
         lab.load(list(images.values()))

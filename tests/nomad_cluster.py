@@ -79,9 +79,9 @@ def nomad_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testbed.
     plugin = folder / "plugin"
     plugin.write_text(_PLUGIN.format(python=sys.executable, further=FURTHER))
     plugin.chmod(0o755)
-    cluster = testbed.up(
+    cluster = testbed.make(
         folder / "cluster", nomad_binary(), HOSTS, plugin=plugin, heartbeat_s=HEARTBEAT_S
-    )
+    ).up()
     yield cluster
     cluster.down()
 

@@ -40,7 +40,7 @@ def nomad(folder: Path, hosts: Sequence[Boards]) -> Iterator[testbed.LoopbackNom
     build = Path(deploy.nomad.__file__).with_name("build")
     binary = subprocess.run([build], check=True, capture_output=True, text=True).stdout.strip()
     folder.mkdir()
-    running = testbed.up(folder, binary, hosts)
+    running = testbed.make(folder, binary, hosts).up()
     try:
         yield running
     finally:

@@ -180,7 +180,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     hosts = ({"rpi4b": [attached]}, {"rpi4b": [entry(SECOND)]})
     inventory = folder / "inventory.json"
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
-    nomad = testbed.up(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S)
+    nomad = testbed.make(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S).up()
     try:
         lab = Lab(nomad, folder / "data", settings(nomad, inventory), usb)
         try:

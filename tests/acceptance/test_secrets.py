@@ -150,9 +150,9 @@ def test_all_files_of_a_server_are_its_users_alone(tmp_path: Path) -> None:
 
 @pytest.mark.nomad
 def test_no_secret_is_found_anywhere_after_a_run_on_nomad(tmp_path: Path) -> None:
-    cluster = testbed.up(
+    cluster = testbed.make(
         tmp_path / "nomad", nomad_binary(), [{"rpi4b": [entry("rpi4b-0001-0001")]}]
-    )
+    ).up()
     try:
         settings = settings_of(cluster, tmp_path / "inventory.json")
         token = tmp_path / "nomad.token"

@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_doubled_by_random_kills_on_postgresql(
 @pytest.fixture
 def nomad(tmp_path: Path) -> Iterator[LoopbackNomad]:
     """A cluster of its own: its agents are killed."""
-    made = testbed.up(tmp_path / "nomad", nomad_binary(), HOSTS, heartbeat_s=HEARTBEAT_S)
+    made = testbed.make(tmp_path / "nomad", nomad_binary(), HOSTS, heartbeat_s=HEARTBEAT_S).up()
     yield made
     made.down()
 

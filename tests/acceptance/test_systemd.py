@@ -108,7 +108,7 @@ def test_a_host_works_with_what_its_unit_leaves_it(tmp_path: Path) -> None:
     confined.write_text(f'#!/bin/sh\nexec {shlex.join([*words, nomad_binary()])} "$@"\n')
     confined.chmod(0o755)
     boards = [{"rpi4b": [entry("rpi4b-0001-0001")]}]
-    cluster = testbed.up(tmp_path / "cluster", str(confined), boards)
+    cluster = testbed.make(tmp_path / "cluster", str(confined), boards).up()
     try:
         outside = cluster.clients[0].pid  # bubblewrap, which waits for the agent
         agent = Path(f"/proc/{outside}/task/{outside}/children").read_text().split()[0]

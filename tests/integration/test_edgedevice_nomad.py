@@ -192,7 +192,7 @@ def lab_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
     usb = folder / "ttyUSB0"
     usb.touch()
-    cluster = testbed.up(folder / "cluster", nomad_binary(), [family_boards(usb)])
+    cluster = testbed.make(folder / "cluster", nomad_binary(), [family_boards(usb)]).up()
     yield Lab(cluster, usb)
     cluster.down()
 
@@ -414,7 +414,7 @@ def test_the_example_for_a_host_is_a_fit_configuration() -> None:
 def test_many_boards_on_one_host_cost_little(tmp_path: Path, count: int) -> None:
     boards = {"rpi4b": [board_entry(f"rpi4b-0001-{number:04}") for number in range(count)]}
     began = time.monotonic()
-    cluster = testbed.up(tmp_path / "cluster", nomad_binary(), [boards])
+    cluster = testbed.make(tmp_path / "cluster", nomad_binary(), [boards]).up()
     try:
         lab = Lab(cluster, tmp_path)
         shown_s = time.monotonic() - began

@@ -32,7 +32,7 @@ UNTIL_TOLD = (
 def nomad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackNomad]:
     """One of its own: its server is killed."""
     hosts = ({"rpi4b": [entry(FIRST)]}, {"rpi4b": [entry(SECOND)]})
-    running = testbed.up(tmp_path_factory.mktemp("nomad") / "nomad", nomad_binary(), hosts)
+    running = testbed.make(tmp_path_factory.mktemp("nomad") / "nomad", nomad_binary(), hosts).up()
     yield running
     running.down()
 

@@ -33,7 +33,7 @@ ONCE = RetryPolicy(tries=1, trips_at=10_000)
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LoopbackNomad]:
     hosts = [{"rpi4b": [entry(BOARD)]}]
-    running = testbed.up(tmp_path / "nomad", nomad_binary(), hosts, tls=True)
+    running = testbed.make(tmp_path / "nomad", nomad_binary(), hosts, tls=True).up()
     yield running
     running.down()
 

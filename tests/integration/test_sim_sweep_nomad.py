@@ -190,7 +190,7 @@ def running_tasks(cluster: LoopbackNomad) -> int:
 def test_agents_that_are_killed_within_a_sweep_and_come_back_cost_no_run(tmp_path: Path) -> None:
     """First the node's alone, for so long that Nomad misses it, and then the server's, too."""
     host = {"rpi4b": [entry("rpi4b-0001-0001")]}
-    cluster = testbed.up(tmp_path / "nomad", nomad_binary(), [host])
+    cluster = testbed.make(tmp_path / "nomad", nomad_binary(), [host]).up()
     (node,) = cluster.clients
     gated = GatedSweep(write_scenario(tmp_path), tmp_path)
     sweeping = None
