@@ -116,34 +116,33 @@ def config(caller: Submitter, context: Ctx, full: Flag = False) -> Answer[shapes
 @router.post("/run", openapi_extra=accepts_fields("device", "engine", files=("model",)))
 async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start a TYPE1 benchmark, or with a dataset a TYPE2 one."""
-    limits = {"model": context.services.settings.model_limit_bytes}
-    budget = await run_in_threadpool(upload_budget, context, caller)
-    fields, files = await receive_fields(
-        request, context.services.files, limits, "model_limit_bytes", budget
-    )
-    return await run_in_threadpool(_kept, _run, fields, files, caller, context)
+    return await _received(request, caller, context, _run)
 
 
 @router.post("/train", openapi_extra=accepts_fields("device", "engine", "config", files=("model",)))
 async def train(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start an on-device training (TYPE3)."""
+    return await _received(request, caller, context, _train)
+
+
+async def _received(
+    request: Request,
+    caller: Caller,
+    context: Context,
+    start: Callable[[Mapping[str, str], Mapping[str, ReceivedFile], Caller, Context], _Started],
+) -> _Started:
+    """Receive the form, and start what it describes."""
     limits = {"model": context.services.settings.model_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
     fields, files = await receive_fields(
         request, context.services.files, limits, "model_limit_bytes", budget
     )
-    return await run_in_threadpool(_kept, _train, fields, files, caller, context)
 
+    def kept() -> _Started:
+        with removed_if_refused(context, files.values()):
+            return start(fields, files, caller, context)
 
-def _kept(
-    start: Callable[[Mapping[str, str], Mapping[str, ReceivedFile], Caller, Context], _Started],
-    fields: Mapping[str, str],
-    files: Mapping[str, ReceivedFile],
-    caller: Caller,
-    context: Context,
-) -> _Started:
-    with removed_if_refused(context, files.values()):
-        return start(fields, files, caller, context)
+    return await run_in_threadpool(kept)
 
 
 def _run(
