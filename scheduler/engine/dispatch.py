@@ -47,6 +47,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
 )
 from edgeyard.scheduler.model.files import DownloadGrant
+from edgeyard.scheduler.model.recurring import ScheduleGrant
 from edgeyard.scheduler.model.run_bounds import (
     DEFAULT_MAX_RUN_S,
     DEFAULT_MAX_SILENCE_S,
@@ -437,9 +438,9 @@ class Dispatcher:
         if isinstance(config, Mapping):
             content = json.dumps(dict(config)).encode()
             opened.append((FileRole.ODT_CONFIG, _inline(attempt, ODT_CONFIG_FILENAME, content)))
-        files = [_job_file(role, grant) for role, grant in opened]
+        files = [job_file(role, grant) for role, grant in opened]
         inline = _inline(attempt, SPEC_FILENAME, spec)
-        files.append(_job_file(None, inline))
+        files.append(job_file(None, inline))
         start = benchmark.description.start_time
         # A cron that is past by the time it is registered never fires.
         early = start is not None and start > self._clock.now() + _CRON_MARGIN
@@ -513,7 +514,8 @@ def _inline(attempt: Attempt, filename: str, content: bytes) -> DownloadGrant:
     )
 
 
-def _job_file(role: FileRole | None, grant: DownloadGrant) -> JobFile:
+def job_file(role: FileRole | None, grant: DownloadGrant | ScheduleGrant) -> JobFile:
+    """Return a file of a job that its task downloads by this grant."""
     return JobFile(role=role, filename=grant.filename, sha256=grant.sha256, download=grant.name)
 
 

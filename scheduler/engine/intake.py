@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -83,63 +84,50 @@ def fetch_files(
     Raises:
         Unavailable: The store or the disk can't take it now, after a pause; try again.
     """
+    with _pause_if_unavailable(pause):
+        with store.read() as uow:
+            benchmark = uow.benchmarks.get(benchmark_id)
+            allowed = of_account(uow, benchmark.user_id, quotas)
+        cancelled = _WantedCheck(store, benchmark_id, clock, stopping)
+        for file in benchmark.files:
+            if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
+                continue
+            limit_bytes = limits_bytes[file.role]
+            if allowed.max_bytes is not None:
+                limit_bytes = min(limit_bytes, allowed.max_bytes)
+            try:
+                found = _fetched(fetcher, file, limit_bytes, pause, cancelled)
+            except Cancelled:
+                logger.info(
+                    "download given up",
+                    extra={"event": "fetch.cancelled", "benchmark_id": benchmark_id},
+                )
+                return
+            if isinstance(found, BenchmarkFile):
+                try:
+                    if not _note_fetched(store, benchmark_id, found, clock, quotas):
+                        discard(found.sha256 or "")
+                    continue
+                except QuotaExceeded as error:
+                    discard(found.sha256 or "")
+                    sentence = f"{file.name}: {error}"
+                    found = Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
+            _fail(store, benchmark_id, found, clock)
+            return
+
+
+@contextmanager
+def _pause_if_unavailable(pause: Callable[[float], object]) -> Iterator[None]:
+    """Pause before the error goes on: tried again at once, a full disk would keep all threads busy.
+
+    Raises:
+        Unavailable: After the pause.
+    """
     try:
-        _fetch_missing(
-            store,
-            fetcher,
-            benchmark_id,
-            clock,
-            limits_bytes,
-            pause,
-            stopping,
-            quotas,
-            discard,
-        )
-    except Unavailable:  # tried again at once, a full disk would keep all threads and the log busy
+        yield
+    except Unavailable:
         pause(UNAVAILABLE_PAUSE_S)
         raise
-
-
-def _fetch_missing(
-    store: Store,
-    fetcher: UrlFetcher,
-    benchmark_id: str,
-    clock: Clock,
-    limits_bytes: Mapping[FileRole, int],
-    pause: Callable[[float], object],
-    stopping: Callable[[], bool],
-    quotas: Quotas,
-    discard: Callable[[str], object],
-) -> None:
-    with store.read() as uow:
-        benchmark = uow.benchmarks.get(benchmark_id)
-        allowed = of_account(uow, benchmark.user_id, quotas)
-    cancelled = _WantedCheck(store, benchmark_id, clock, stopping)
-    for file in benchmark.files:
-        if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
-            continue
-        limit_bytes = limits_bytes[file.role]
-        if allowed.max_bytes is not None:
-            limit_bytes = min(limit_bytes, allowed.max_bytes)
-        try:
-            found = _fetched(fetcher, file, limit_bytes, pause, cancelled)
-        except Cancelled:
-            logger.info(
-                "download given up",
-                extra={"event": "fetch.cancelled", "benchmark_id": benchmark_id},
-            )
-            return
-        if isinstance(found, BenchmarkFile):
-            try:
-                if not _note_fetched(store, benchmark_id, found, clock, quotas):
-                    discard(found.sha256 or "")
-                continue
-            except QuotaExceeded as error:
-                discard(found.sha256 or "")
-                sentence = f"{file.name}: {error}"
-                found = Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
-        _fail(store, benchmark_id, found, clock)
-        return
 
 
 def _fail(store: Store, benchmark_id: str, failure: Failure, clock: Clock) -> None:

@@ -34,7 +34,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.backoff import Backoff
 from edgeyard.scheduler.engine.crontab import next_time
-from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, unguessable
+from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME, Verify, job_file, unguessable
 from edgeyard.scheduler.engine.intake import (
     end_schedule,
     firing_of,
@@ -47,7 +47,6 @@ from edgeyard.scheduler.engine.quotas import check_queue
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,
     UPLOAD_TOKEN,
-    JobFile,
     JobRequest,
     RenderSettings,
     build_job,
@@ -414,7 +413,7 @@ class RecurringStarts:
             description=description,
             priority=min(100, max(1, 10 * description.user_priority)),
             binding=_binding(description),
-            files=(*(_job_file(role, grant) for role, grant in granted), _job_file(None, spec)),
+            files=(*(job_file(role, grant) for role, grant in granted), job_file(None, spec)),
             target_uid=description.target_uid,
             recurs=Periodic(
                 cron=" ".join(schedule.cron.split()),
@@ -637,7 +636,3 @@ def _inline(job_id: str, filename: str, content: bytes) -> ScheduleGrant:
         size_bytes=len(content),
         content=content,
     )
-
-
-def _job_file(role: FileRole | None, grant: ScheduleGrant) -> JobFile:
-    return JobFile(role=role, filename=grant.filename, sha256=grant.sha256, download=grant.name)

@@ -314,32 +314,27 @@ class Engine:
         loops += [(f"fetch-{n}", working) for n in range(self._parts.fetch_threads)]
         loops += [(step.value, partial(self._timer_loop, step)) for step in _TIMERS]
         for name, loop in loops:
-            thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
-            self._threads.append(thread)
-            thread.start()
+            self._run(name, loop)
         self.wake()
 
     def follow(self) -> None:
         """Keep answers to questions fresh while another server leads; nothing is written."""
         self._load_past()
-        loops: list[tuple[str, Callable[[], None]]] = [
-            ("follow", self._follow_loop),
-            (Step.MODELS.value, partial(self._timer_loop, Step.MODELS)),
-        ]
-        for name, loop in loops:
-            thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
-            self._threads.append(thread)
-            thread.start()
+        self._run("follow", self._follow_loop)
+        self._run(Step.MODELS.value, partial(self._timer_loop, Step.MODELS))
         self.wake()
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"edgeyard-{name}")
+        self._threads.append(thread)
+        thread.start()
 
     def _load_past(self) -> None:
         def load() -> None:
             self._guarded("past", self._parts.cycle.load_past)
             self.step(Step.MODELS)
 
-        thread = threading.Thread(target=load, name="edgeyard-past")
-        self._threads.append(thread)
-        thread.start()
+        self._run("past", load)
 
     def wake(self) -> None:
         """There is news: decide now rather than at the next tick. Any thread."""
