@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import USED_OUTSIDE, AttributeValue, Board, BoardEngine, Host
 from edgeyard.devices.operators import is_of_node
+from edgeyard.scheduler.model.decision import Snapshot
 
 
 class BoardState(StrEnum):
@@ -95,29 +96,6 @@ class JoinedBoard:
         return None if self.host is None else self.host.attribute(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Columns:
-    """Boards in columns, as in `edgeyard.scheduler.model.decision.Snapshot`."""
-
-    uids: tuple[str, ...]
-    row_of_uid: Mapping[str, int]
-    families: tuple[str, ...]
-    hosts: tuple[str, ...]
-    ram_bytes: NDArray[np.int64]
-    storage_bytes: NDArray[np.int64]
-    expected: NDArray[np.bool_]
-    online: NDArray[np.bool_]
-    healthy: NDArray[np.bool_]
-    busy: NDArray[np.bool_]
-    progress: NDArray[np.float64]
-    supports: Mapping[tuple[str, str], NDArray[np.bool_]]
-    undeclared: Mapping[tuple[str, str], NDArray[np.bool_]]
-    engines: Mapping[str, NDArray[np.bool_]]
-    reasons: tuple[str, ...]
-    attributes: tuple[Mapping[str, AttributeValue], ...]
-    conflicts: NDArray[np.bool_] | None
-
-
 Attributes = tuple[Mapping[str, AttributeValue], ...]
 
 
@@ -125,6 +103,8 @@ class JoinedBoards:
     """All boards, expected ones first; a value.
 
     Attributes:
+        snapshot: The boards in columns, without drains and attempts, of no time.
+        row_of_uid: Their rows.
         with_unknown_tasks: Boards that report a task although no known job holds them.
     """
 
@@ -135,7 +115,8 @@ class JoinedBoards:
         unknown_before: tuple[Board, ...] = (),
     ) -> None:
         self.boards = tuple(boards)
-        self.columns = _columns(self.boards, unknown)
+        self.snapshot = _snapshot(self.boards, unknown)
+        self.row_of_uid = {uid: row for row, uid in enumerate(self.snapshot.uids)}
         others = tuple(each.view.board for each in self.boards if not each.view.expected)
         self.unknown_boards = unknown_before if others == unknown_before else others
         self.with_unknown_tasks = tuple(
@@ -144,7 +125,7 @@ class JoinedBoards:
             if each.seen is not None and each.seen.reports_task and not each.seen.busy
         )
         self.of_uid = {each.view.board.target_uid: each for each in self.boards}
-        self._with_nodes: tuple[frozenset[str], Attributes] = frozenset(), self.columns.attributes
+        self._with_nodes: tuple[frozenset[str], Attributes] = frozenset(), self.snapshot.attributes
 
     def attributes(self, of_nodes: frozenset[str]) -> Attributes:
         """Return the attributes of each board, with these of its node. Any thread."""
@@ -228,7 +209,7 @@ def _same_host_state(one: Host | None, other: Host | None) -> bool:
     )
 
 
-def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
+def _snapshot(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Snapshot:
     views = [each.view for each in joined]
     boards = [view.board for view in views]
     uids = tuple(board.target_uid for board in boards)
@@ -251,9 +232,10 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
         for offer in rows
     ]
     allowed = unknown is not UnknownDevices.DENY
-    return Columns(
+    return Snapshot(
+        taken_at=None,
+        age_s=math.inf,
         uids=uids,
-        row_of_uid={uid: row for row, uid in enumerate(uids)},
         families=tuple(board.family for board in boards),
         hosts=tuple(view.host for view in views),
         ram_bytes=np.array([board.ram_bytes for board in boards], dtype=np.int64),
@@ -261,6 +243,7 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
         expected=np.array([view.expected or allowed for view in views], dtype=np.bool_),
         online=np.array([view.online for view in views], dtype=np.bool_),
         healthy=np.array([board.healthy for board in boards], dtype=np.bool_),
+        drained=np.zeros(len(boards), dtype=np.bool_),
         busy=np.array([board.busy for board in boards], dtype=np.bool_),
         progress=np.array(
             [math.nan if board.progress is None else board.progress for board in boards],

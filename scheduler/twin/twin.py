@@ -308,43 +308,31 @@ class Twin:
         with self._lock:
             known = self._known
         joined = known.joined if known else self._nothing
-        columns = joined.columns
-        reasons = list(columns.reasons)
-        busy, taken_out = columns.busy.copy(), np.zeros(len(columns.uids), dtype=np.bool_)
+        before = joined.snapshot
+        reasons = list(before.reasons)
+        busy, taken_out = before.busy.copy(), before.drained.copy()
         outside = self._used_outside(known, holders)
         for uid in {*drained, *holders, *outside}:
-            row = columns.row_of_uid.get(uid)
+            row = joined.row_of_uid.get(uid)
             if row is not None:
                 view = _current_view(joined.boards[row], drained, holders, self._unknown, outside)
                 reasons[row], taken_out[row] = view.reason, view.drained
                 busy[row] |= view.holder is not None or uid in outside
-        conflicts = columns.conflicts
+        conflicts = before.conflicts
         if conflicts is not None:
             blocked = (conflicts & busy[None, :]).any(axis=1) & ~busy
             for row in np.flatnonzero(blocked).tolist():
-                other = columns.uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
+                other = before.uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
                 reasons[row] = reasons[row] or f"its cores are in use by {other}"
             busy = busy | blocked
-        return Snapshot(
+        return replace(
+            before,
             taken_at=known.at if known else None,
             age_s=(now - known.at).total_seconds() if known else math.inf,
-            uids=columns.uids,
-            families=columns.families,
-            hosts=columns.hosts,
-            ram_bytes=columns.ram_bytes,
-            storage_bytes=columns.storage_bytes,
-            expected=columns.expected,
-            online=columns.online,
-            healthy=columns.healthy,
             drained=taken_out,
             busy=busy,
-            progress=columns.progress,
-            supports=columns.supports,
-            undeclared=columns.undeclared,
-            engines=columns.engines,
             reasons=tuple(reasons),
             attributes=joined.attributes(node_attributes),
-            conflicts=conflicts,
             guarded=self._guarded,
         )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.benchmark_types import simulated_types
-from edgeyard.devices.model import AttributeValue, Board, BoardEngine
+from edgeyard.devices.model import Board, BoardEngine
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.scenario import BoardGroup, Faults, LabScenario
@@ -100,7 +100,7 @@ class Boards:
         self._held = np.zeros(count, dtype=np.bool_)
         self._started_s = np.full(count, np.nan)
         self._run_s = np.ones(count)
-        self._columns: _Columns | None = None
+        self._present: _PresentBoards | None = None
         self._words = [""] * count
 
     def _add(self, group: BoardGroup, *, present: bool) -> list[LabBoard]:
@@ -186,17 +186,17 @@ class Boards:
 
     def change_members(self) -> None:
         """Note that boards joined or left."""
-        self._columns = None
+        self._present = None
 
     def count_online(self) -> int:
         """Return how many boards really work now."""
         return sum(1 for each in self._of_now.boards if self.usable(each))
 
     @property
-    def _of_now(self) -> _Columns:
-        if self._columns is None:
-            self._columns = _columns(self, [each for each in self.rows if each.present])
-        return self._columns
+    def _of_now(self) -> _PresentBoards:
+        if self._present is None:
+            self._present = _present(self, [each for each in self.rows if each.present])
+        return self._present
 
     def snapshot(self, now: datetime, now_s: float, age_s: float, taken_at: datetime) -> Snapshot:
         """Return what the service sees, in columns.
@@ -207,8 +207,8 @@ class Boards:
             age_s: Age of the twin.
             taken_at: When it was refreshed.
         """
-        columns = self._of_now
-        rows = columns.rows
+        present = self._of_now
+        before, rows = present.snapshot, present.rows
         held = self._held[rows]
         started_s = self._started_s[rows]
         with np.errstate(invalid="ignore"):
@@ -216,61 +216,43 @@ class Boards:
         progress = np.where(held, done, 0.0)
         busy = held
         words: Sequence[str] = self._words
-        if columns.conflicts is not None:
-            blocked = (columns.conflicts & held[None, :]).any(axis=1) & ~held
+        if before.conflicts is not None:
+            blocked = (before.conflicts & held[None, :]).any(axis=1) & ~held
             if blocked.any():
                 busy = held | blocked
                 shown = list(self._words)
                 for place in np.flatnonzero(blocked).tolist():
-                    other = int(np.flatnonzero(columns.conflicts[place] & held)[0])
+                    other = int(np.flatnonzero(before.conflicts[place] & held)[0])
                     row = int(rows[place])
-                    shown[row] = shown[row] or f"its cores are in use by {columns.uids[other]}"
+                    shown[row] = shown[row] or f"its cores are in use by {before.uids[other]}"
                 words = shown
         reasons = (
-            tuple(words) if columns.all_present else tuple(words[row] for row in rows.tolist())
+            tuple(words) if present.all_present else tuple(words[row] for row in rows.tolist())
         )
-        return Snapshot(
+        return replace(
+            before,
             taken_at=taken_at,
             age_s=age_s,
-            uids=columns.uids,
-            families=columns.families,
-            hosts=columns.hosts,
-            ram_bytes=columns.ram_bytes,
-            storage_bytes=columns.storage_bytes,
-            expected=columns.expected,
             online=self._seen_online[rows],
             healthy=self._seen_healthy[rows],
             drained=self._drained[rows],
             busy=busy,
             progress=progress,
-            supports=columns.supports,
-            engines=columns.engines,
             reasons=reasons,
-            attributes=columns.attributes,
-            conflicts=columns.conflicts,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Columns:
-    """What changes only when boards join or leave."""
+class _PresentBoards:
+    """What changes only when boards join or leave; in the snapshot all boards are idle."""
 
     boards: Sequence[LabBoard]
     rows: NDArray[np.intp]
     all_present: bool
-    uids: tuple[str, ...]
-    families: tuple[str, ...]
-    hosts: tuple[str, ...]
-    ram_bytes: NDArray[np.int64]
-    storage_bytes: NDArray[np.int64]
-    expected: NDArray[np.bool_]
-    supports: Mapping[tuple[str, str], NDArray[np.bool_]]
-    engines: Mapping[str, NDArray[np.bool_]]
-    attributes: tuple[Mapping[str, AttributeValue], ...]
-    conflicts: NDArray[np.bool_] | None
+    snapshot: Snapshot
 
 
-def _columns(boards: Boards, present: list[LabBoard]) -> _Columns:
+def _present(boards: Boards, present: list[LabBoard]) -> _PresentBoards:
     supported: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     offered: defaultdict[str, list[int]] = defaultdict(list)
     for place, each in enumerate(present):
@@ -286,20 +268,34 @@ def _columns(boards: Boards, present: list[LabBoard]) -> _Columns:
             for other in boards.sharing(each):
                 if other.uid in place_of:
                     conflicts[place, place_of[other.uid]] = True
-    return _Columns(
+    count = len(present)
+    yes, no = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    return _PresentBoards(
         boards=present,
         rows=np.array([each.row for each in present], dtype=np.intp),
-        all_present=len(present) == len(boards.rows),
-        uids=tuple(each.uid for each in present),
-        families=tuple(each.group.family for each in present),
-        hosts=tuple(each.host for each in present),
-        ram_bytes=np.array([each.group.ram_mib * MIB for each in present], dtype=np.int64),
-        storage_bytes=np.array([each.group.storage_mib * MIB for each in present], dtype=np.int64),
-        expected=np.ones(len(present), dtype=np.bool_),
-        supports={pair: _mask(rows, len(present)) for pair, rows in supported.items()},
-        engines={engine: _mask(rows, len(present)) for engine, rows in offered.items()},
-        attributes=tuple(attributes_of(board_of(each)) for each in present),
-        conflicts=conflicts,
+        all_present=count == len(boards.rows),
+        snapshot=Snapshot(
+            taken_at=None,
+            age_s=0.0,
+            uids=tuple(each.uid for each in present),
+            families=tuple(each.group.family for each in present),
+            hosts=tuple(each.host for each in present),
+            ram_bytes=np.array([each.group.ram_mib * MIB for each in present], dtype=np.int64),
+            storage_bytes=np.array(
+                [each.group.storage_mib * MIB for each in present], dtype=np.int64
+            ),
+            expected=yes,
+            online=yes,
+            healthy=yes,
+            drained=no,
+            busy=no,
+            progress=np.zeros(count),
+            supports={pair: _mask(rows, count) for pair, rows in supported.items()},
+            engines={engine: _mask(rows, count) for engine, rows in offered.items()},
+            reasons=("",) * count,
+            attributes=tuple(attributes_of(board_of(each)) for each in present),
+            conflicts=conflicts,
+        ),
     )
 
 
