@@ -153,7 +153,7 @@ def limit_of(name: str, limits: Limits, now: datetime) -> datetime | None:
 def _rule(
     limit: RetentionClass,
     keys: Sequence[ColumnElement[Any]],
-    remove: Remove,
+    remove: Remove | None = None,
     *,
     where: ColumnElement[bool] | None = None,
     young: ColumnElement[bool] | None = None,
@@ -161,6 +161,7 @@ def _rule(
     size: ColumnElement[int] | None = None,
     step: int = _STEP,
 ) -> Rule:
+    """Make a rule; without a ``remove`` the rows of its keys are deleted."""
     marks = [bindparam(f"after{place}", type_=key.type) for place, key in enumerate(keys)]
     later = keys[0] > marks[0] if len(keys) == 1 else tuple_(*keys) > tuple_(*marks)
     page = (
@@ -175,11 +176,13 @@ def _rule(
         .limit(bindparam("limit"))
     )
     first = tuple(_FIRST.get(type(key.type), -1) for key in keys)
-    return Rule(limit, page, first, remove, step)
+    return Rule(
+        limit, page, first, remove or _each(delete(keys[0].table).where(*_are(*keys))), step
+    )
 
 
 def _unnamed(kind: Table, *keys: ColumnElement[Any], kept: bool = False) -> Remove:
-    """Delete rows that name content as `_by` does, and count their users' names.
+    """Delete rows that name content by these keys, and count their users' names.
 
     Args:
         kept: The rows stay, and name the content no longer.
@@ -222,11 +225,6 @@ def _each(statement: Delete | Update) -> Remove:
         return tx.run(statement, [{f"key{n[1:]}": row[n] for n in names} for row in rows]).rowcount
 
     return remove
-
-
-def _by(table: Table, *keys: ColumnElement[Any]) -> Remove:
-    """Delete rows of which these columns are the cursor's from ``k0`` on."""
-    return _each(delete(table).where(*_are(*keys)))
 
 
 def _are(*keys: ColumnElement[Any]) -> list[ColumnElement[bool]]:
@@ -395,7 +393,6 @@ RULES: Mapping[str, Rule] = {
     "grants": _rule(
         _KINDS.EXPIRED,
         [grants.c.name],
-        _by(grants, grants.c.name),
         kept=exists().where(
             attempts.c.benchmark_id == grants.c.benchmark_id,
             attempts.c.number == grants.c.attempt,
@@ -406,7 +403,6 @@ RULES: Mapping[str, Rule] = {
     "schedule_grants": _rule(
         _KINDS.EXPIRED,
         [schedule_grants.c.name],
-        _by(schedule_grants, schedule_grants.c.name),
         kept=exists().where(
             schedule_jobs.c.job_id == schedule_grants.c.job_id,
             schedule_jobs.c.state != ScheduleJobState.ENDED.value,
@@ -416,7 +412,6 @@ RULES: Mapping[str, Rule] = {
     "schedule_jobs": _rule(
         _KINDS.EXPIRED,
         [schedule_jobs.c.job_id],
-        _by(schedule_jobs, schedule_jobs.c.job_id),
         kept=or_(
             schedule_jobs.c.created_at >= _BEFORE,
             schedule_jobs.c.state != ScheduleJobState.ENDED.value,
@@ -444,13 +439,11 @@ RULES: Mapping[str, Rule] = {
     "remembered": _rule(
         _KINDS.EXPIRED,
         [remembered.c.at, remembered.c.user_id, remembered.c.key],
-        _by(remembered, remembered.c.at, remembered.c.user_id, remembered.c.key),
         where=remembered.c.at < _BEFORE,
     ),
     "events": _rule(
         _KINDS.EVENTS,
         [events.c.seq],
-        _by(events, events.c.seq),
         young=events.c.at >= _BEFORE,
         kept=and_(events.c.benchmark_id.is_not(None), _of_live(events.c.benchmark_id)),
         size=func.length(events.c.data),
@@ -458,14 +451,12 @@ RULES: Mapping[str, Rule] = {
     "explanations": _rule(
         _KINDS.CYCLES,
         [explanations.c.seq, explanations.c.benchmark_id],
-        _by(explanations, explanations.c.seq, explanations.c.benchmark_id),
         where=explanations.c.seq <= _OLD_CYCLE,
         kept=_not_long_ended(explanations.c.benchmark_id),
     ),
     "policy_overrides": _rule(
         _KINDS.CYCLES,
         [policy_overrides.c.benchmark_id],
-        _by(policy_overrides, policy_overrides.c.benchmark_id),
         kept=_not_long_ended(policy_overrides.c.benchmark_id),
     ),
     "cycles": _rule(
@@ -480,7 +471,6 @@ RULES: Mapping[str, Rule] = {
     "reward_rounds": _rule(
         _KINDS.CYCLES,
         [reward_rounds.c.at, reward_rounds.c.seq],
-        _by(reward_rounds, reward_rounds.c.at, reward_rounds.c.seq),
         where=reward_rounds.c.at < _BEFORE,
     ),
     "hcl": _rule(
@@ -564,7 +554,6 @@ RULES: Mapping[str, Rule] = {
     "schedules": _rule(
         _KINDS.BENCHMARKS,
         [schedules.c.schedule_id],
-        _by(schedules, schedules.c.schedule_id),
         where=and_(~schedules.c.active, schedules.c.created_at < _BEFORE),
         kept=or_(
             exists().where(schedule_jobs.c.schedule_id == schedules.c.schedule_id),
@@ -578,7 +567,6 @@ RULES: Mapping[str, Rule] = {
     "outcomes": _rule(
         _KINDS.BENCHMARKS,
         [outcomes.c.seq],
-        _by(outcomes, outcomes.c.seq),
         # the last one stays: the next gets the number after it
         where=outcomes.c.seq < func.coalesce(_FIRST_KNOWN, _LAST_OUTCOME),
         young=outcomes.c.ended_at >= _BEFORE,
