@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Unpack
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +20,7 @@ from edgeyard.benchmark_api.bootstrap import this_machine
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.results import Results
+from edgeyard.benchmark_api.sdk.submission import JobFields
 from edgeyard.testbed import LoopbackNomad, saved, standing
 from edgeyard.testbed.binary import find_nomad
 
@@ -95,54 +97,35 @@ def _run(client: Client, networks: Sequence[str]) -> list[str]:
     import onnx
 
     light = Path(onnx.__file__).parent / "backend/test/data/light"
+
+    def submit(model: Path, kind: str, family: str, **fields: Unpack[JobFields]) -> Benchmark:
+        fields["tags"] = ["demo"]
+        return client.submit(
+            model=model, runtime="ort", benchmark_type=kind, target=family, **fields
+        )
+
     latency = {
-        (network, family): client.submit(
-            model=light / f"light_{network}.onnx",
-            runtime="ort",
-            benchmark_type="TYPE1",
-            target=family,
-            nb_inference=RUNS[network],
-            tags=["demo"],
+        (network, family): submit(
+            light / f"light_{network}.onnx", "TYPE1", family, nb_inference=RUNS[network]
         )
         for network in networks
         for family in FAMILIES
     }
-    accuracy = client.submit(
-        model=HERE / "digits.onnx",
-        runtime="ort",
-        benchmark_type="TYPE2",
-        target="emumid",
-        dataset=HERE / "digits_test.npz",
-        tags=["demo"],
-    )
-    training = client.submit(
-        model=HERE / "digits_new_head.onnx",
-        runtime="ort",
-        benchmark_type="TYPE3",
-        target="emufast",
+    accuracy = submit(HERE / "digits.onnx", "TYPE2", "emumid", dataset=HERE / "digits_test.npz")
+    training = submit(
+        HERE / "digits_new_head.onnx",
+        "TYPE3",
+        "emufast",
         dataset=HERE / "digits_train.npz",
         odt_config={"epochs": 5, "batch_size": 32, "learning_rate": 0.1, "seed": 1},
-        tags=["demo"],
     )
     with tempfile.TemporaryDirectory() as folder:
         broken_file = Path(folder) / "broken.onnx"
         # A server refuses what is no model at once; an operator that nobody has fails on the board.
         good = (light / "light_squeezenet.onnx").read_bytes()
         broken_file.write_bytes(good.replace(b"\x07MaxPool", b"\x07NoSuch_"))
-        broken = client.submit(
-            model=broken_file,
-            runtime="ort",
-            benchmark_type="TYPE1",
-            target="emumid",
-            tags=["demo"],
-        )
-    offline = client.submit(
-        model=light / "light_squeezenet.onnx",
-        runtime="ort",
-        benchmark_type="TYPE1",
-        target="rpi4b",
-        tags=["demo"],
-    )
+        broken = submit(broken_file, "TYPE1", "emumid")
+    offline = submit(light / "light_squeezenet.onnx", "TYPE1", "rpi4b")
     awaited = [*latency.values(), accuracy, training, broken]
     out.print(
         f"{len(awaited) + 1} benchmarks submitted over HTTP; boards that share a CPU never measure "
