@@ -225,7 +225,7 @@ class _Run:
         spec, board = self._spec, self._board
         plan = plan_for(
             board.sandbox,
-            _inputs(spec),
+            spec.input_paths,
             task_dir=spec.task_dir,
             ram_bytes=board.ram_bytes,
             storage_bytes=board.storage_bytes,
@@ -314,14 +314,6 @@ def _stream(percent: float, phase: str) -> None:
     line = json.dumps({"kind": "progress", "percent": percent, "phase": phase})
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
-
-
-def _inputs(spec: RunSpec) -> List[Path]:
-    """Return the files that the run reads."""
-    paths = [spec.path(file) for file in (spec.model, *spec.datasets)]
-    if spec.odt_config is None and spec.odt_config_filename:
-        paths.append(spec.task_dir / Path(spec.odt_config_filename).name)
-    return paths
 
 
 def _checked(spec: RunSpec) -> RunSpec:

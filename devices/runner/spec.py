@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import urlsplit
 
 from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
@@ -112,6 +112,20 @@ class RunSpec:
     def path(self, file: FileRef) -> Path:
         """Return the path of an artifact in the task's folder."""
         return self.task_dir / file.filename
+
+    @property
+    def odt_config_path(self) -> Optional[Path]:
+        """Return the path of the training configuration, where it is a file."""
+        if self.odt_config is not None or not self.odt_config_filename:
+            return None
+        return self.task_dir / Path(self.odt_config_filename).name
+
+    @property
+    def input_paths(self) -> Sequence[Path]:
+        """Return the files that the run reads."""
+        config = self.odt_config_path
+        files = [self.path(file) for file in (self.model, *self.datasets)]
+        return files if config is None else [*files, config]
 
 
 def task_dir_of(environ: Mapping[str, str]) -> Path:

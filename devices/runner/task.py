@@ -321,8 +321,7 @@ class _Task:
 
         spec = self.spec
         report: Report = {}
-        file = spec.task_dir / spec.odt_config_filename if spec.odt_config_filename else None
-        config = training.read_config(spec.odt_config, file)
+        config = training.read_config(spec.odt_config, spec.odt_config_path)
         arrays = read_all_arrays(self._datasets(), ["x", "y"], optional=["x_test", "y_test"])
         x, y, config = with_test_rows(arrays, config)
         watch, progress = self._watched()

@@ -355,6 +355,7 @@ def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
         odt_config=config if given == "object" else None,
     )
     (task.local / "odt.json").write_text(json.dumps(config))
+    (task.local / "odt.json").chmod(0o600)  # as the embedded cluster writes it
     task.complete(ODT_CONFIG_FILENAME="odt.json" if given == "file" else "")
     report = report_of(server)
     reported = report["training"]

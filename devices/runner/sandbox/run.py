@@ -101,7 +101,7 @@ class ConfinedRun:
         if self._plan.method != OFF:
             _compile(spec.engine)
         if self._plan.uid is not None:
-            _let_read([spec.path(spec.model), *(spec.path(each) for each in spec.datasets)])
+            _let_read(spec.input_paths)
         handover, theirs = socket.socketpair()
         with handover:
             with theirs:
