@@ -21,18 +21,9 @@ from edgeyard.scheduler.framework.batch import (
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.waiting_reasons import BOARD_REFUSALS
 
-_KEPT_OUT = frozenset(
-    {
-        WaitingReason.RESERVED,
-        WaitingReason.UNKNOWN_BOARD,
-        WaitingReason.FILTER_FAILED,
-        WaitingReason.BOARD_UNHEALTHY,
-        WaitingReason.QUOTA,
-        WaitingReason.BUDGET,
-    }
-)
-"""Refusals that the job itself doesn't state, so that the cluster would not keep to them."""
+_UNSTATED = frozenset(reason for reason, each in BOARD_REFUSALS.items() if each.unstated)
 
 _MAX_ALLOWED = 100
 """Longest allow-list: it is part of the job's text, and any part of the list is right."""
@@ -186,7 +177,7 @@ class AllowLists:
         """Whether the job must be kept off boards with a refusal, by its code."""
         reasons = self._decided.feasibility.reasons
         kept_out = (
-            each.refusal.reason in _KEPT_OUT
+            each.refusal.reason in _UNSTATED
             # What the job states does not match anyway; a prediction may be wrong.
             or (each.refusal.never and each.refusal.reason != WaitingReason.DEADLINE_UNREACHABLE)
             for each in reasons

@@ -10,12 +10,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import PinGrace
 
 _UNAVAILABLE = frozenset(
-    {
-        WaitingReason.BOARD_OFFLINE,
-        WaitingReason.BOARD_UNHEALTHY,
-        WaitingReason.RESERVED,
-        WaitingReason.UNKNOWN_BOARD,
-    }
+    reason for reason, each in waiting_reasons.BOARD_REFUSALS.items() if each.unavailable
 )
 _TAKEN = frozenset({WaitingReason.BOARD_BUSY, WaitingReason.PRIORITY})
 

@@ -1,15 +1,16 @@
 """Why benchmarks wait: every reason that Edgeyard gives, with its code and its sentence.
 
-To add one: its code in `WaitingReason`, a function here, a call where it is found out. The same
-state gives the same words: nothing that merely passes with time (an age, a countdown) is stated to
-the second, so that a stored reason changes only when something else did.
+To add one: its code in `WaitingReason`, and either a function here that is called where the reason
+is found, or a row of `BOARD_REFUSALS` where a filter refuses boards for it. The same state gives
+the same words: nothing that merely passes with time (an age, a countdown) is stated to the second,
+so that a stored reason changes only when something else did.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import IfUnavailable, WaitingReason, WaitReason
@@ -17,19 +18,42 @@ from edgeyard.scheduler.model.benchmark import IfUnavailable, WaitingReason, Wai
 _COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
 _COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
 
-_STATE_WORDS: Mapping[WaitingReason, str] = {
-    WaitingReason.BOARD_BUSY: "busy",
-    WaitingReason.BOARD_OFFLINE: "offline",
-    WaitingReason.BOARD_UNHEALTHY: "unhealthy",
-    WaitingReason.RESERVED: "reserved",
-    WaitingReason.CLUSTER_UNREACHABLE: "without recent news",
-    WaitingReason.CLUSTER_CONSTRAINT: "not meeting a constraint now",
-    WaitingReason.FILTER_FAILED: "not judged, because a filter failed",
-    WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
-    WaitingReason.BUDGET: "predicted to cost too much",
-    WaitingReason.QUOTA: "over your account's limit",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardRefusal:
+    """What a reason means where a filter refuses a board for it and may accept the board later.
+
+    Attributes:
+        state: Describes such a board in a few words: "3 busy, 2 offline".
+        unavailable: Whether a benchmark that is pinned to such a board may get another one after
+            its grace time.
+        unstated: Whether the job does not state the condition. The cluster could choose such a
+            board by itself, so that the job gets a list of the boards that are allowed.
+    """
+
+    state: str
+    unavailable: bool = False
+    unstated: bool = False
+
+
+BOARD_REFUSALS: Mapping[WaitingReason, BoardRefusal] = {
+    WaitingReason.BOARD_BUSY: BoardRefusal(state="busy"),
+    WaitingReason.BOARD_OFFLINE: BoardRefusal(state="offline", unavailable=True),
+    WaitingReason.BOARD_UNHEALTHY: BoardRefusal(state="unhealthy", unavailable=True, unstated=True),
+    WaitingReason.RESERVED: BoardRefusal(state="reserved", unavailable=True, unstated=True),
+    WaitingReason.UNKNOWN_BOARD: BoardRefusal(
+        state="not in the inventory", unavailable=True, unstated=True
+    ),
+    WaitingReason.CLUSTER_UNREACHABLE: BoardRefusal(state="without recent news"),
+    WaitingReason.CLUSTER_CONSTRAINT: BoardRefusal(state="not meeting a constraint now"),
+    WaitingReason.FILTER_FAILED: BoardRefusal(
+        state="not judged, because a filter failed", unstated=True
+    ),
+    WaitingReason.DEADLINE_UNREACHABLE: BoardRefusal(state="predicted to be too slow"),
+    WaitingReason.BUDGET: BoardRefusal(state="predicted to cost too much", unstated=True),
+    WaitingReason.QUOTA: BoardRefusal(state="over your account's limit", unstated=True),
 }
-"""The state of a board that refuses a benchmark for this reason, and may accept it later."""
+"""The reasons for which filters refuse boards that they may accept later."""
 
 
 def held() -> WaitReason:
@@ -208,7 +232,7 @@ def refused_boards(
     """
     counts: dict[str, int] = {}
     for other, count in others.items():
-        word = _STATE_WORDS.get(other, "refused")
+        word = BOARD_REFUSALS[other].state if other in BOARD_REFUSALS else "refused"
         counts[word] = counts.get(word, 0) + count
     states = ", ".join(f"{_about(count)} {word}" for word, count in sorted(counts.items()))
     return WaitReason(
