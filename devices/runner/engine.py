@@ -67,9 +67,11 @@ class Session(Protocol):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What the report states about the engine: version, execution provider, threads...
+        """What the report states about the engine.
 
-        ``load_ms``, where given, is taken for the time of loading, instead of that of `load`.
+        Every engine states ``version``, ``execution_provider`` and ``threads``; further facts are
+        its own. ``load_ms``, where given, is taken for the time of loading, instead of that of
+        `load`.
         """
         ...
 

@@ -22,9 +22,11 @@ class Kit:
     """An engine, and models of the digits that are its own.
 
     Attributes:
-        model: Tells digits apart; open batch.
-        trainable: Does not yet.
+        model: Takes ``image``, float32 of shape (rows, 1, 8, 8) with pixels 0-16 and any number of
+            rows, and returns ``logits``, shape (rows, 10); more than 95 % of the digits are right.
+        trainable: Takes and returns the same; less than 40 % are right before the training.
         rate: Learning rate that suits it.
+        package: Python package that the engine loads.
     """
 
     engine: str

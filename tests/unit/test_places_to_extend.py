@@ -60,7 +60,9 @@ ROWS = rows()
 
 @pytest.mark.parametrize("engine", sorted(BUILT_IN))
 def test_each_built_in_engine_is_at_all_places_of_its_row(engine: str) -> None:
-    assert engine in {kit.engine for kit in KITS}
+    kits = {kit.engine: kit for kit in KITS}
+    demo = (ROOT / "deploy/demo/README.md").read_text("utf-8")
+    assert all(f"`{file.name}`" in demo for file in (kits[engine].model, kits[engine].trainable))
     assert engine in {each.name for each in installed_engines()}
     assert engine in ENGINE_PACKAGES
 
@@ -286,12 +288,13 @@ def test_a_waiting_reason_is_decided_and_counted(tree: Tree) -> None:
     BoardState(
         name="cool",
         reason=WaitingReason.TOO_HOT,
-        applies=lambda batch: batch.snapshot.ram_bytes > 0,
+        applies=lambda batch: np.array([uid < "rpi4b-0001-0003" for uid in batch.snapshot.uids]),
         phrase=lambda batch, board: "is too hot",
     ),"""
     tree.insert("plugins/filters/board_states.py", "BOARD_STATES", "BOARD_STATES = ", row)
-    words = '    WaitingReason.TOO_HOT: "too hot",'
-    tree.insert("scheduler/model/waiting_reasons.py", "_STATE_WORDS", "WaitingReason.BUDGET", words)
+    refusal = '    WaitingReason.TOO_HOT: BoardRefusal(state="too hot", unstated=True),'
+    table = "scheduler/model/waiting_reasons.py"
+    tree.insert(table, "BOARD_REFUSALS", "BOARD_REFUSALS: ", refusal)
     tree.run(
         """
         from edgeyard.benchmark_api.metrics import Metrics
@@ -299,17 +302,23 @@ def test_a_waiting_reason_is_decided_and_counted(tree: Tree) -> None:
         from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
         from edgeyard.scheduler.decide.cycle import decide
         from edgeyard.scheduler.framework.policy import load_policy
+        from edgeyard.scheduler.model.benchmark import Binding
         from edgeyard.scheduler.model.decision import CycleInput
         from dataclasses import replace
 
         policy = load_policy("default")
         policy = replace(policy, filters=("cool", *policy.filters))
         plugins = registry(entry_points=False).resolve(policy)
-        boards = [board(f"rpi4b-0001-000{number}") for number in (1, 2)]
-        job = CycleInput(snapshot=snapshot_of(boards), pending=[pending()], now=NOW)
-        waiting = decide(job, policy, plugins).waiting["b-1"]
+        boards = [board(f"rpi4b-0001-000{number}") for number in (1, 2, 3)]
+        hot = CycleInput(snapshot=snapshot_of(boards[:2]), pending=[pending()], now=NOW)
+        waiting = decide(hot, policy, plugins).waiting["b-1"]
         assert waiting.reason.value == "too_hot"
         assert waiting.sentence.endswith("is too hot; others: 1 too hot"), waiting.sentence
+
+        loose = pending(binding=Binding.LOOSE)
+        mixed = CycleInput(snapshot=snapshot_of(boards), pending=[loose], now=NOW)
+        (placement,) = decide(mixed, policy, plugins).placements
+        assert placement.allowed_uids == ("rpi4b-0001-0003",), placement
         """
     )
 

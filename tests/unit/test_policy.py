@@ -41,6 +41,10 @@ def test_native_leaves_the_choice_to_the_cluster() -> None:
     assert native.max_preemptions == 0
 
 
+def test_the_policy_with_models_refuses_the_same_boards_as_the_default() -> None:
+    assert load_policy("learned").filters == load_policy("default").filters
+
+
 def test_nobody_is_stopped_before_a_least_run_unless_a_policy_says_so() -> None:
     assert {load_policy(name).min_run_s for name in built_in_policies()} == {10.0}
     stated = read_policy("default")
