@@ -773,7 +773,7 @@ def simulate_whole_service(
         changed["tariff"] = ",".join(f"{each:g}" for each in scenario.lab.tariff)
     with TemporaryDirectory(prefix="edgeyard-sim-") as folder:
         settings = Settings(data_dir=Path(folder), **changed)
-        boot = partial(
+        server_factory = partial(
             simulated_server,
             settings=settings,
             policy=policy,
@@ -785,7 +785,7 @@ def simulate_whole_service(
             scenario,
             policy.name,
             f"sqlite:///{folder}/edgeyard.db",
-            boot,
+            server_factory,
             seed=seed,
             read_back=read_back,
             progress=progress,

@@ -35,8 +35,8 @@ from edgeyard.scheduler.twin.twin import Twin
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FAMILIES = 20
-BOARDS_A_HOST = 10
-RUNS_A_BOARD = 5
+BOARDS_PER_HOST = 10
+RUNS_PER_BOARD = 5
 BUSY = 0.1
 GIB = 1 << 30
 ANY = "any"
@@ -414,8 +414,8 @@ def _changed(boards: list[Board], number: int) -> list[Board]:
 def _hosts(boards: list[Board]) -> list[Host]:
     """Ten boards a host."""
     return [
-        Host(f"host-{start}", f"host-{start}", True, tuple(boards[start : start + BOARDS_A_HOST]))
-        for start in range(0, len(boards), BOARDS_A_HOST)
+        Host(f"host-{start}", f"host-{start}", True, tuple(boards[start : start + BOARDS_PER_HOST]))
+        for start in range(0, len(boards), BOARDS_PER_HOST)
     ]
 
 
@@ -452,7 +452,7 @@ def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
         [each for each in pending[: case.classes] if each.family in (ANY, _family(number))]
         for number in range(FAMILIES)
     ]
-    for turn in range(RUNS_A_BOARD):
+    for turn in range(RUNS_PER_BOARD):
         for row in range(case.boards):
             family = row % FAMILIES
             each = by_family[family][int(rng.integers(len(by_family[family])))]
@@ -464,7 +464,7 @@ def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
                 kind=kind_of(each),
                 run_s=float(5.0 * (1 + family) * rng.lognormal(0.0, 0.3)),
                 failure="board_fault" if rng.random() < 0.02 else None,
-                ended_at=NOW - timedelta(days=2 * (RUNS_A_BOARD - turn), seconds=-row),
+                ended_at=NOW - timedelta(days=2 * (RUNS_PER_BOARD - turn), seconds=-row),
             )
 
 

@@ -91,7 +91,7 @@ _DEADLINES = tuple(
     for each in _KINDS
 )  # fmt: skip
 _SPEEDS = (0.4, 1.0, 1.6, 3.2)
-_A_SPEED = 3
+_BOARDS_PER_SPEED = 3
 
 
 def _peers() -> tuple[str, ...]:
@@ -148,15 +148,15 @@ def _scenario(
     groups = tuple(
         BoardGroup(
             family="jetson",
-            count=_A_SPEED,
-            per_host=_A_SPEED,
+            count=_BOARDS_PER_SPEED,
+            per_host=_BOARDS_PER_SPEED,
             speed=speed,
             faults=Faults(task_rate=task_rate if speed in _SPEEDS[1:3] else task_rate / 10.0),
         )
         for speed in _SPEEDS
     )
     work_s = sum(each.share * each.run_s for each in kinds) / sum(each.share for each in kinds)
-    rate = load * _A_SPEED * sum(_SPEEDS) / work_s
+    rate = load * _BOARDS_PER_SPEED * sum(_SPEEDS) / work_s
     duration_s = JOBS / rate
     changes: list[Change] = []
     if joins:
@@ -174,7 +174,7 @@ def _scenario(
             arrivals=Arrivals(rate_per_hour=rate * 3600.0, mix=kinds),
             changes=tuple(changes),
             max_run_s=4 * 3600.0,
-            history_jobs=5 * _A_SPEED * len(_SPEEDS),
+            history_jobs=5 * _BOARDS_PER_SPEED * len(_SPEEDS),
         ),
     )
 

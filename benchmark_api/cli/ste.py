@@ -648,7 +648,7 @@ def _driver_of(
     from edgeyard.benchmark_api.ste_services.common import ste_token
     from edgeyard.scheduler.sim.ste.controller import Controller
     from edgeyard.scheduler.sim.ste.driver import (
-        UNTRAINABLE_AT_SERVICE,
+        UNTRAINABLE_ADVICE,
         RunDriver,
         refuse_untrainable,
     )
@@ -660,7 +660,7 @@ def _driver_of(
     ):
         scheduling = clients.HttpScheduling(decides)
         if trains:
-            accepted = UNTRAINABLE_AT_SERVICE
+            accepted = UNTRAINABLE_ADVICE
             refuse_untrainable(scenario, scheduling.policy(), "--scheduler", accepted)
         controller = Controller(_Only(scenario), clients.HttpTwin(twins), scheduling)
         yield RunDriver(controller, runs, clients.HttpTraining(decides))

@@ -27,7 +27,7 @@ from edgeyard.errors import Cancelled, Conflict, EdgeyardError, InvalidInput, No
 from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.ste.controller import Episode, RoundReport, ScenarioSource
 from edgeyard.scheduler.sim.ste.driver import (
-    UNTRAINABLE_AT_SERVICE,
+    UNTRAINABLE_ADVICE,
     RunDriver,
     new_record,
     refuse_untrainable,
@@ -215,7 +215,7 @@ class RunQueue:
             raise InvalidInput.at("/scenario", str(error), accepted) from error
         policy = self._driver.policy()
         if wanted.train:
-            refuse_untrainable(scenario, policy, "/train", UNTRAINABLE_AT_SERVICE)
+            refuse_untrainable(scenario, policy, "/train", UNTRAINABLE_ADVICE)
         record = new_record(
             scenario,
             reference=wanted.scenario,

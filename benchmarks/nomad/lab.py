@@ -14,7 +14,7 @@ from edgeyard import testbed
 CONNECTIONS = 4
 """To Nomad, or to the server: of ours and of the peer."""
 
-NOWHERE = "nowhere"
+UNKNOWN_DATACENTER = "nowhere"
 """A datacenter without hosts: jobs are registered and looked at by Nomad, but never run, so that
 tasks take no time of the two cores that are measured."""
 

@@ -33,7 +33,7 @@ HOSTS = (lab.boards("rpi5", JOBS),)
 _PATIENCE_S = 120.0
 _DUE_S = 5.0  # a server that starts is not what is measured
 _ENVIRONMENT = {
-    "EDGEYARD_DATACENTERS": lab.NOWHERE,
+    "EDGEYARD_DATACENTERS": lab.UNKNOWN_DATACENTER,
     "EDGEYARD_NOMAD_CONNECTIONS": str(lab.CONNECTIONS),
     "EDGEYARD_DISPATCH_THREADS": str(lab.CONNECTIONS),
 }

@@ -23,10 +23,10 @@ from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.waiting_reasons import BOARD_REFUSALS
 
-_UNSTATED = frozenset(reason for reason, each in BOARD_REFUSALS.items() if each.unstated)
+_UNSTATED_REFUSALS = frozenset(reason for reason, each in BOARD_REFUSALS.items() if each.unstated)
 
 _MAX_ALLOWED = 100
-"""Longest allow-list: it is part of the job's text, and any part of the list is right."""
+"""Maximum boards of an allow-list, which is part of the job's text and may be cut."""
 
 
 def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: float) -> list[Binding]:
@@ -72,10 +72,10 @@ class Confinement:
 
 
 STRICT = Confinement(Binding.STRICT)
-"""Of a job that names its board, where that is what was asked for."""
+"""Reason of a job whose benchmark names its board."""
 
 _NAMES_A_BOARD = "strict instead of loose: the benchmark names its board"
-_STATES_MORE = "filtered instead of loose: the benchmark states constraints or a threshold"
+_STATES_CONSTRAINTS = "filtered instead of loose: the benchmark states constraints or a threshold"
 
 
 class AllowLists:
@@ -115,7 +115,11 @@ class AllowLists:
             excluded = excluded.copy()
             excluded[board] = False
         if not excluded.any() and (binding is Binding.LOOSE or not self._batch.snapshot.guarded):
-            reason = _STATES_MORE if requested is not binding and requested is Binding.LOOSE else ""
+            reason = (
+                _STATES_CONSTRAINTS
+                if requested is not binding and requested is Binding.LOOSE
+                else ""
+            )
             return Confinement(binding, reason=reason)
         allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)
         # Free ones first: those are the ones that the cluster can use now.
@@ -131,7 +135,7 @@ class AllowLists:
         """Return why a job is not loose: the first board that it must not get, and how many."""
         boards = np.flatnonzero(excluded).tolist()
         if not boards:
-            return _STATES_MORE
+            return _STATES_CONSTRAINTS
         first = boards[0]
         uid = self._batch.snapshot.uids[first]
         more = f" (and {len(boards) - 1} more)" if len(boards) > 1 else ""
@@ -174,10 +178,10 @@ class AllowLists:
 
     @cached_property
     def _kept_out(self) -> NDArray[np.bool_]:
-        """Whether the job must be kept off boards with a refusal, by its code."""
+        """Return by refusal code whether the job must be kept off the refused boards."""
         reasons = self._decided.feasibility.reasons
         kept_out = (
-            each.refusal.reason in _UNSTATED
+            each.refusal.reason in _UNSTATED_REFUSALS
             # What the job states does not match anyway; a prediction may be wrong.
             or (each.refusal.never and each.refusal.reason != WaitingReason.DEADLINE_UNREACHABLE)
             for each in reasons

@@ -38,8 +38,8 @@ HIGHEST_PRIORITY = 10
 _SAMPLES = 32
 _MAX_CHANGES = 3
 _MIN_GAIN_S = 1.0
-_FEW = 3  # values that are tried of one thing: the nearest ones
-_THROUGH = 0.9  # quantile of the run time that a longer bound is to allow
+_MAX_VALUES = 3  # values that are tried of one thing: the nearest ones
+_BOUND_QUANTILE = 0.9  # quantile of the run time that a longer bound is to allow
 
 
 class ChangeKind(StrEnum):
@@ -244,7 +244,7 @@ def _reachable(
     A later one may cost it its place in the queue: so it is looked for step by step.
     """
     found = base
-    for _ in range(_FEW):
+    for _ in range(_MAX_VALUES):
         if found is None:
             break
         deadline = _next_minute(aligned.end_of(found))
@@ -292,7 +292,7 @@ def _candidates(
                         own, constraints=own.constraints[:place] + own.constraints[place + 1 :]
                     ),
                 )
-                for place, each in enumerate(own.constraints[:_FEW])
+                for place, each in enumerate(own.constraints[:_MAX_VALUES])
             ],
         )
     snapshot = then.snapshot
@@ -302,7 +302,7 @@ def _candidates(
         (ChangeKind.RAM, snapshot.ram_bytes, own.ram_bytes),
     ):
         field = "ram_bytes" if kind is ChangeKind.RAM else "storage_bytes"
-        smaller = np.unique(column[in_family & (column < required)])[::-1][:_FEW].tolist()
+        smaller = np.unique(column[in_family & (column < required)])[::-1][:_MAX_VALUES].tolist()
         if smaller:
             yield kind, [(size, replace(own, **{field: size})) for size in smaller]
     nearest = _other_families(then, own)
@@ -350,7 +350,7 @@ def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
     rows = np.full(len(boards), row, dtype=np.intp)
     if not len(boards) or not len(then.batch.knowledge.runs):
         return math.nan
-    return float(np.fmin.reduce(run_times(then.batch, rows, boards, _THROUGH)))
+    return float(np.fmin.reduce(run_times(then.batch, rows, boards, _BOUND_QUANTILE)))
 
 
 def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
@@ -362,7 +362,7 @@ def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
     of_board = then.batch.board_families
     free = Counter(of_board[supports & ~snapshot.busy & snapshot.online].tolist())
     others = set(of_board[supports].tolist()) - {own.family}
-    return sorted(others, key=lambda family: (-free[family], family))[:_FEW]
+    return sorted(others, key=lambda family: (-free[family], family))[:_MAX_VALUES]
 
 
 def _first_that_gains(

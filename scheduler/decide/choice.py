@@ -14,8 +14,8 @@ from edgeyard.scheduler.framework.protocols import Costs, ScoreUnit
 
 _WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
-_SAME_S = 0.01
-"""Run times that differ by less than this share are called the same."""
+_SAME_SHARE = 0.01
+"""Run times that differ by less than this share count as equal."""
 
 
 def choice_words(decided: Decisions, job: int) -> str:
@@ -73,14 +73,14 @@ def _compared(decided: Decisions, costs: Costs, job: int, own: int, other: int, 
     holder = int(decided.assignment.job_of_board[board])
     if theirs < ours and holder != NO_ROW and decided.rank[holder] < decided.rank[job]:
         return f"{uid} would cost {_seconds(ours - theirs)} less, but goes to one that comes first"
-    if abs(theirs - ours) <= max(error, _SAME_S * min(ours, theirs)):
+    if abs(theirs - ours) <= max(error, _SAME_SHARE * min(ours, theirs)):
         return f"{uid} is as good, as far as is known"
     run_s, other_s = _part(costs, "run", own), _part(costs, "run", other)
     fails = _failure_share(decided, other)
-    if run_s is not None and other_s is not None and other_s < run_s * (1.0 - _SAME_S):
+    if run_s is not None and other_s is not None and other_s < run_s * (1.0 - _SAME_SHARE):
         faster = f"{uid} is expected to be {_seconds(run_s - other_s)} faster"
         return f"{faster}, but fails {_one_in(fails)}" if fails else f"{faster}, but costs more"
-    if run_s is not None and other_s is not None and other_s > run_s * (1.0 + _SAME_S):
+    if run_s is not None and other_s is not None and other_s > run_s * (1.0 + _SAME_SHARE):
         words = f"{_seconds(other_s - run_s)} sooner than on {uid}"
         return f"{words}, which fails {_one_in(fails)}" if fails > 0.1 else words
     if fails > 0.1:

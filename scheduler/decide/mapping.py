@@ -69,8 +69,8 @@ PROGRAMMES = {
 }
 """Objectives of the plans that a solver makes."""
 
-_SAME_S = 1e-9
-"""Ends that differ by less are equal."""
+_TOLERANCE_S = 1e-9
+"""Ends that differ by less count as equal."""
 
 _NO_UIDS: frozenset[str] = frozenset()
 
@@ -356,7 +356,7 @@ class _Mapping:
         """Return for each group the boards that run it in the least time, busy or not."""
         reachable = np.where(np.isfinite(self.ready_s), self.run_s, np.inf)
         shortest = reachable.min(axis=1, keepdims=True)
-        same = np.isfinite(reachable) & (reachable <= shortest + _SAME_S)
+        same = np.isfinite(reachable) & (reachable <= shortest + _TOLERANCE_S)
         return [np.flatnonzero(each) for each in same]
 
     def _by_ends(self, *, latest: bool) -> None:
@@ -444,7 +444,7 @@ class _Mapping:
         """Return the board where each group's next benchmark ends first, `NO_ROW` for none."""
         ends = self.ends_s[groups]
         earliest = ends.min(axis=1, keepdims=True)
-        ties = np.where(ends <= earliest + _SAME_S, self._ties[groups], np.inf)
+        ties = np.where(ends <= earliest + _TOLERANCE_S, self._ties[groups], np.inf)
         return np.where(np.isfinite(earliest[:, 0]), ties.argmin(axis=1), NO_ROW)
 
     def _best(self, group: int, among: NDArray[np.intp] | None) -> int:
@@ -457,7 +457,7 @@ class _Mapping:
         earliest = ends.min()
         if not np.isfinite(earliest):
             return NO_ROW
-        same = np.flatnonzero(ends <= earliest + _SAME_S)
+        same = np.flatnonzero(ends <= earliest + _TOLERANCE_S)
         if among is not None:
             same = among[same]
         return int(same[0] if len(same) == 1 else same[self._ties[group, same].argmin()])

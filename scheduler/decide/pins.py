@@ -12,7 +12,7 @@ from edgeyard.scheduler.model.decision import PinGrace
 _UNAVAILABLE = frozenset(
     reason for reason, each in waiting_reasons.BOARD_REFUSALS.items() if each.unavailable
 )
-_TAKEN = frozenset({WaitingReason.BOARD_BUSY, WaitingReason.PRIORITY})
+_NOT_FREE = frozenset({WaitingReason.BOARD_BUSY, WaitingReason.PRIORITY})
 
 
 class PinnedBoard(StrEnum):
@@ -43,7 +43,7 @@ def pin_verdict(pin: PinGrace, reason: WaitReason) -> PinVerdict:
     if reason.reason is WaitingReason.CLUSTER_UNREACHABLE:
         board = PinnedBoard.UNKNOWN
     elif (reason.reason in _UNAVAILABLE and not reason.by_reservation) or (
-        pin.is_due and reason.reason in _TAKEN
+        pin.is_due and reason.reason in _NOT_FREE
     ):
         board = PinnedBoard.UNAVAILABLE
     timed_out = board is PinnedBoard.UNAVAILABLE and pin.is_over and not pin.is_notified

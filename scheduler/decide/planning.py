@@ -60,17 +60,17 @@ MIN_GAIN_SHARE = 0.05
 """A benchmark is held back only if that saves more than this share of what its start now costs."""
 
 MAX_PLANNED = 1_000
-"""Benchmarks for which boards and times are compared in one cycle."""
+"""Maximum benchmarks that are planned in one cycle."""
 
 MAX_PAIRS = 200_000
-"""Pairs of class and board that are priced; classes are taken in the order of the queue."""
+"""Maximum pairs of class and board that are priced, in the order of the queue."""
 
 MAX_CELLS = 10_000_000
-"""Classes times boards up to which boards that are busy now are looked at."""
+"""Maximum classes times boards with which boards that are busy now are considered."""
 
-_SAME_S = 1e-6
-_FAR_S = 1e8
-"""Stands for the end of what ends at an unknown time, where finite numbers are needed."""
+_TOLERANCE_S = 1e-6
+_UNKNOWN_END_S = 1e8
+"""Finite replacement for unknown ends."""
 
 Floats = NDArray[np.float64]
 
@@ -287,7 +287,7 @@ class CostPlanner:
         place = later % len(boards)
         gain_s = float(now_s[now_place] - total_s[later])
         if place == now_place:  # the run is the same: only its credits differ
-            share = costs.credits_s[place] / max(now_s[place], _SAME_S)
+            share = costs.credits_s[place] / max(now_s[place], _TOLERANCE_S)
             error_s = float(costs.error_s[place] * share)
         else:
             error_s = float(np.hypot(costs.error_s[now_place], costs.error_s[place]))
@@ -436,7 +436,7 @@ class CostPlanner:
     def _by_host(self) -> tuple[Floats, NDArray[np.intp]]:
         """When boards come free, sorted by host, then by time; and where each host ends."""
         hosts = self._batch.board_hosts
-        keys = np.sort(hosts * (2.0 * _FAR_S) + np.minimum(self.ready_s, _FAR_S))
+        keys = np.sort(hosts * (2.0 * _UNKNOWN_END_S) + np.minimum(self.ready_s, _UNKNOWN_END_S))
         ends = np.cumsum(np.bincount(hosts))
         return keys, ends
 
@@ -446,8 +446,10 @@ class CostPlanner:
             return np.zeros(len(boards))
         keys, ends = self._by_host
         hosts = self._batch.board_hosts[boards]
-        at = np.searchsorted(keys, hosts * (2.0 * _FAR_S) + start_s + _SAME_S, side="right")
-        others = ends[hosts] - at - (self.ready_s[boards] > start_s + _SAME_S)
+        at = np.searchsorted(
+            keys, hosts * (2.0 * _UNKNOWN_END_S) + start_s + _TOLERANCE_S, side="right"
+        )
+        others = ends[hosts] - at - (self.ready_s[boards] > start_s + _TOLERANCE_S)
         return np.asarray(self._policy.quiet_s * others, dtype=np.float64)
 
     @cached_property
@@ -460,8 +462,8 @@ class CostPlanner:
         """Return the tariffs of starts within a day, over that of now; shape (starts,)."""
         now, tariff = self._batch.now, self._batch.knowledge.tariff
         times = [now, *(now + timedelta(seconds=each) for each in self._changes_s)]
-        factors = np.array([tariff.at(each + timedelta(seconds=_SAME_S)) for each in times])
-        place = np.searchsorted(np.array(self._changes_s), start_s + _SAME_S, side="right")
+        factors = np.array([tariff.at(each + timedelta(seconds=_TOLERANCE_S)) for each in times])
+        place = np.searchsorted(np.array(self._changes_s), start_s + _TOLERANCE_S, side="right")
         relative: Floats = factors[place] / max(factors[0], 1e-9)
         return relative
 

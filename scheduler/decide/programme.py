@@ -22,7 +22,7 @@ from edgeyard.scheduler.solvers.run import Limits
 from edgeyard.scheduler.solvers.window import deadlines_s, user_columns
 
 MAX_PLANNED = 50
-"""Benchmarks that are planned together; the others get what is left."""
+"""Maximum benchmarks that are planned together; the others get the boards that are left."""
 
 LIMITS = Limits(time_s=0.5)
 

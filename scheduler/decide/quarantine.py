@@ -10,10 +10,10 @@ that broke today is quarantined also after a good year. The failure rate r of b 
 
     r ~ Beta(A + sum DECAY^k w_k,  B + sum DECAY^k good_k),   A = 0.5, B = 1.5
 
-and b is quarantined when ``P(r > LIMIT) >= CERTAIN``: after three or four failures in a row of
-models that are known to be good, after about eight of one model that ran on no other board, and
-never for what fails on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data Analysis*,
-3rd ed., section 2.1).
+and b is quarantined when ``P(r > LIMIT) >= MIN_CERTAINTY``: after three or four failures in a
+row of models that are known to be good, after about eight of one model that ran on no other board,
+and never for what fails on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data
+Analysis*, 3rd ed., section 2.1).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from edgeyard.scheduler.model.history import PastRun
 from edgeyard.scheduler.prediction.estimates import BOARD_FAILURES, INCONCLUSIVE_FAILURES
 
 DECAY = 0.8
-"""Weight of a run relative to the one after it: about the last five runs count."""
+"""Weight of a run relative to the next one; about the last five runs count."""
 
 LIMIT = 1 / 3
-CERTAIN = 0.9
+MIN_CERTAINTY = 0.9
 PRIOR = (0.5, 1.5)
 
 _SUSPECT = frozenset(
     each.value for each in BOARD_FAILURES | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
 )
-"""Failures that may be the board's; others are the user's, or no one's."""
+"""Failures that the board may have caused."""
 
 _MIN_TIMEOUT_RATIO = 2.0
 """A time-out counts if the run lasted at least this many times as long as the longest good run of
@@ -49,7 +49,7 @@ _INCONCLUSIVE = frozenset(each.value for each in INCONCLUSIVE_FAILURES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardRecord:
-    """What a board's runs say of it.
+    """Failures of a board's runs, and its estimated failure rate.
 
     Attributes:
         runs: Good ones, and failures that may be the board's, of the last ten at most.
@@ -66,8 +66,8 @@ class BoardRecord:
 
     @property
     def should_be_quarantined(self) -> bool:
-        """Whether it should be put in quarantine."""
-        return self.certainty >= CERTAIN
+        """Whether the board should be quarantined."""
+        return self.certainty >= MIN_CERTAINTY
 
     @property
     def sentence(self) -> str:

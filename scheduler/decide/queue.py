@@ -18,13 +18,13 @@ from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s
 from edgeyard.scheduler.prediction.timeline import elapsed_times
 
-_BOARDS_A_CLASS = 5
-"""Whose predictions make a class's: boards of one family differ little."""
+_BOARDS_PER_CLASS = 5
+"""Boards whose predictions are averaged for a class, as boards of a family differ little."""
 
 _UNBOUNDED = Entitlement()
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Of predicted run times: the middles of five parts that are equally likely."""
+"""Quantiles of predicted run times: the medians of five equally likely intervals."""
 
 
 def build_queue(
@@ -134,7 +134,7 @@ def _predicted_s(batch: Batch, quantile: float = 0.5) -> NDArray[np.float64]:
     by_name = np.argsort(np.array(batch.snapshot.uids, dtype=np.str_), kind="stable")
     row_of_uid = batch.row_of_uid
     of_family = {
-        family: by_name[np.equal(batch.board_families, family)[by_name]][:_BOARDS_A_CLASS]
+        family: by_name[np.equal(batch.board_families, family)[by_name]][:_BOARDS_PER_CLASS]
         for family in sorted(set(batch.families))
     }
     lookups = [
@@ -143,7 +143,7 @@ def _predicted_s(batch: Batch, quantile: float = 0.5) -> NDArray[np.float64]:
     ]
     counts = np.array([len(each) for each in lookups])
     rows = np.repeat(np.arange(classes), counts)
-    found = np.full((classes, _BOARDS_A_CLASS), np.nan)
+    found = np.full((classes, _BOARDS_PER_CLASS), np.nan)
     if len(rows):
         place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         found[rows, place] = run_times(batch, rows, np.concatenate(lookups), quantile)

@@ -88,7 +88,7 @@ class _Outcome:
 
 
 class Recorder:
-    """Makes records; remembers what it packed, so that what stayed the same costs nothing."""
+    """Makes records of cycles, and caches packed parts that do not change between cycles."""
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[object, bytes]] = {}
@@ -153,7 +153,7 @@ def policy_of(record: CycleRecord) -> Policy:
 
 
 def cycle_input_of(record: CycleRecord) -> CycleInput:
-    """Return what a recorded cycle depended on."""
+    """Return the input of a recorded cycle."""
     parts = dict(record.parts)
     knowledge, seed = _unpack(parts["knowledge"], tuple[Knowledge, int])
     return CycleInput(

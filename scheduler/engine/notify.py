@@ -41,8 +41,8 @@ SENDERS = 8
 """Users who are sent deliveries at the same time: a receiver that does not answer holds one thread
 for the time-out of a request, and then waits for its back-off."""
 
-PATIENCE_S = 1.0
-"""How long one reading of the log waits for the deliveries that it has begun."""
+MAX_DELIVERY_WAIT_S = 1.0
+"""Maximum wait of one reading of the log for the deliveries that it has begun."""
 
 _SEEN_EVERY = 10_000
 """Events of others after which it is stored that they were seen."""
@@ -79,7 +79,7 @@ class Notifier:
     """Follows the log and makes the deliveries, those of each user in turn by one thread.
 
     Args:
-        patience_s: How long `run` waits for the deliveries that it has begun.
+        max_wait_s: How long `run` waits for the deliveries that it has begun.
         executor: Makes the deliveries; None: `SENDERS` threads.
     """
 
@@ -92,7 +92,7 @@ class Notifier:
         observe: Observe,
         public_url: str,
         *,
-        patience_s: float = PATIENCE_S,
+        max_wait_s: float = MAX_DELIVERY_WAIT_S,
         executor: Executor | None = None,
     ) -> None:
         self._store = store
@@ -101,7 +101,7 @@ class Notifier:
         self._clock = clock
         self._observe = observe
         self._public_url = public_url
-        self._patience_s = patience_s
+        self._max_wait_s = max_wait_s
         self._read_up_to = 0
         self._closing = threading.Event()
         self._senders = executor or ThreadPoolExecutor(SENDERS, "edgeyard-webhook")
@@ -186,7 +186,7 @@ class Notifier:
         for user_id in due:
             if user_id not in self._sending:
                 self._sending[user_id] = self._senders.submit(self._guarded, user_id)
-        wait(self._sending.values(), self._patience_s)
+        wait(self._sending.values(), self._max_wait_s)
 
     def _guarded(self, user_id: str) -> None:
         try:

@@ -41,25 +41,25 @@ from edgeyard.scheduler.prediction.estimates import (
 Floats = NDArray[np.float64]
 
 MAX_DISTANCE = 4.0
-"""Of an input from the mean of the training, in standard deviations: beyond, it extrapolates."""
+"""Maximum distance of an input from its mean in the training, in standard deviations."""
 
 MAX_DEVIATION = 1.0
-"""Of ln seconds: a factor of e, what the history assumes of runs of which it knows nothing."""
+"""Maximum standard deviation of ln seconds, that of runs of which the history knows nothing."""
 
 MAX_LOG_S = 18.0
-"""Of a predicted run time, ln seconds: two years; the least one is its inverse."""
+"""Maximum predicted ln seconds (two years); the minimum is its negative."""
 
 _NORMAL_FREEDOM = 200.0
 """Degrees of freedom from which on Student's t counts as the normal distribution."""
 
-_OF_HISTORY = frozenset(
+_HISTORY_COLUMNS = frozenset(
     {
         "log_history_s", "history_spread", "history_error",
         "log_loading_s", "loading_spread", "loading_error",
         *CHANCES,
     }
 )  # fmt: skip
-"""Columns that state their own uncertainty: no distance from a training counts."""
+"""Columns whose distance from the training is not limited, as they state their own uncertainty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,7 +112,7 @@ _Predict = Callable[[Model, Batch, Pairs], tuple[Floats, Floats]]
 
 
 class _Predictions:
-    """Predictions of one batch by kind and pairs, for all plugins that ask."""
+    """Cached predictions of one batch by kind and pairs."""
 
     def __init__(self, batch: Batch) -> None:
         self.found: dict[object, tuple[Pairs, ModelPrediction]] = {}
@@ -279,7 +279,7 @@ def _bounded(manifest: Manifest) -> list[int]:
     return [
         place
         for place, each in enumerate(manifest.inputs)
-        if each.column not in _OF_HISTORY and not each.column.endswith("?")
+        if each.column not in _HISTORY_COLUMNS and not each.column.endswith("?")
     ]
 
 
@@ -287,5 +287,7 @@ def _needed(manifest: Manifest) -> list[str]:
     """Return the columns that were never missing in the training."""
     names = {each.column for each in manifest.inputs}
     return sorted(
-        name for name in names - _OF_HISTORY if not name.endswith("?") and f"{name}?" not in names
+        name
+        for name in names - _HISTORY_COLUMNS
+        if not name.endswith("?") and f"{name}?" not in names
     )

@@ -23,10 +23,10 @@ MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_NODES = 512
 MAX_PARAMETERS = 2_000_000
 CHUNK = 32_768
-"""Pairs a call of the model: what the child tried, so that memory was seen to suffice."""
+"""Pairs per call of the model, as the child process tried them, so that the memory suffices."""
 
 TRIAL_S = 60.0
-"""Of the child; loading onnxruntime takes a second on a slow machine, more on a busy one."""
+"""Time limit of the child process; loading onnxruntime takes a second on a slow machine."""
 
 OPERATORS = frozenset(
     {

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _LIMIT = 8.0
-"""Normalised values are cut here: a model is not asked far outside of what it has seen."""
+"""Normalised values are clipped to it, so that models do not extrapolate far."""
 
 
 class ColumnAxis(StrEnum):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 THREADS = 1
-"""Of a session: a cycle is one thread's work, and the other cores belong to API and repair."""
+"""Threads of a session: a cycle uses one thread, and the other cores are for API and repair."""
 
 QUEUE_POLICY = "queue_policy"
 """``kind`` of manifests that are read by `edgeyard.scheduler.learning.queue_model`."""

@@ -15,11 +15,11 @@ import sys
 import numpy as np
 
 MEMORY_BYTES = 768 * 1024 * 1024
-"""Beyond what the engine itself has mapped."""
+"""Maximum memory in addition to what onnxruntime itself has mapped."""
 
 CPU_S = 30
-_FEW = 16
-_CLOSE = 1e-4
+_SUBSET_ROWS = 16
+_TOLERANCE = 1e-4
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((rows, inputs)).astype(np.float32)
     y = session.run(None, {takes[0].name: x})[0]
-    few = session.run(None, {takes[0].name: x[:_FEW].copy()})[0]
+    few = session.run(None, {takes[0].name: x[:_SUBSET_ROWS].copy()})[0]
     if y.dtype != np.float32 or y.shape != (rows, outputs):
         raise _ModelRefusal(
             f"it gave {y.dtype} of shape {y.shape} for {rows} pairs; "
@@ -78,7 +78,7 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
         )
     if not np.isfinite(y).all():
         raise _ModelRefusal("it gave NaN or infinity for ordinary numbers")
-    if not np.allclose(y[:_FEW], few, rtol=_CLOSE, atol=_CLOSE):
+    if not np.allclose(y[:_SUBSET_ROWS], few, rtol=_TOLERANCE, atol=_TOLERANCE):
         raise _ModelRefusal("its answer for a pair depends on the other pairs of the call")
     return {
         "input": takes[0].name,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 
 MIN_SCORES = 30
-"""With fewer scores nothing is known of one start in ten."""
+"""Minimum number of scores, with which one start in ten can be estimated."""
 
 _MIN_SCALE, _MAX_SCALE = 0.1, 16.0
 _MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same

@@ -53,16 +53,16 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import History
 
 PSEUDO_RUNS = 4.0
-"""How many runs of its own outweigh what is known of a group's parent; in spread and failures."""
+"""Weight, in runs, of a group's parent in the estimate of the group's spread and failures."""
 
 HALF_LIFE_S = 7 * 86400.0
 """Half-life of the weight of a failure or success: boards are repaired within days."""
 
-_LOOSE = 1.0
+_UNKNOWN_VARIANCE = 1.0
 """Variance of groups about their parent, and of runs, where it is unknown: a factor of e."""
 
-_CLOSE = 0.01
-"""As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
+_UNKNOWN_FAMILY_VARIANCE = 0.01
+"""The same between boards of a family, and between runs of a kind on a board: 10 %."""
 
 _SLOPE_VARIANCE = 0.6
 """Of b = 1 where all runs of each model asked for as many runs: b = 0 (such runs are all set-up) is
@@ -72,10 +72,10 @@ _MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
 
 UNKNOWN_RUN_S = 60.0
-"""Run time of what nothing is known of, and no bound was stated for; the same on all boards."""
+"""Run time without any past runs and without a stated bound; the same on all boards."""
 
 RETRY_S = 10.0
-"""What another attempt costs besides its run: the first backoff."""
+"""Cost of another attempt in addition to its run: the first backoff."""
 
 BOARD_FAILURES = frozenset(
     {FailureCategory.BOARD_FAULT, FailureCategory.THERMAL, FailureCategory.UPLOAD}
@@ -104,7 +104,7 @@ _COMPLETIONS = 20
 """Rounds of EM; the missing share shrinks the error by that share in each."""
 
 _ROUNDS = 2
-"""Of fitting: boards' own slowness is taken out of the means of all kinds in the second."""
+"""Rounds of fitting; the second removes the boards' own effects from the means of all kinds."""
 
 Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -541,8 +541,14 @@ class _RunTimes:
     def _fit_means(self, groups: list[_Groups], stem: Codes, board: Codes) -> None:
         """Fit all levels, given what boards were found to add."""
         within = groups[-1].within
-        within = _CLOSE if np.isnan(within) else max(within, 1e-6)
-        otherwise = (_LOOSE, _LOOSE, _LOOSE, _LOOSE, _CLOSE)
+        within = _UNKNOWN_FAMILY_VARIANCE if np.isnan(within) else max(within, 1e-6)
+        otherwise = (
+            _UNKNOWN_VARIANCE,
+            _UNKNOWN_VARIANCE,
+            _UNKNOWN_VARIANCE,
+            _UNKNOWN_VARIANCE,
+            _UNKNOWN_FAMILY_VARIANCE,
+        )
         spreads = [
             _spread(below, above, default)
             for (above, below), default in zip(pairwise(groups), otherwise, strict=True)

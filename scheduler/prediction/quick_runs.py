@@ -12,7 +12,7 @@ from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 from edgeyard.scheduler.prediction.estimates import PastPairs
 
 QUANTILE = 0.1
-"""Of the predicted run time: nine of ten runs take longer."""
+"""Quantile of the predicted run time: nine of ten runs take longer."""
 
 MIN_RUNS = 3
 """Runs of the model on the family without which a prediction lets no benchmark wait.

@@ -34,13 +34,13 @@ from edgeyard.scheduler.prediction.timeline import (
 )
 
 MAX_PAIRS = 1_000_000
-"""Pairs of class and board that are simulated; who is behind those in the queue is left out."""
+"""Maximum simulated pairs of class and board; later benchmarks of the queue are left out."""
 
 _UNKNOWN_SHARE = 0.25
-"""Median of a run of which nothing is known, as a share of its bound: bounds are generous."""
+"""Median run time without any past runs, as a share of its bound, as bounds are generous."""
 
 _UNKNOWN_SCALE = 1.0
-"""Of its logarithm: between a fourteenth of the bound and the bound, four times in five."""
+"""Scale of its logarithm, with which 80 % are between a fourteenth of the bound and the bound."""
 
 Floats = NDArray[np.float64]
 

@@ -34,7 +34,7 @@ Reward = Literal["turnaround", "slowdown", "utilisation"]
 Observation = dict[str, NDArray[Any]]
 
 HOUR_S = 3600.0
-"""Half of the scale of times: an hour is 0.5, two are 0.67."""
+"""Time that is scaled to 0.5: an hour is 0.5, two hours are 0.67."""
 
 BOARD_COLUMNS = ("usable", "free", "rest", "run_time", "end", "host_load")
 JOB_COLUMNS = ("wait", "run_time", "slack", "priority", "free_boards")

@@ -27,15 +27,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_ON_BOARDS = 12
-"""Jobs of which `optimum_on_boards` finds the best schedule; it takes time as 3 to their power."""
+"""Maximum jobs of `optimum_on_boards`, whose time grows with 3 to the power of the jobs."""
 
 MAX_ON_PROCESSORS = 8
-"""Jobs of which `optimum_on_processors` does, which goes through their orders."""
+"""Maximum jobs of `optimum_on_processors`, which tries all orders of the jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What no schedule can be better than.
+    """Lower bounds on the figures of any schedule.
 
     Attributes:
         mean_turnaround_s: Weighted, seconds.

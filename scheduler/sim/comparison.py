@@ -31,7 +31,7 @@ from edgeyard.scheduler.sim.metrics import (
 from edgeyard.scheduler.sim.runs import FAULTED, LOST, STATUSES, SimulatedRun
 
 MIN_SEEDS = 5
-"""From so many seeds on an interval is made from the seeds' means."""
+"""With this many seeds or more, intervals are computed from the means of the seeds."""
 
 RUN_FIGURES = (
     "utilisation",
@@ -45,10 +45,10 @@ RUN_FIGURES = (
     "credits",
     "comparable_share",
 )
-"""Names of the figures that each run has one of."""
+"""Names of the figures of a run."""
 
 Key = tuple[str, int]
-"""What two runs have in common that are compared: scenario (with its load), seed."""
+"""Key of runs that are compared with each other: scenario (with its load) and seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class MeasuredRun:
 
     @property
     def key(self) -> Key:
-        """What it shares with the runs that it is compared with."""
+        """Scenario and seed, which are the same in all runs that it is compared with."""
         return self.scenario, self.seed
 
 
@@ -124,7 +124,7 @@ class PairedComparison:
 
 
 def outcomes_of(run: SimulatedRun) -> JobOutcomes:
-    """Return what became of the jobs of a simulated run."""
+    """Return the outcomes of the jobs of a simulated run."""
     jobs = run.jobs
     last = [float(run.series.time_s[-1])] if len(run.series) else []
     ends = jobs.end_s[~np.isnan(jobs.end_s)]

@@ -24,11 +24,11 @@ Form = Literal["image", "compact"]
 Observations = NDArray[np.float32]
 
 _MAX_SINCE_NEW = 10
-"""Steps since the last arrival that the observation distinguishes."""
+"""Maximum of the observed number of steps since the last arrival."""
 
 
 class _Clusters:
-    """Some environments side by side, each with episodes of its own."""
+    """Several independent environments."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Clusters:
             world.draw(self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, image)
 
     def step(self, actions: NDArray[np.int64]) -> None:
-        """Take one action in each; the arrays hold what came of it."""
+        """Take one action in each; the results are in the arrays."""
         world.step_all(
             self.state, actions - 1, self._units, self.max_size, _MAX_SINCE_NEW, self._max_steps,
             self._penalties, self._until_done, self.images, self._vectors, self.rewards,
@@ -174,7 +174,7 @@ class _Clusters:
         )
 
     def figures(self, env: int) -> dict[str, float]:
-        """Return what an episode led to."""
+        """Return the figures of an episode."""
         schedule = self.schedule(env)
         jobs = len(schedule.end)
         return {

@@ -16,23 +16,23 @@ from edgeyard.scheduler.sim.kernel.streams import stream
 Floats = NDArray[np.float64]
 
 SLOWDOWN_THRESHOLD_S = 10.0
-"""Shorter runs count as this long in the bounded slowdown."""
+"""Minimum run time in the bounded slowdown."""
 
 MIN_RUN_S = 1e-3
-"""Shorter runs, which only clocks of low resolution show, count as this long in the slowdown."""
+"""Minimum run time in the slowdown; shorter ones come from clocks with a low resolution."""
 
 COMPLETED = "completed"
 """The status of jobs that led to a result."""
 
 JOB_FIGURES = ("wait_s", "turnaround_s", "slowdown", "bounded_slowdown")
-"""Names of the figures that each job has."""
+"""Names of the figures of a job."""
 
 MAX_NAMED = 20
-"""Further jobs that never ended are counted, not named."""
+"""Maximum number of jobs that never ended that are named."""
 
 RESAMPLES = 2000
 _CELLS = 4_000_000
-"""Of one block of resamples: 32 MB."""
+"""Maximum numbers of a block of resamples: 32 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -316,7 +316,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMetrics:
-    """What a run is judged by.
+    """Metrics of a run.
 
     Attributes:
         jobs: All that were submitted.

@@ -38,7 +38,7 @@ FAMILY, ENGINE = "node", "none"
 MIB = 1 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_DATE_S = 250_000_000_000.0
-"""Later times are the same date for policies."""
+"""Maximum time that policies distinguish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,7 +165,7 @@ class PluginChooser:
         return pairs.boards[best].astype(np.int64)
 
     def reason(self, job: int) -> str:
-        """Return why a job was refused last, in words."""
+        """Return why a job was last refused, as a sentence."""
         return self._refused.get(job, "nothing refuses it")
 
     def refuse_silent_scorers(self) -> None:

@@ -39,11 +39,11 @@ OVERLOADED_SHARE = 0.9
 others."""
 
 MAX_GPUS = 62
-"""Of a node: the GPUs that a job takes are bits of a number."""
+"""Maximum GPUs of a node, because the GPUs of a job are the bits of an integer."""
 
 _FREE, _RUNNING, _STARTED, _OVERLOADED = range(4)
 _END = 1 << 48
-_SLACK = 1e-9
+_TOLERANCE = 1e-9
 _MODES = {Backfill.NONE: 0, Backfill.EASY: 1, Backfill.ANY: 2}
 
 
@@ -110,7 +110,7 @@ class NodeColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodesSchedule:
-    """What became of the jobs.
+    """Outcomes of the jobs.
 
     Attributes:
         start_s: Shape (jobs,).
@@ -204,14 +204,14 @@ class _Cluster(NamedTuple):
 
 @compiled
 def _fits(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float) -> bool:
-    if free[node, 0] < needs[0] - _SLACK or free[node, 1] < needs[1] - _SLACK:
+    if free[node, 0] < needs[0] - _TOLERANCE or free[node, 1] < needs[1] - _TOLERANCE:
         return False
     if gpu_need <= 0.0:
         return True
     min_gpus = gpu_need if gpu_need < 1.0 else 1.0
     wanted = 1 if gpu_need < 1.0 else round(gpu_need)
     for gpu in range(gpus.shape[1]):
-        if gpus[node, gpu] >= min_gpus - _SLACK:
+        if gpus[node, gpu] >= min_gpus - _TOLERANCE:
             wanted -= 1
             if wanted == 0:
                 return True
@@ -223,7 +223,7 @@ def _score(
     total: Floats, free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float,
     rule: int, random_numbers: float,
 ) -> float:  # fmt: skip
-    """Return how good a node is: the greatest is chosen, the first of equal ones.
+    """Return the score of a node; the first node with the highest score is chosen.
 
     The same operations in the same order as in `edgeyard.scheduler.framework.batch.Resources` and
     in the service's scorers of these names, so that not a bit differs.
@@ -268,14 +268,14 @@ def _take(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float)
         best = -1
         for gpu in range(gpus.shape[1]):
             left = gpus[node, gpu]
-            if left >= gpu_need - _SLACK and (best < 0 or left < gpus[node, best]):
+            if left >= gpu_need - _TOLERANCE and (best < 0 or left < gpus[node, best]):
                 best = gpu
         gpus[node, best] -= gpu_need
         taken = 1 << best
     elif gpu_need >= 1.0:
         wanted = round(gpu_need)
         for gpu in range(gpus.shape[1]):
-            if wanted > 0 and gpus[node, gpu] >= 1.0 - _SLACK:
+            if wanted > 0 and gpus[node, gpu] >= 1.0 - _TOLERANCE:
                 gpus[node, gpu] = 0.0
                 taken |= 1 << gpu
                 wanted -= 1
@@ -301,7 +301,7 @@ def _overloaded(cluster: _Cluster, node: int) -> bool:
         whole = cluster.whole[node, resource]
         others = whole - cluster.total[node, resource]
         used = cluster.total[node, resource] - cluster.free[node, resource] + others
-        if used > OVERLOADED_SHARE * whole + _SLACK:
+        if used > OVERLOADED_SHARE * whole + _TOLERANCE:
             return True
     return False
 
@@ -367,7 +367,7 @@ def _start(jobs: _Jobs, cluster: _Cluster, events: Events, job: int, now: float)
 
 @compiled
 def _take_event(jobs: _Jobs, cluster: _Cluster, events: Events) -> tuple[float, int, bool]:
-    """Let the next event happen; return its time, its job, and whether that arrived."""
+    """Process the next event; return its time, its job, and whether that arrived."""
     time, rank, job = pop(events)
     if rank < _END:
         if job + 1 < len(jobs.submit):
@@ -572,7 +572,7 @@ class NodesWorld:
         return _free_shares(self._cluster)
 
     def advance(self) -> tuple[int, bool]:
-        """Let the next event happen; return its job, and whether it arrived.
+        """Process the next event; return its job, and whether that arrived.
 
         One that has arrived is not in the queue yet.
         """
@@ -695,7 +695,7 @@ class NodesWorld:
                 cluster.node[place], cluster.taken[place] = node, taken
 
     def result(self) -> NodesSchedule:
-        """Return what became of the jobs until now."""
+        """Return the outcomes of the jobs until now."""
         cluster, done = self._cluster, slice(self.events)
         return NodesSchedule(
             start_s=cluster.start,
@@ -800,7 +800,7 @@ def run_nodes(
 
 
 def random_numbers_of(seed: int, nodes: NodeColumns) -> Floats:
-    """Return the random numbers of the nodes, shape (nodes,)."""
+    """Return a random number for each node, shape (nodes,)."""
     return stream(seed, "nodes").random(len(nodes))
 
 
@@ -836,8 +836,8 @@ def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
             )
         fitting = int(
             (
-                (cpus >= needs[row, 0] - _SLACK)
-                & (memory_mb >= needs[row, 1] - _SLACK)
+                (cpus >= needs[row, 0] - _TOLERANCE)
+                & (memory_mb >= needs[row, 1] - _TOLERANCE)
                 & (nodes.gpus >= np.ceil(gpus))
             ).sum()
         )

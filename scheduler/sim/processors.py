@@ -53,7 +53,7 @@ class Jobs(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """State of the machine and its queue, and what became of the jobs.
+    """State of the machine and its queue, and outcomes of the jobs.
 
     Attributes:
         counts: See the constants above: where the queue begins and how long it is, running jobs,
@@ -121,7 +121,7 @@ def waiting(machine: Machine) -> Integers:
 
 @compiled
 def take_event(jobs: Jobs, machine: Machine, events: Events, backfilling: int) -> int:
-    """Let the next event happen; an arriving job is put at the end of the queue.
+    """Process the next event; an arriving job is put at the end of the queue.
 
     Returns:
         The row of the job that arrived; -1 if one ended.

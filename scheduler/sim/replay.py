@@ -35,15 +35,15 @@ from edgeyard.scheduler.sim.runs import (
 from edgeyard.scheduler.sim.traces.swf import Log, refuse_large_jobs
 
 USAGE_HALF_LIFE_S = 7 * 86400.0
-"""What users used counts half as much after so long."""
+"""Half-life of the usage of users."""
 
 PRIORITY = 50
-"""Of all jobs: logs state none."""
+"""Priority of all jobs, as logs state none."""
 
-_EVENTS_A_CALL = 50_000
+_EVENTS_PER_CALL = 50_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DATE_S = 250_000_000_000.0
-"""Year 9892: dates end there, a log's clock does not."""
+"""Maximum time (the year 9892), because dates end there."""
 
 
 class Backfilling(StrEnum):
@@ -124,7 +124,7 @@ def replay(
     total = 2 * len(log)
     done = 0
     step = run.ask_each_time if ask_each_time or not is_time_invariant(policy) else run.ask_once()
-    while handled := step(_EVENTS_A_CALL):
+    while handled := step(_EVENTS_PER_CALL):
         done += handled
         advanced(done / total)
     if done != total:

@@ -883,19 +883,21 @@ def _fault_problems(faults: Faults, path: str) -> Iterator[_Problem]:
             yield from _above_zero(faults, path, (f"{what}_mean_repair_s",))
     for field in ("task_causes", "model_causes"):
         for cause in getattr(faults, field):
-            if cause in _NO_CAUSES:
-                accepted = ", ".join(each for each in FailureCategory if each not in _NO_CAUSES)
+            if cause in _DECIDED_CAUSES:
+                accepted = ", ".join(
+                    each for each in FailureCategory if each not in _DECIDED_CAUSES
+                )
                 yield f"{path}{field}", f"has {cause.value!r}", accepted
 
 
-_NO_CAUSES = frozenset(
+_DECIDED_CAUSES = frozenset(
     {
         FailureCategory.PREEMPTED,
         FailureCategory.PREEMPTED_TOO_OFTEN,
         FailureCategory.REJECTED,
     }
 )
-"""Categories of failures that follow from decisions, and not by chance."""
+"""Categories of failures that follow from decisions and are not drawn."""
 
 
 def _arrival_problems(arrivals: Arrivals, families: set[str]) -> Iterator[_Problem]:
@@ -976,8 +978,8 @@ def _job_problems(jobs: tuple[JobRow, ...], families: set[str]) -> Iterator[_Pro
     yield from _gang_problems(jobs)
 
 
-_OF_GANG = ("submit_s", "family", "start_s", "deadline_s", "queue_timeout_s")
-"""Fields of jobs that are the same in a gang."""
+_GANG_FIELDS = ("submit_s", "family", "start_s", "deadline_s", "queue_timeout_s")
+"""Fields that must be the same in all jobs of a gang."""
 
 
 def _gang_problems(jobs: tuple[JobRow, ...]) -> Iterator[_Problem]:
@@ -997,7 +999,7 @@ def _gang_problems(jobs: tuple[JobRow, ...]) -> Iterator[_Problem]:
                     "is set for a job of a gang, whose boards the scheduler chooses",
                     "no target_uid",
                 )
-            for field in _OF_GANG:
+            for field in _GANG_FIELDS:
                 if getattr(jobs[row], field) != getattr(first, field):
                     reason = f"differs from that of {first.job_id}, of the same gang {name!r}"
                     yield f"lab.jobs[{row}].{field}", reason, f"{getattr(first, field)}"

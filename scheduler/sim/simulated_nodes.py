@@ -59,7 +59,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 UNITS = 10
-"""Parts of a node that the sizes of the paper's mix count in."""
+"""Units per node, in which the sizes of the paper's mix are stated."""
 
 _RULES = {
     "best_fit": world.BEST_FIT,
@@ -69,8 +69,8 @@ _RULES = {
     "random": world.RANDOM,
 }
 _DEFAULT = load_policy("default")
-_LET_PASS = frozenset(_DEFAULT.filters)
-"""Filters that let every node pass."""
+_PASSIVE_FILTERS = frozenset(_DEFAULT.filters)
+"""Filters that refuse no node in this world."""
 
 _SAME_PROCESSORS = frozenset(each.name for each in _DEFAULT.scorers) | _RULES.keys()
 """Scorers that make no difference on a log, which states processors alone."""
@@ -134,7 +134,7 @@ def compiled_rule(policy: Policy) -> int | None:
 
     With one scorer alone neither its weight nor an evaluator makes a difference.
     """
-    if not _LET_PASS.issuperset(policy.filters) or policy.aggregator != "expected_cost":
+    if not _PASSIVE_FILTERS.issuperset(policy.filters) or policy.aggregator != "expected_cost":
         return None
     if not policy.scorers:
         if policy.fallback is None:
@@ -180,7 +180,7 @@ def refuse_settings(policy: Policy, *, log: bool = False) -> None:
             where, f"backfill = '{policy.backfill.value}' has no effect on {world_of}", others
         )
     named = [*(each.name for each in policy.scorers), *policy.filters]
-    acting = next((each for each in named if each not in _LET_PASS | _SAME_PROCESSORS), "")
+    acting = next((each for each in named if each not in _PASSIVE_FILTERS | _SAME_PROCESSORS), "")
     if log and (acting or policy.aggregator != "expected_cost"):
         what = f"{acting!r}" if acting else f"the aggregator {policy.aggregator!r}"
         raise InvalidInput.at(
@@ -449,7 +449,7 @@ def nodes_run(
         seed: Of the drawn jobs.
         jobs: All of them; those that have not arrived yet when it was cut short are left out.
         nodes: All of them.
-        found: What became of the jobs.
+        found: Outcomes of the jobs.
         wall_s: Real seconds that it took.
     """
     whole = len(found.time_s) == 2 * len(jobs)

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.solvers.document import Document, Plan, PlanStatus, no_plan
 from edgeyard.scheduler.solvers.greedy import append_jobs, gap_of
 
-_MORE_POSITIONS = 1
-"""Positions of each board at first, beyond the mean number of jobs a board."""
+_EXTRA_POSITIONS = 1
+"""Positions per board in the first try, in addition to the mean number of jobs per board."""
 
 
 def prepare() -> None:
@@ -100,7 +100,7 @@ def _positions(
     allowed = ~np.isnan(alone[np.ix_(usable, reachable)])
     busy_s = document.run_s[np.ix_(usable, reachable)] + document.cool_down_s
     since_s = document.ready_s[reachable] - document.cool_down_s
-    count = min(-(-len(usable) // len(reachable)) + _MORE_POSITIONS, len(usable))
+    count = min(-(-len(usable) // len(reachable)) + _EXTRA_POSITIONS, len(usable))
     while True:
         position = np.arange(1, count + 1)
         costs = since_s[None, :, None] + busy_s[:, :, None] * position

@@ -41,16 +41,16 @@ from edgeyard.scheduler.solvers.exchange import (
 SOLVERS = ("cbc", "highs")
 
 MIN_TIME_S = 0.02
-"""Less time is not worth starting a solver."""
+"""Minimum time limit; with less no solver is started."""
 
 MAX_START_S = 30.0
-"""A worker that has not started by then is killed."""
+"""Maximum time in which a worker starts; afterwards it is killed."""
 
-_OWN_SHARE = 0.8
-"""Of its time, by the solver's own option: the rest is for writing what it has."""
+_SOLVE_SHARE = 0.8
+"""Share of the time limit for solving; the rest is for writing the result."""
 
 _MAX_OUTPUT_BYTES = 1 << 20
-"""What a solver may print; one that prints more is killed."""
+"""Maximum bytes that a solver may print; one that prints more is killed."""
 
 _MAX_FILE_BYTES = 16 << 20
 
@@ -168,7 +168,7 @@ def _cbc(
         arguments = [
             *(limits.command or (_cbc_path(),)),
             str(model),
-            *("-sec", f"{limits.time_s * _OWN_SHARE:.3f}", "-timeMode", "elapsed"),
+            *("-sec", f"{limits.time_s * _SOLVE_SHARE:.3f}", "-timeMode", "elapsed"),
             *("-ratio", f"{limits.gap:g}", "-maxN", str(limits.nodes), "-threads", "1"),
             *("-branch", "-solution", str(solution)),
         ]
@@ -296,7 +296,7 @@ def _solve_with_highs(
 ) -> tuple[NDArray[np.bool_], float, bool]:
     """Return the same as `_cbc`."""
     request = programme_to_bytes(
-        programme, time_s=limits.time_s * _OWN_SHARE, gap=limits.gap, nodes=limits.nodes
+        programme, time_s=limits.time_s * _SOLVE_SHARE, gap=limits.gap, nodes=limits.nodes
     )
     size = ANSWER.size + len(programme.costs)
     worker = _Worker(limits.command) if limits.command else _highs

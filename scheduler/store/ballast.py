@@ -11,8 +11,8 @@ from edgeyard.atomic_files import open_atomically
 
 logger = logging.getLogger(__name__)
 
-MIN_ROOM_BYTES = 2 * 2**20
-"""With less free space the ballast is released before the database is opened, for its log."""
+MIN_FREE_BYTES = 2 * 2**20
+"""Minimum free space; with less the ballast is released before the database is opened."""
 
 
 class Ballast:
@@ -49,7 +49,7 @@ class Ballast:
 
     def release_where_full(self) -> None:
         """Release it if opening the database might fail for lack of space."""
-        if self._free_bytes() < MIN_ROOM_BYTES:
+        if self._free_bytes() < MIN_FREE_BYTES:
             self.release()
 
     def restore(self) -> None:

@@ -125,10 +125,10 @@ _REMOVALS = select(content_removals).where(among(content_removals.c.sha256))
 _REMOVAL_NUMBER = select(content_removals.c.number).where(content_removals.c.sha256 == _SHA256)
 _FORGET_REMOVALS = delete(content_removals).where(content_removals.c.at < bindparam("before"))
 _MAX_REMOVAL = timedelta(minutes=1)
-"""A process that announced a removal longer ago has died: calls of the file store end sooner."""
+"""Maximum time between announcing and removing; the process of an older announcement has died."""
 
 _REMOVALS_KEPT = timedelta(days=1)
-"""Longer than anybody takes from looking for content to naming it."""
+"""Longer than any process takes from finding content to adding a name for it."""
 
 _OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("id"))
 _REPORTS = (

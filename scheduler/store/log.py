@@ -17,7 +17,7 @@ from edgeyard.scheduler.store.tables import event_counter, events, remembered
 from edgeyard.scheduler.store.transaction import Transaction
 
 IDEMPOTENCY_KEY_LIFETIME = timedelta(days=1)
-"""How long an idempotency key is good for."""
+"""Time for which an idempotency key is stored."""
 
 _AFTER = (
     select(events)

@@ -23,7 +23,7 @@ from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import model_files, models
 from edgeyard.scheduler.store.transaction import Row, Transaction
 
-_ONE_AT_A_TIME = (ModelState.ACTIVE, ModelState.SHADOW)
+_EXCLUSIVE_STATES = (ModelState.ACTIVE, ModelState.SHADOW)
 
 
 class SqlModels(Models):
@@ -87,7 +87,7 @@ class SqlModels(Models):
                     f"{model.state.value}"
                 )
             for other in self.in_state(model.state):
-                if other.kind is model.kind and model.state in _ONE_AT_A_TIME:
+                if other.kind is model.kind and model.state in _EXCLUSIVE_STATES:
                     raise Conflict(f"model {other.reference} is already {model.state.value}")
         self._tx.run(
             update(models)

@@ -77,7 +77,7 @@ PAGE = 1000
 """Rows that are read in one transaction."""
 
 _STEP = 100  # rows that go in one transaction
-_FEW = 5  # benchmarks or cycles, with all that belongs to each
+_SMALL_PAGE = 5  # benchmarks or cycles, with all that belongs to each
 
 MIN_OUTCOME_AGE = timedelta(days=366)
 """Outcomes of deleted benchmarks stay as long: run times are learned from them."""
@@ -434,7 +434,7 @@ RULES: Mapping[str, Rule] = {
         _remove_data,
         where=or_(*(_has(table, *where) for table, where in _DATA.items())),
         kept=or_(_has(benchmarks, text(LIVE_STATUSES)), _has(attempts, text(LIVE_STATES))),
-        step=_FEW,
+        step=_SMALL_PAGE,
     ),
     "remembered": _rule(
         _KINDS.EXPIRED,
@@ -466,7 +466,7 @@ RULES: Mapping[str, Rule] = {
         where=cycles.c.decided_at < _BEFORE,
         kept=_EXPLAINS,
         size=cycles.c.size_bytes,
-        step=_FEW,
+        step=_SMALL_PAGE,
     ),
     "reward_rounds": _rule(
         _KINDS.CYCLES,
@@ -494,7 +494,7 @@ RULES: Mapping[str, Rule] = {
         _remove_uploads,
         where=uploads.c.touched_at < _BEFORE,
         size=uploads.c.offset_bytes,
-        step=_FEW,
+        step=_SMALL_PAGE,
     ),
     "result_files": _rule(
         _KINDS.RESULTS,
@@ -549,7 +549,7 @@ RULES: Mapping[str, Rule] = {
         _remove_benchmarks,
         where=benchmarks.c.ended_at < _BEFORE,
         kept=_NEEDED,
-        step=_FEW,
+        step=_SMALL_PAGE,
     ),
     "schedules": _rule(
         _KINDS.BENCHMARKS,

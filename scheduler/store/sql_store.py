@@ -72,7 +72,7 @@ IDLE_S = 10.0
 """Maximum pause within a transaction, after which PostgreSQL ends it: its process is stopped."""
 
 RETRY_DELAYS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
-"""Maximum pauses between tries of a transaction that conflicts with others."""
+"""Maximum delays before the retries of a transaction that conflicts with others."""
 
 CONNECTIONS = 40
 """As many as a web server has worker threads; each waits at most `WAIT_S` for a free one."""
@@ -92,7 +92,7 @@ _CACHED_STATEMENTS = 1000
 
 _LOCKED_S = 0.02
 _MIN_FREE_PAGES = 256  # 1 MiB: new rows take these before long
-_PAGES_GIVEN_BACK = 64
+_PAGES_PER_VACUUM = 64
 
 _Result = TypeVar("_Result")
 
@@ -306,7 +306,7 @@ class SqlStore(Store):
                     if free < _MIN_FREE_PAGES:
                         return
                     driver = cast(sqlite3.Connection, connection.connection.driver_connection)
-                    few = f"PRAGMA incremental_vacuum({_PAGES_GIVEN_BACK})"
+                    few = f"PRAGMA incremental_vacuum({_PAGES_PER_VACUUM})"
                     driver.execute(few).fetchall()  # a page a step
                     left = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
                     connection.commit()

@@ -68,7 +68,7 @@ _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_RETRIED = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the transaction is undone, and another try helps."""
 
-_IDS_AT_ONCE = 5_000  # in one statement; SQLite accepts 32,766 values
+_IDS_PER_STATEMENT = 5_000  # in one statement; SQLite accepts 32,766 values
 _NAMES_LOCK = 0x65647966
 _FLUSH_LOCK = 0x65647965  # any number that nothing else locks in our database
 
@@ -203,8 +203,8 @@ def _upsert(table: Table, dialect: str) -> Insert:
     return insert.on_conflict_do_update(index_elements=keys, set_=others)
 
 
-_ROWS_AT_ONCE = 2_000
-"""Rows that are turned into columns together: as many as stay in the processor's caches."""
+_ROWS_PER_FETCH = 2_000
+"""Rows that are converted to columns together; they fit in the processor's caches."""
 
 
 class Transaction:
@@ -296,8 +296,8 @@ class Transaction:
     def rows_of(self, statement: Executable, ids: Sequence[object]) -> list[Row]:
         """Return the rows of a statement with a condition `among`, for any number of ids."""
         found: list[Row] = []
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            found += self.rows(statement, {"ids": list(ids[start : start + _IDS_AT_ONCE])})
+        for start in range(0, len(ids), _IDS_PER_STATEMENT):
+            found += self.rows(statement, {"ids": list(ids[start : start + _IDS_PER_STATEMENT])})
         return found
 
     def columns(self, statement: Executable, values: Row | None = None) -> list[list[Any]]:
@@ -306,7 +306,7 @@ class Transaction:
         with translated():
             result = self._connection.execute(statement, values)
             assert result.cursor is not None
-            while rows := result.cursor.fetchmany(_ROWS_AT_ONCE):
+            while rows := result.cursor.fetchmany(_ROWS_PER_FETCH):
                 columns = columns or [[] for _ in rows[0]]
                 for column, more in zip(columns, zip(*rows, strict=True), strict=True):
                     column.extend(more)

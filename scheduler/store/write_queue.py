@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from edgeyard.errors import Unavailable
 
-PATIENCE_S = 0.2
-"""A thread that has waited this long is next; before that any may be, which saves switches."""
+MAX_UNFAIR_WAIT_S = 0.2
+"""Time after which a waiting thread is served first; before, any thread may be next, which saves
+switches between threads."""
 
 
 class _Waiter:
@@ -76,7 +77,7 @@ class WriteQueue:
                 self._taken = False
                 return
             first = self._waiting[0]
-            if time.monotonic() - first.since_s > PATIENCE_S:
+            if time.monotonic() - first.since_s > MAX_UNFAIR_WAIT_S:
                 first.has_turn = True
                 self._waiting.popleft()
             else:

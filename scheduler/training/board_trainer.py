@@ -75,7 +75,7 @@ _SLOW_S = 60.0
 _REFUSED: LabFigures = (1e9, 0, 1)
 """Of a candidate whose answers can't be seconds: `decide()` refuses them."""
 _VALIDATION = 10_000
-"""Added to the seed of validation labs."""
+"""Offset of the seed of validation labs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,10 @@ NICENESS = 5
 """The server comes first; on a busy machine the training still gets a third of its share."""
 
 
-_NEEDED = ("onnx", "onnxruntime", "scipy.optimize", "scipy.stats")
+_PRELOADED = ("onnx", "onnxruntime", "scipy.optimize", "scipy.stats")
 
 END_AFTER_S = 5
-"""Of processor time beyond the limit: then a training that did not end itself is killed."""
+"""Processor time beyond the limit after which a training that did not end is killed."""
 
 
 class ProcessorTimeUsed(Exception):
@@ -33,7 +33,7 @@ def limit_own_process(max_memory_bytes: int, max_cpu_s: int) -> None:
         max_memory_bytes: Of address space, beyond what is mapped now.
         max_cpu_s: Of processor time, beyond what was used.
     """
-    for module in _NEEDED:
+    for module in _PRELOADED:
         importlib.import_module(module)
     with open("/proc/self/statm", encoding="ascii") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()

@@ -45,10 +45,10 @@ from edgeyard.scheduler.training.outcome_rows import OutcomeRows, joined
 Floats = NDArray[np.float64]
 
 Predictor = Callable[[OutcomeRows], Floats]
-"""Rows to ln seconds, shape (rows, quantiles), or to chances, shape (rows, causes)."""
+"""Maps rows to ln seconds, shape (rows, quantiles), or to chances, shape (rows, causes)."""
 
 HELD_SHARE = 0.3
-"""Of the decisions: the last ones are held out by time."""
+"""Share of the decisions, the last ones, that are held out by time."""
 
 BOARD_FOLDS = 5
 MAX_COVERAGE_ERROR = 0.05
@@ -59,11 +59,11 @@ MAX_COVERAGE_LOSS = 0.15
 held-out runs don't show that its share is not."""
 
 MAX_USERS = 10
-"""Users whose runs are left out in turn: those with most runs."""
+"""Maximum number of users whose runs are left out in turn, those with the most runs."""
 
 MIN_JUDGED_ROWS = 30
 MIN_JUDGED_BOARDS = 4
-"""An interval over fewer boards says nothing."""
+"""Minimum number of boards of an interval."""
 
 _EXPECTED_COVERAGE = QUANTILES[-1] - QUANTILES[0]
 _STEPS = np.linspace(0.0, 1.0, 41)

@@ -68,22 +68,22 @@ FAILURE_RATES = ("model_failure_rate", "board_failure_rate")
 MEASUREMENT_RATES = ("incomparable_rate",)
 
 MIN_HISTORY_WEIGHT = 0.25
-"""Of the history's log-odds in the risk: faults always count."""
+"""Minimum weight of the history's log-odds, so that faults always raise the risk."""
 
 MIN_RATE, MAX_RATE = 0.001, 0.999
 """The history's chance of a failure is cut here: its log-odds are finite."""
 
-MIN_OF_A_CAUSE = 5
-"""Runs that it struck, and that it did not strike, from which a correction is learned."""
+MIN_RUNS_PER_CAUSE = 5
+"""Minimum number of runs that failed by a cause, and that did not, to learn a correction from."""
 
 _RIDGE = 5.0
 """By how much weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
 
-_FIRST_BY_ERROR = 0.3
+_START_BY_ERROR = 0.3
 """Where the fit begins: of the normal width, what a standard error of 1 adds."""
 
 _MIN_DEVIATION = 1e-3
-_SMOOTH = 0.02
+_SMOOTHING_WIDTH = 0.02
 """Width in ln seconds within which the pinball loss is rounded, so that it has slopes."""
 
 
@@ -284,7 +284,7 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
             np.zeros(len(inputs)),
             [0.0, np.log(normal[2]), np.log(normal[2])],
             [float(np.median(own)), np.log(normal[2] * spread), np.log(normal[2] * spread)],
-            [np.log(_FIRST_BY_ERROR * normal[2])] * 2,
+            [np.log(_START_BY_ERROR * normal[2])] * 2,
         ]
     )
     count = len(inputs)
@@ -302,8 +302,12 @@ def _fit_quantiles(rows: OutcomeRows, columns: Sequence[str]) -> QuantileModel:
         beyond = rows.censored[:, None] & (predicted > seen)
         rest = np.where(beyond, 0.0, seen - predicted)
         # the pinball loss, rounded: q r + s ln(1 + exp(-r / s))
-        each = levels * rest + _SMOOTH * np.logaddexp(0.0, -rest / _SMOOTH)
-        slope = np.where(beyond, 0.0, _sigmoid(-rest / _SMOOTH) - levels) * weight[:, None] / 3.0
+        each = levels * rest + _SMOOTHING_WIDTH * np.logaddexp(0.0, -rest / _SMOOTHING_WIDTH)
+        slope = (
+            np.where(beyond, 0.0, _sigmoid(-rest / _SMOOTHING_WIDTH) - levels)
+            * weight[:, None]
+            / 3.0
+        )
         total = float((weight[:, None] * each).sum()) / 3.0 + 0.5 * _RIDGE * float(
             weights @ weights
         )
@@ -355,7 +359,7 @@ def _fit_chance(x: Floats, odds: Floats, struck: Floats, weight: Floats) -> Floa
 
     count = x.shape[1]
     first = np.concatenate([np.zeros(count), [1.0, 0.0]])
-    if min(struck.sum(), (1.0 - struck).sum()) < MIN_OF_A_CAUSE:
+    if min(struck.sum(), (1.0 - struck).sum()) < MIN_RUNS_PER_CAUSE:
         return first
 
     def loss(given: Floats) -> tuple[float, Floats]:

@@ -63,7 +63,7 @@ REPLAY_DAYS = 3.0
 
 MAX_REPLAYED_RUNS = 500
 MIN_REPLAYED_RUNS = 30
-"""As many as the other gates need."""
+"""Minimum number of replayed runs, as for the other gates."""
 
 BLOCKS = 10
 """Differences are averaged in blocks of neighbours, which the bootstrap draws: runs that follow
@@ -74,8 +74,8 @@ SCORERS = ("run_time_model", "failure_model", "measurement_model")
 REPLAYED_KINDS = frozenset({ModelKind.RUN_TIME, ModelKind.FAILURE, ModelKind.MEASUREMENT})
 """Kinds that boards are chosen by; times of loading are part of forecasts alone."""
 
-_MIN_OF_KIND = 10
-"""Failures, and results, from which chances of failures are judged."""
+_MIN_RUNS_PER_CLASS = 10
+"""Minimum number of failures, and of results, from which chances of failures are estimated."""
 
 _MAX_RISK = 0.9
 _MAX_PAST = 5_000
@@ -174,7 +174,7 @@ _CLAIM = "not worse where recorded days are replayed"
 
 
 def unmeasured(why: str) -> Gate:
-    """Return the gate where nothing could be measured: it does not hold."""
+    """Return a gate that does not hold, because nothing could be measured."""
     return Gate(name=REPLAY_GATE, passed=False, figure=None, limit=0.0, sentence=f"{_CLAIM}: {why}")
 
 
@@ -294,7 +294,7 @@ class _Judge:
         self._times = fit_run_times(rows.only(np.isfinite(rows.run_s)))
         countable = rows.only(rows.countable)
         failures = int(countable.failed.sum())
-        enough = min(failures, len(countable) - failures) >= _MIN_OF_KIND
+        enough = min(failures, len(countable) - failures) >= _MIN_RUNS_PER_CLASS
         self._risks = fit_failures(countable) if enough else None
 
     def times_of(self, given: CycleInput, rows: OutcomeRows) -> Mapping[str, Mapping[str, float]]:

@@ -43,7 +43,7 @@ MAX_WATCHED_RUNS = 300
 """The newest runs by which an active model is judged: its rolling loss."""
 
 MIN_COVERAGE_RUNS = 100
-"""A share of fewer runs is off by more than `MAX_COVERAGE_LOSS` by chance too often."""
+"""Minimum number of runs of a measured share; fewer may err by `MAX_COVERAGE_LOSS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

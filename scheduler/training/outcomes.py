@@ -41,11 +41,11 @@ from edgeyard.scheduler.training.outcome_replay import (
 from edgeyard.scheduler.training.outcome_rows import OutcomeRows
 
 MIN_RUNS = 100
-"""Below this many ended attempts the history is all that can be known."""
+"""Minimum number of ended attempts to train a model."""
 
 MIN_BOARDS = 4
 MIN_FAILURES = 10
-"""And as many results; likewise of numbers that are not comparable."""
+"""Minimum number of failures, and of results; likewise of numbers that are not comparable."""
 
 _MAX_DIFFERENCE = 1e-3
 """Between the fitted model and its file, in ln seconds or as a chance: float32 has 7 digits."""

@@ -30,7 +30,7 @@ JUDGED_STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
 """Where the judged sequences begin, counted in the kept jobs of a log; RLScheduler's protocol."""
 
 _MIN_JOBS = 512
-_MANY = 8
+_MIN_WINDOWS = 8
 
 FIFO, SHORTEST, CARASTAN_SANTOS = 0, 1, 2
 """The simple rules that a learned policy is compared with."""
@@ -94,7 +94,7 @@ def training_windows(log: Log, processors: int) -> tuple[list[Window], list[Wind
         for begin, end in gaps
         for start in range(begin, end - WINDOW_JOBS + 1, WINDOW_JOBS)
     ]
-    if len(whole) >= _MANY:
+    if len(whole) >= _MIN_WINDOWS:
         return [each for at, each in enumerate(whole) if at % 4 != 3], whole[3::4]
     if not gaps:
         return [], []

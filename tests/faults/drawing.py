@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edgeyard.benchmark_api.bootstrap import simulated_server
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.scheduler.sim.service.simulation import AfterStep, Boot, ServiceSimulation
+from edgeyard.scheduler.sim.service.simulation import AfterStep, ServerFactory, ServiceSimulation
 from edgeyard.scheduler.store import SqlStore
 from tests.faults.fault_run import FaultRun, prepare, run_schedule
 from tests.faults.schedule import (
@@ -39,7 +39,7 @@ def run(schedule: FaultSchedule) -> FaultRun:
     """Run a schedule in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="edgeyard-sim-", dir=_template().parent))
     try:
-        return run_schedule(schedule, _new_database(folder), _boot(folder))
+        return run_schedule(schedule, _new_database(folder), _server_factory(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -49,7 +49,7 @@ def simulation_of(
     schedule: FaultSchedule, folder: Path, after_step: AfterStep
 ) -> Iterator[ServiceSimulation]:
     """A simulation of a schedule's benchmarks, without its faults."""
-    made = prepare(schedule, _new_database(folder), _boot(folder), after_step)
+    made = prepare(schedule, _new_database(folder), _server_factory(folder), after_step)
     try:
         yield made
     finally:
@@ -62,7 +62,7 @@ def _new_database(folder: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def _boot(folder: Path) -> Boot:
+def _server_factory(folder: Path) -> ServerFactory:
     bounds: dict[str, Any] = {
         "default_user_time_s": 100.0,
         "start_grace_s": 60.0,

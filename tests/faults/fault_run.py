@@ -24,17 +24,17 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.sim.service.cluster import Hints, TaskPlan
+from edgeyard.scheduler.sim.service.cluster import EventDelivery, TaskPlan
 from edgeyard.scheduler.sim.service.simulation import (
     START,
     AfterStep,
     Arrival,
-    Boot,
+    ServerFactory,
     ServiceSimulation,
     SimMachine,
     TurnIntervals,
 )
-from edgeyard.scheduler.sim.service.store import Moment
+from edgeyard.scheduler.sim.service.store import InterruptPoint
 from tests.faults.invariants import Invariants
 from tests.faults.schedule import (
     Fault,
@@ -82,16 +82,16 @@ class FaultRun:
     digest: str
 
 
-def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
+def run_schedule(schedule: FaultSchedule, url: str, server_factory: ServerFactory) -> FaultRun:
     """Run a schedule.
 
     Args:
         schedule: Benchmarks and faults.
         url: Of an empty database of this code's schema.
-        boot: Starts servers.
+        server_factory: Starts servers.
     """
     invariants = Invariants(schedule.credits)
-    simulation = prepare(schedule, url, boot, invariants)
+    simulation = prepare(schedule, url, server_factory, invariants)
     invariants.observe(simulation)
     try:
         users = sorted({f"user{each.user}" for each in schedule.submissions})
@@ -99,7 +99,7 @@ def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
             simulation.observer.transact(partial(_give_credits, users, schedule.credits))
         faults = _Faults(simulation, invariants)
         for fault in schedule.faults:
-            simulation.agenda.at(fault.at_s, partial(faults.begin, fault))
+            simulation.actions.schedule(fault.at_s, partial(faults.begin, fault))
         simulation.run(until_s=schedule.quiet_s, done=lambda: False)
         simulation.intervals = QUIET_INTERVALS
         if schedule.credits is not None:  # who has none left would wait for ever
@@ -111,33 +111,33 @@ def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
         with simulation.observer.read() as uow:
             found = uow.benchmarks.get_many(sorted(simulation.submitted))
             for event in uow.log.events(after=0, limit=100_000):
-                simulation.tally.digest.update(
+                simulation.counts.digest.update(
                     f"{event.at} {event.kind} {event.benchmark_id}\n".encode()
                 )
         return FaultRun(
             violations=(*invariants.violations, *simulation.broken[:5]),
-            steps=simulation.tally.steps,
-            crashes=simulation.tally.crashes,
+            steps=simulation.counts.steps,
+            crashes=simulation.counts.crashes,
             epochs=invariants.epochs,
             restores=simulation.restores,
             checks=invariants.checks,
             virtual_s=simulation.time.now_s,
             statuses=dict(Counter(each.status.value for each in found)),
-            digest=simulation.tally.digest.hexdigest(),
+            digest=simulation.counts.digest.hexdigest(),
         )
     finally:
         simulation.close()
 
 
 def prepare(
-    schedule: FaultSchedule, url: str, boot: Boot, after_step: AfterStep
+    schedule: FaultSchedule, url: str, server_factory: ServerFactory, after_step: AfterStep
 ) -> ServiceSimulation:
     """Return a simulation of a schedule's benchmarks, to which nothing happens yet."""
     return ServiceSimulation(
         url,
         hosts_of(schedule),
         [_arrival(number, each, schedule) for number, each in enumerate(schedule.submissions)],
-        boot,
+        server_factory,
         servers=schedule.servers,
         shuffle=random.Random(schedule.seed),
         after_step=after_step,
@@ -228,7 +228,7 @@ def _stop_strays(simulation: ServiceSimulation, at_s: float) -> None:
         _stop_strays(simulation, at_s + STRAYS_S)
 
     if simulation.restores:
-        simulation.agenda.at(at_s, stop)
+        simulation.actions.schedule(at_s, stop)
 
 
 class _Faults:
@@ -258,14 +258,14 @@ class _Faults:
                 | FaultKind.CRASH_BEFORE_CALL
                 | FaultKind.CRASH_AFTER_CALL
             ):
-                machine.faults.interrupt(_MOMENTS[kind], nth, machine.faults.die)
+                machine.faults.interrupt(_INTERRUPT_POINTS[kind], nth, machine.faults.crash)
             case (
                 FaultKind.HANG_BEFORE_WRITE
                 | FaultKind.HANG_AFTER_COMMIT
                 | FaultKind.HANG_BEFORE_CALL
                 | FaultKind.HANG_AFTER_CALL
             ):
-                simulation.hang_at(machine, _MOMENTS[kind], nth, fault.for_s)
+                simulation.hang_at(machine, _INTERRUPT_POINTS[kind], nth, fault.for_s)
             case FaultKind.STALL:
                 machine.stalled_until_s = simulation.time.now_s + fault.for_s
             case FaultKind.STORE_AWAY:
@@ -303,7 +303,7 @@ class _Faults:
                 self._later(fault, lambda: self._end(kind))
 
     def _later(self, fault: Fault, action: Callable[[], object]) -> None:
-        self._simulation.agenda.at(fault.at_s + fault.for_s, action)
+        self._simulation.actions.schedule(fault.at_s + fault.for_s, action)
 
     def _end(self, kind: FaultKind) -> None:
         self._lasting[kind] -= 1
@@ -326,7 +326,7 @@ class _Faults:
             case FaultKind.STALE_ANSWERS:
                 cluster.stale = on
             case _:
-                cluster.hints = _HINTS[kind] if on else Hints.PROMPT
+                cluster.delivery = _HINTS[kind] if on else EventDelivery.PROMPT
 
     def _machine(self, fault: Fault) -> SimMachine:
         leader = self._simulation.leader
@@ -397,7 +397,7 @@ class _Faults:
             done = self._simulation.act_as_user(partial(_put_drained, uid, False))
         if not done:
             retry_s = self._simulation.time.now_s + 5.0
-            self._simulation.agenda.at(retry_s, lambda: self._resume(uid))
+            self._simulation.actions.schedule(retry_s, lambda: self._resume(uid))
 
 
 def _put_drained(uid: str, drained: bool, uow: UnitOfWork, now: datetime) -> None:
@@ -412,18 +412,18 @@ def _put_drained(uid: str, drained: bool, uow: UnitOfWork, now: datetime) -> Non
 
 
 _HINTS = {
-    FaultKind.HINTS_LOST: Hints.LOST,
-    FaultKind.HINTS_DOUBLED: Hints.DOUBLED,
-    FaultKind.HINTS_LATE: Hints.LATE,
-    FaultKind.HINTS_REVERSED: Hints.REVERSED,
+    FaultKind.HINTS_LOST: EventDelivery.LOST,
+    FaultKind.HINTS_DOUBLED: EventDelivery.DOUBLED,
+    FaultKind.HINTS_LATE: EventDelivery.LATE,
+    FaultKind.HINTS_REVERSED: EventDelivery.REVERSED,
 }
-_MOMENTS = {
-    FaultKind.CRASH_BEFORE_COMMIT: Moment.BEFORE_COMMIT,
-    FaultKind.CRASH_AFTER_COMMIT: Moment.AFTER_COMMIT,
-    FaultKind.CRASH_BEFORE_CALL: Moment.BEFORE_CALL,
-    FaultKind.CRASH_AFTER_CALL: Moment.AFTER_CALL,
-    FaultKind.HANG_BEFORE_WRITE: Moment.BEFORE_WRITE,
-    FaultKind.HANG_AFTER_COMMIT: Moment.AFTER_COMMIT,
-    FaultKind.HANG_BEFORE_CALL: Moment.BEFORE_CALL,
-    FaultKind.HANG_AFTER_CALL: Moment.AFTER_CALL,
+_INTERRUPT_POINTS = {
+    FaultKind.CRASH_BEFORE_COMMIT: InterruptPoint.BEFORE_COMMIT,
+    FaultKind.CRASH_AFTER_COMMIT: InterruptPoint.AFTER_COMMIT,
+    FaultKind.CRASH_BEFORE_CALL: InterruptPoint.BEFORE_CALL,
+    FaultKind.CRASH_AFTER_CALL: InterruptPoint.AFTER_CALL,
+    FaultKind.HANG_BEFORE_WRITE: InterruptPoint.BEFORE_WRITE,
+    FaultKind.HANG_AFTER_COMMIT: InterruptPoint.AFTER_COMMIT,
+    FaultKind.HANG_BEFORE_CALL: InterruptPoint.BEFORE_CALL,
+    FaultKind.HANG_AFTER_CALL: InterruptPoint.AFTER_CALL,
 }

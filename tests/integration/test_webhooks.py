@@ -42,7 +42,7 @@ def notifier(
     lab: Lab,
     rules: AddressRules = LOCAL,
     seen: list[str] | None = None,
-    patience_s: float = 60.0,
+    max_wait_s: float = 60.0,
 ) -> Notifier:
     def observe(name: str, value: float, labels: object) -> None:
         if seen is not None:
@@ -56,7 +56,7 @@ def notifier(
         lab.clock,
         observe,
         "http://edgeyard.test",
-        patience_s=patience_s,
+        max_wait_s=max_wait_s,
     )
 
 
@@ -236,7 +236,7 @@ def test_a_receiver_that_never_answers_delays_nobody_else(lab: Lab, there: Recei
         silent.silent.set()
         hook(lab, silent.url)
         hook(lab, there.url, "bob")
-        telling = notifier(lab, patience_s=0.0)
+        telling = notifier(lab, max_wait_s=0.0)
         for count in (1, 2):
             completed(lab)
             completed(lab, "bob")
@@ -252,7 +252,7 @@ def test_closing_gives_up_what_is_being_sent_and_sends_it_again_later(
     there.silent.set()
     hook(lab, there.url)
     completed(lab)
-    telling = notifier(lab, patience_s=0.0)
+    telling = notifier(lab, max_wait_s=0.0)
     telling.run()
     eventually(lambda: len(there.got) == 1, "the delivery is under way")
     telling.close()

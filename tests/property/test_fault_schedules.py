@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 from edgeyard.scheduler.engine.service import Step
 from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
-from edgeyard.scheduler.sim.service.store import Moment, ServerCrash
+from edgeyard.scheduler.sim.service.store import InterruptPoint, ServerCrash
 from tests.faults.drawing import run, schedules, simulation_of
 from tests.faults.invariants import Invariants
 from tests.faults.schedule import (
@@ -107,14 +107,14 @@ def test_a_server_that_dies_after_it_took_a_time_in_the_past_goes_on_with_it(
     def crash_after_the_step(simulation: ServiceSimulation) -> None:
         server, was_set = simulation.server, simulation.was_clock_set
         settled = server is not None and was_set and not server.clock.disagreement_s()
-        if settled and not simulation.tally.crashes:
+        if settled and not simulation.counts.crashes:
             simulation.crash()
 
     schedule = replace(TWO, submissions=(Submission(at_s=60.0, run_s=90.0),))
     with simulation_of(schedule, tmp_path, crash_after_the_step) as simulation:
-        simulation.agenda.at(65.0, lambda: simulation.leader.clocks.set_wall(-40.0))
+        simulation.actions.schedule(65.0, lambda: simulation.leader.clocks.set_wall(-40.0))
         simulation.run(until_s=600.0)
-        assert simulation.tally.crashes == 1
+        assert simulation.counts.crashes == 1
         assert simulation.server is not None
         assert simulation.server.now() == simulation.leader.clocks.wall()
         with simulation.observer.read() as uow:
@@ -133,24 +133,24 @@ def test_a_step_of_the_clock_is_taken_once_by_a_server_that_dies_right_after_its
 
     def die_at_the_step(simulation: ServiceSimulation) -> None:
         server = simulation.server
-        if server is None or simulation.tally.crashes or not server.clock.pending_step_s():
+        if server is None or simulation.counts.crashes or not server.clock.pending_step_s():
             return
         engine = server.engine.leading
         assert engine is not None
         engine.step(Step.FULL_REPAIR)
         faults = simulation.leader.faults
-        faults.interrupt(Moment.AFTER_COMMIT, 1, faults.die)
+        faults.interrupt(InterruptPoint.AFTER_COMMIT, 1, faults.crash)
         with suppress(ServerCrash):
             engine.step(Step.REPAIR)
         simulation.crash()
 
     schedule = replace(TWO, submissions=(Submission(at_s=60.0, run_s=90.0),))
     with simulation_of(schedule, tmp_path, Invariants()) as simulation:
-        simulation.agenda.at(65.0, lambda: simulation.leader.clocks.set_wall(by_s))
+        simulation.actions.schedule(65.0, lambda: simulation.leader.clocks.set_wall(by_s))
         for tenth in range(1200, 1400):
-            simulation.agenda.at(tenth / 10, partial(die_at_the_step, simulation))
+            simulation.actions.schedule(tenth / 10, partial(die_at_the_step, simulation))
         simulation.run(until_s=900.0)
-        assert simulation.tally.crashes == 1
+        assert simulation.counts.crashes == 1
         with simulation.observer.read() as uow:
             (attempt,) = uow.attempts.of(next(iter(simulation.submitted)))
     assert attempt.started_at is not None
@@ -198,7 +198,7 @@ def test_a_waiting_reason_that_is_not_true_of_the_board_is_reported(
             )
 
     with simulation_of(schedule, tmp_path, after_step=invariants) as simulation:
-        simulation.agenda.at(80.0, claim)
+        simulation.actions.schedule(80.0, claim)
         simulation.run(until_s=90.0)
     assert (not invariants.violations) == is_true, invariants.violations
     assert all(f"waits for {reason}, which is not true" in each for each in invariants.violations)

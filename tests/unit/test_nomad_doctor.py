@@ -152,7 +152,7 @@ def look(
         public_url=SERVER,
         boards=partial(board_findings, boards, "deny"),
         runner=RUNNER if driver == "raw_exec" else (),
-        patience_s=0.0,
+        max_wait_s=0.0,
     )
     return list(findings)
 

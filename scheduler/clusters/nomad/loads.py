@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 ASK_EVERY_S = 15.0
 """Time between two requests to a node."""
 
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 """Timeout of a request to a node."""
 
 MAX_CONCURRENT_REQUESTS = 8
@@ -93,7 +93,7 @@ class LoadWatch:
             return None
         before = self._now()
         try:
-            stats = self._client.stats(host.host_id, PATIENCE_S)
+            stats = self._client.stats(host.host_id, TIMEOUT_S)
         except ClusterUnreachable as error:
             logger.debug(
                 "a node did not report its load",

@@ -16,11 +16,16 @@ from edgeyard.scheduler.sim.fitting.estimates import (
     rate_interval,
     share_interval,
 )
-from edgeyard.scheduler.sim.importers.history import NEAR_S, OF_OTHERS, KnownBoards, Row
+from edgeyard.scheduler.sim.importers.history import (
+    EXTERNAL_CAUSES,
+    MAX_REPORT_LAG_S,
+    KnownBoards,
+    Row,
+)
 from edgeyard.scheduler.sim.scenario import Faults
 
 HOUR_S = 3600.0
-OF_THE_BENCHMARK = frozenset(
+BENCHMARK_CAUSES = frozenset(
     {
         FailureCategory.USER_MODEL,
         FailureCategory.USER_INPUT,
@@ -29,8 +34,8 @@ OF_THE_BENCHMARK = frozenset(
         FailureCategory.TIMEOUT,
     }
 )
-"""Failures that a benchmark has on every board."""
-_NO_RUN = OF_OTHERS | {FailureCategory.REJECTED}
+"""Causes of failures that follow a benchmark to every board."""
+_NO_RUN = EXTERNAL_CAUSES | {FailureCategory.REJECTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +74,10 @@ def fit_faults(attempts: Mapping[str, Sequence[Row]], known: KnownBoards) -> Fit
             uid = each["target_uid"]
             category = each["failure_category"] and FailureCategory(each["failure_category"])
             ended_s = known.seconds(each["ended_at"])
-            if category in _NO_RUN or category in OF_THE_BENCHMARK:
+            if category in _NO_RUN or category in BENCHMARK_CAUSES:
                 continue
             if category and any(
-                abs(ended_s - at_s) <= NEAR_S
+                abs(ended_s - at_s) <= MAX_REPORT_LAG_S
                 for name in (uid, hosts.get(uid, ""))
                 for at_s in failing.get(name, ())
             ):
@@ -82,7 +87,7 @@ def fit_faults(attempts: Mapping[str, Sequence[Row]], known: KnownBoards) -> Fit
                 faulted[uid] += 1
                 task_causes[category] += 1
         last = its[-1]["failure_category"]
-        if last is None or FailureCategory(last) in OF_THE_BENCHMARK:
+        if last is None or FailureCategory(last) in BENCHMARK_CAUSES:
             with_end += 1
             if last is not None:
                 model_causes[FailureCategory(last)] += 1

@@ -12,11 +12,11 @@ from edgeyard.scheduler.sim.fitting.estimates import Floats
 Integers = NDArray[np.int64]
 
 _PRIOR_SPREAD = 0.5
-"""Spread of run times before any was seen, with the weight of one degree of freedom."""
+"""Prior spread of run times, with the weight of one degree of freedom."""
 _SPREAD_WEIGHT = 5.0
-"""With the weight of so many runs, the spread of a kind is shrunk to that of all kinds."""
+"""Weight, in runs, with which the spread of a kind is shrunk to that of all kinds."""
 _PRIOR_VARIANCE = 1.0
-"""Variance of the logarithm between kinds, and between families, with the weight of one."""
+"""Prior variance of the logarithm between kinds, and between families, with the weight of one."""
 _ROUNDS = 20
 _MAX_SPREAD = 3.0
 

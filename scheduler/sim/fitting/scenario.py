@@ -38,29 +38,29 @@ from edgeyard.scheduler.sim.scenario import (
 from edgeyard.scheduler.sim.wording import count_of
 
 MIN_RUNS = 20
-"""A scenario is fitted to so many runs with a result, at least."""
+"""Minimum number of runs with a result."""
 
 MIN_WINDOW_S = 3600.0
-"""And to so long a history."""
+"""Minimum length of the history."""
 
 MAX_WINDOW_S = 3 * 366 * DAY_S
-"""A longer history has a clock that jumped."""
+"""Maximum length of the history; in a longer one a clock must have jumped."""
 
 BATCH_GAP_S = 2.0
-"""A user's benchmarks that follow one another within so many seconds are submitted at once."""
+"""Benchmarks of a user that follow one another within this time count as one batch."""
 
-MIN_OF_KIND = 5
-"""Models with fewer benchmarks of a family and type are one kind together."""
+MIN_BENCHMARKS_PER_KIND = 5
+"""Models with fewer benchmarks of a family and type are merged into one kind."""
 
 OTHER_MODELS = "other-models"
-"""Name of that kind."""
+"""Name of the merged kind."""
 
 _MIB = 1 << 20
-_NOTABLE = 0.02
-"""A board's own run time is stated if it differs by this share from that of its family."""
+_MIN_BOARD_DIFFERENCE = 0.02
+"""Minimum relative difference to its family with which a board's own run time is stated."""
 _MAX_HISTORY_JOBS = 1000
-_NO_TIME_S = 1e-3
-"""Loading and overheads below it are none."""
+_MIN_DURATION_S = 1e-3
+"""Shorter loading times and overheads are left out."""
 _T = TypeVar("_T")
 _Kind = tuple[str, str, str, str, int]
 """Model, engine, type, family, and boards of a gang."""
@@ -194,9 +194,11 @@ def fit_scenario(
             f"Less than a week was observed ({of_arrivals[0].observations} submissions): hours of "
             "the week that were not have the rate of their hour of the day."
         )
-    few = [mix[row].model for row in range(len(mix)) if times.count[row] < MIN_OF_KIND]
+    few = [mix[row].model for row in range(len(mix)) if times.count[row] < MIN_BENCHMARKS_PER_KIND]
     if few:
-        comments.append(f"Kinds with fewer than {MIN_OF_KIND} runs: {', '.join(few[:20])}.")
+        comments.append(
+            f"Kinds with fewer than {MIN_BENCHMARKS_PER_KIND} runs: {', '.join(few[:20])}."
+        )
     for count, what in (
         (history.without_engine, "board(s) without an engine that offers a type are not there"),
         (gone, "board(s) that had left the lab at the end are not there"),
@@ -327,10 +329,10 @@ def _submissions(
             history.source, "no board of the history can run any of its benchmarks"
         )
     sizes = Counter(each.kind for each in found)
-    rare = Counter(kind[1:] for kind, size in sizes.items() if size < MIN_OF_KIND)
+    rare = Counter(kind[1:] for kind, size in sizes.items() if size < MIN_BENCHMARKS_PER_KIND)
     merged = [
         replace(each, kind=(OTHER_MODELS, *each.kind[1:]))
-        if sizes[each.kind] < MIN_OF_KIND and rare[each.kind[1:]] > 1
+        if sizes[each.kind] < MIN_BENCHMARKS_PER_KIND and rare[each.kind[1:]] > 1
         else each
         for each in found
     ]
@@ -422,7 +424,7 @@ def _mix(
         own = {
             uid: _rounded(math.exp(mean + more))
             for uid, more in zip(uids, times.boards[row].tolist(), strict=True)
-            if uid.split("-")[0] == family and abs(more) > _NOTABLE
+            if uid.split("-")[0] == family and abs(more) > _MIN_BOARD_DIFFERENCE
         }
         made = _kind_of(of_kind[kind], _rounded(math.exp(mean)), round(spread, 4))
         mix.append(msgspec.structs.replace(made, board_run_s=own))
@@ -465,15 +467,15 @@ def _groups(
     stated: dict[str, dict[str, float]] = {family: {} for family in families}
     estimates = []
     for name, pairs in found.items():
-        if not any(seconds > _NO_TIME_S for _, seconds in pairs):
+        if not any(seconds > _MIN_DURATION_S for _, seconds in pairs):
             continue
         family = np.array([row for row, _ in pairs])
-        log_s = np.log([max(seconds, _NO_TIME_S) for _, seconds in pairs])
+        log_s = np.log([max(seconds, _MIN_DURATION_S) for _, seconds in pairs])
         nothing = np.zeros(len(families), dtype=np.int64)
         fitted = fit_run_times(family, np.zeros_like(family), log_s, nothing, 1)
         for row, each_family in enumerate(families):
             mean = float(fitted.mean[row])
-            if math.exp(mean) < 2.0 * _NO_TIME_S:
+            if math.exp(mean) < 2.0 * _MIN_DURATION_S:
                 continue
             stated[each_family][name] = _rounded(math.exp(mean))
             spread = name.removesuffix("_s") + "_spread"

@@ -33,18 +33,18 @@ from edgeyard.scheduler.sim.scenario import DAY_S, Scenario
 from edgeyard.scheduler.sim.wording import count_of
 
 FIGURES = ("wait_s", "turnaround_s", "utilisation")
-"""What is compared: from submission to decision, from submission to end, and the busy share of all
-boards in each hour."""
+"""Compared figures: submission to decision, submission to end, and the busy share of all boards in
+each hour."""
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
-"""Which are stated."""
+"""Quantiles that are stated."""
 
 WARM_UP_S = DAY_S
-"""Simulations begin so long before the days that are compared: they begin with empty queues."""
+"""Time that is simulated before the compared days, because simulations begin with empty queues."""
 
 RESOLUTION_S = 1.0
-"""Waits and turnaround times are compared in whole steps of it: what arrives within one is decided
-in one cycle, and the service's own work is not simulated."""
+"""Waits and turnaround times are rounded to it, because a real cycle decides what has arrived since
+the last one, and the service's own work is not simulated."""
 
 _HOUR_S = 3600.0
 
@@ -244,7 +244,7 @@ def _days(scenario: Scenario, days: int, first_hour: float) -> Scenario:
 
 
 def _simulated(scenario: Scenario, policy: Policy, plugins: Plugins, seed: int) -> SimulatedRun:
-    """Simulate a scenario until its last arrivals; what waits or runs then is not awaited."""
+    """Simulate a scenario until its last arrival, without waiting for what waits or runs then."""
     world = LabWorld(scenario, policy, plugins, seed=seed)
     while world.now_s < scenario.duration_s and world.step():
         pass
@@ -254,7 +254,7 @@ def _simulated(scenario: Scenario, policy: Policy, plugins: Plugins, seed: int) 
 def _recorded(
     history: RecordedHistory, attempts: Mapping[str, Sequence[Row]], since: datetime, end: datetime
 ) -> JobOutcomes:
-    """Return what became of the benchmarks of the days, in seconds from their beginning.
+    """Return the outcomes of the benchmarks of the days, in seconds from their beginning.
 
     Benchmarks that ended before they were submitted, by a clock that jumped, are left out, and so
     are those that led to an end without an attempt of which the start is known.

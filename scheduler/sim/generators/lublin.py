@@ -41,7 +41,7 @@ MIN_LOG2_SIZE = 0.8
 """Rounded, the smallest parallel job has 2 processors."""
 FIRST_STAGE_SHARE = 0.86
 FIRST_STAGE_BELOW_MAX = 2.5
-"""The first stage ends so far below log2 of the machine's processors (the paper: 1.5 to 3.5)."""
+"""Distance of the first stage's end from log2 of the processors (the paper: 1.5 to 3.5)."""
 FIRST_STAGE_MIN_END = 1.5
 """On small machines the first stage ends here (the authors' advice for 8 processors)."""
 

@@ -22,7 +22,7 @@ from edgeyard.scheduler.sim.scenario import (
 )
 
 UNITS = 10
-"""Of each resource on a node."""
+"""Units of each resource on a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

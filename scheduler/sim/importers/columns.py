@@ -18,10 +18,10 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.traces.text import opened_lines
 
 MAX_ROWS = 2_000_000
-"""Rows of one file."""
+"""Maximum rows of one file."""
 
 MAX_SECONDS = 1e11
-"""The year 5138: a later time is a mistake."""
+"""Maximum time (the year 5138); a later one is a mistake."""
 
 _CHUNK_ROWS = 50_000
 _SHOWN = 40

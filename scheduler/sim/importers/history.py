@@ -78,14 +78,14 @@ _BOARDS = (
 )
 _LOADS = ("at", "after", "host", "cpu", "memory")
 _USERS = ("user_id", "share", "max_running", "credits")
-OF_OTHERS = frozenset(
+EXTERNAL_CAUSES = frozenset(
     {
         *(FailureCategory.PREEMPTED, FailureCategory.PREEMPTED_TOO_OFTEN),
         FailureCategory.CLUSTER,
     }
 )
-"""Failures that follow from the policy, or from an outage."""
-_NOTHING = "no benchmark was submitted in the chosen time"
+"""Causes of failures outside the run: decisions of the policy, and outages."""
+_NO_BENCHMARK = "no benchmark was submitted in the chosen time"
 _MIB = 1 << 20
 _MIN_RUN_S = 1e-3
 
@@ -142,7 +142,7 @@ def read_history(
     users = _rows(folder / "users.parquet", _USERS)
     advanced(0.6)
     if not benchmarks:
-        raise InvalidInput.at(source, _NOTHING)
+        raise InvalidInput.at(source, _NO_BENCHMARK)
     if not boards:
         raise InvalidInput.at(
             source,
@@ -290,7 +290,7 @@ def _jobs(
             )
             for each in its
             if each["failure_category"]
-            and FailureCategory(each["failure_category"]) not in OF_OTHERS
+            and FailureCategory(each["failure_category"]) not in EXTERNAL_CAUSES
         ]
         user_time_s, budget = description.user_time_s, description.user_budget
         limit_s = known.max_run_s if user_time_s is None else user_time_s
@@ -482,7 +482,9 @@ class KnownBoards:
         return any(
             each["target_uid"] in boards
             and each["failure_category"] == FailureCategory.CLUSTER.value
-            and from_s - NEAR_S <= _seconds(self._began, each["ended_at"]) <= to_s + NEAR_S
+            and from_s - MAX_REPORT_LAG_S
+            <= _seconds(self._began, each["ended_at"])
+            <= to_s + MAX_REPORT_LAG_S
             for each in self._attempts
         )
 
@@ -512,13 +514,13 @@ class KnownBoards:
 
 
 MAX_PAST_RUNS = 20_000
-"""Runs before the beginning that are kept: the newest."""
+"""Maximum number of earlier runs; the newest are used."""
 
 MAX_PAST_AGE = timedelta(days=365)
-"""Older ones count for no prediction."""
+"""Maximum age of an earlier run; predictions ignore older ones."""
 
-NEAR_S = 120.0
-"""A lost run is reported within so many seconds before or after its host was seen offline."""
+MAX_REPORT_LAG_S = 120.0
+"""Maximum time between the end of a lost run and an observed outage of its host."""
 
 
 def _first_uid(group: tuple[object, list[Row]]) -> str:

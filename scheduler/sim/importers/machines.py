@@ -25,10 +25,10 @@ from edgeyard.scheduler.sim.scenario import (
 from edgeyard.scheduler.sim.wording import count_of
 
 MAX_JOBS = 1_000_000
-"""Jobs of one imported scenario."""
+"""Maximum jobs of an imported scenario."""
 
 DRAIN_S = 2 * 366 * DAY_S
-"""Time after the last arrival in which an overloaded trace may end."""
+"""Maximum time from the last arrival to the end of the simulation."""
 
 Integers = NDArray[np.int64]
 

@@ -26,10 +26,10 @@ PULLED = "pulled"
 """Tag of scenarios that were pulled."""
 
 MAX_POINTS = 11_000
-"""Points of one series that Prometheus returns."""
+"""Maximum points of a series in an answer of Prometheus."""
 
 MAX_WINDOWS = 48
-"""Windows that are pulled together, after a time in which none could be."""
+"""Maximum number of windows that are caught up on after an outage."""
 
 _NAME = "prometheus-%Y%m%dT%H%M%SZ"
 _MB = 2**20
@@ -213,7 +213,7 @@ def _max_of(found: Sequence[Series], label: str) -> dict[str, float]:
 
 
 def source_of(url: str) -> str:
-    """Return the source that pulled scenarios have: the address, without user and password."""
+    """Return the source of pulled scenarios: the address without user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"pull {urlunsplit((parts.scheme, host, parts.path.rstrip('/'), '', ''))}"
@@ -296,7 +296,7 @@ class Pull:
         return PulledWindow(begin=begin, end=end, imported=found, skipped=skipped)
 
     def leave_out(self, now: datetime) -> tuple[datetime, datetime] | None:
-        """Go on after the next window without it, if the one after it is over, too.
+        """Skip the next window, if the one after it is complete, too.
 
         Returns:
             Its begin and its end; None: it is the newest that is over, so it stays the next one.
@@ -308,7 +308,7 @@ class Pull:
         return begin, end
 
     def done(self, window: PulledWindow) -> None:
-        """Go on after a window, once it is stored."""
+        """Continue after a window that is stored."""
         self.next_at = window.end
 
     def _next(self, now: datetime) -> tuple[datetime, datetime, int]:

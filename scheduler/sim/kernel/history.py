@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.sim.kernel.compiled import compiled
 
 RUNS = 8
-"""Latest runs of a user, and of all users, that are kept."""
+"""Number of latest runs that are kept of each user, and of all users together."""
 SAMPLES = 2 * RUNS
 OTHERS_WEIGHT = 1.0
-"""How much the runs of all users count together; each of the user's own runs counts 1."""
+"""Total weight of the runs of all users; each of the user's own runs has the weight 1."""
 
 
 class History(NamedTuple):

@@ -26,9 +26,9 @@ RULES = (
 """The rules that a queue is rolled out under; see `rule_keys`."""
 
 MIN_RUN_S = 10.0
-"""Slowdowns are bounded: shorter runs count as so long."""
-_ZERO_S = 0.1
-"""Stands for times of 0 in logarithms."""
+"""Minimum run time in bounded slowdowns."""
+_MIN_LOG_S = 0.1
+"""Minimum time in logarithms."""
 
 
 class WaitingJobs(NamedTuple):
@@ -69,12 +69,12 @@ def rule_keys(rule: int, jobs: WaitingJobs, keys: Floats) -> None:
     1 / weight.
     """
     for job in range(len(keys)):
-        run_s, procs = max(jobs.run_s[job], _ZERO_S), jobs.procs[job]
+        run_s, procs = max(jobs.run_s[job], _MIN_LOG_S), jobs.procs[job]
         if rule == SJF:
             keys[job] = run_s
         elif rule == F1:
             submit_s = jobs.submit_s[job]
-            since = math.log10(submit_s if submit_s > 0.0 else _ZERO_S)
+            since = math.log10(submit_s if submit_s > 0.0 else _MIN_LOG_S)
             keys[job] = math.log10(run_s) * procs + 870.0 * since
         elif rule == SMALLEST_AREA:
             keys[job] = run_s * procs

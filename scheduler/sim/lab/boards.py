@@ -21,13 +21,13 @@ from edgeyard.scheduler.sim.scenario import BoardGroup, Faults, LabScenario
 MIB = 1 << 20
 
 UPLOAD_RETRY_S = 30.0
-"""Between two tries of a task to upload its result."""
+"""Interval between a task's tries to upload its result."""
 
-UPLOAD_PATIENCE_S = 600.0
-"""How long a task tries to upload its result; then it stays on the host."""
+MAX_UPLOAD_S = 600.0
+"""Maximum time for which a task tries to upload its result; then the result stays on the host."""
 
 LOST_HOST_S = 60.0
-"""From the failure of a host to the cluster's word that its jobs are lost."""
+"""Time from the failure of a host until the cluster reports its jobs as lost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class LabHost:
 
 
 class Boards:
-    """All boards that are ever in the lab.
+    """All boards that are in the lab at any time.
 
     Attributes:
         rows: All of them, those that join later at the end.
@@ -154,13 +154,13 @@ class Boards:
         return board.present and not board.down and not host.off and not host.unreachable
 
     def see(self, board: LabBoard, *, online: bool, healthy: bool) -> None:
-        """Let the service see a state, perhaps an old one, of a board."""
+        """Set the state of a board that the service knows, which may be outdated."""
         self._seen_online[board.row] = online
         self._seen_healthy[board.row] = healthy
         self._words[board.row] = "" if healthy else "its host reports it as unusable"
 
     def is_available(self, row: int) -> bool:
-        """Return whether the service sees a board in working order, busy or not."""
+        """Return whether the service knows a board as healthy, busy or not."""
         return bool(
             self.rows[row].present
             and self._seen_online[row]
@@ -189,7 +189,7 @@ class Boards:
         self._present = None
 
     def count_online(self) -> int:
-        """Return how many boards really work now."""
+        """Return how many boards are really healthy and online."""
         return sum(1 for each in self._of_now.boards if self.usable(each))
 
     @property
@@ -199,7 +199,7 @@ class Boards:
         return self._present
 
     def snapshot(self, now: datetime, now_s: float, age_s: float, taken_at: datetime) -> Snapshot:
-        """Return what the service sees, in columns.
+        """Return what the service knows of the boards, in columns.
 
         Args:
             now: Time of the cycle.

@@ -38,7 +38,7 @@ from edgeyard.scheduler.sim.wording import count_of
 Floats = NDArray[np.float64]
 _HOUR_S = 3600.0
 MIN_RUN_S = 1e-3
-"""The shortest run."""
+"""Minimum run time."""
 _MAX_ARRIVALS = 5_000_000
 
 
@@ -193,7 +193,7 @@ def around_s(job: LabJob, board: LabBoard, number: int, seed: int) -> tuple[floa
 
 
 def model_sha256(model: str) -> str:
-    """Return what stands for the content of a model of this name."""
+    """Return a made-up SHA-256 of the content of a model of this name."""
     return hashlib.sha256(model.encode()).hexdigest()
 
 

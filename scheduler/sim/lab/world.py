@@ -51,7 +51,7 @@ from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.lab.boards import (
     LOST_HOST_S,
-    UPLOAD_PATIENCE_S,
+    MAX_UPLOAD_S,
     UPLOAD_RETRY_S,
     Boards,
     LabBoard,
@@ -81,31 +81,31 @@ from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
 from edgeyard.scheduler.sim.wording import count_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-"""The beginning of virtual time, as decisions see it: midnight."""
+"""Begin of virtual time as the time of day of decisions: midnight."""
 
 HEARTBEAT_S = 60.0
-"""While benchmarks wait there is a cycle at least so often: decisions may depend on time alone."""
+"""Maximum interval between cycles while benchmarks wait, because decisions may depend on time."""
 
 MAX_HEARTBEAT_S = 3600.0
-"""The same while nothing runs and nothing changes."""
+"""Maximum interval between cycles while benchmarks wait and nothing runs or changes."""
 
 STUCK_S = 2 * 86400.0
-"""Benchmarks that wait for so long while nothing runs and nothing is to come wait for ever."""
+"""After this time without a run or an event, waiting benchmarks are taken to wait for ever."""
 
 MAX_HISTORY = 20_000
-"""Past runs that predictions are made from: the newest."""
+"""Maximum number of past runs that predictions use; the newest are used."""
 
 PIN_GRACE_S = 300.0
-"""A benchmark whose one board is unavailable for so long may run on any other."""
+"""Time for which the board of a pinned benchmark may be unavailable before it may run elsewhere."""
 
 PREPARING_SHARE = 0.1
-"""Share of a run before it measures."""
+"""Share of a run that passes before it measures."""
 
 _FIXED_WEIGHTS = "expected_cost"
 """The aggregator with fixed weights, which needs no learning."""
 
 _ARRIVE, _START, _END, _REPORT, _FAULT, _REPAIR, _CHANGE, _STOP, _CLOSE, _REFUSED = range(10)
-"""Codes of what is hashed."""
+"""Codes of the events in the digest."""
 _EARLY, _NORMAL, _LAST = 0, 1, 2
 """Order within one instant: what ends, what begins, then the cycle."""
 
@@ -177,7 +177,7 @@ class _Attempt:
 
 @dataclass(slots=True, eq=False)
 class _JobState:
-    """What became of a benchmark so far."""
+    """State of a benchmark."""
 
     job: LabJob
     pending: PendingBenchmark
@@ -271,7 +271,7 @@ class LabWorld:
         seed: int,
         models: Sequence[ActiveModel] = (),
     ) -> None:
-        """Draw what arrives; nothing has happened yet.
+        """Draw the arrivals; the simulation has not begun.
 
         Args:
             scenario: Its world must be ``boards``.
@@ -850,7 +850,7 @@ class LabWorld:
             return
         unreachable = self.boards.hosts[attempt.board.host].unreachable
         if unreachable:  # the task tries to upload its result for a while, and holds its board
-            attempt.tries_until_s = attempt.tries_until_s or self.now_s + UPLOAD_PATIENCE_S
+            attempt.tries_until_s = attempt.tries_until_s or self.now_s + MAX_UPLOAD_S
             if self.now_s + UPLOAD_RETRY_S <= attempt.tries_until_s:
                 self._at(self.now_s + UPLOAD_RETRY_S, _EARLY, self._end, attempt)
                 return
@@ -872,7 +872,7 @@ class LabWorld:
             self._report(attempt)
 
     def _leave(self, attempt: _Attempt, how: int) -> None:
-        """Free the real board."""
+        """Free the real board, which the service does not know yet."""
         attempt.is_live, attempt.ended_s, attempt.how = False, self.now_s, how
         attempt.board.holder = -1
         self._running -= 1
@@ -1027,7 +1027,7 @@ class LabWorld:
         )
 
     def _fail_part(self, what: str, name: str) -> None:
-        """Let a part fail by chance, until it is repaired."""
+        """Let a part fail at random, until it is repaired."""
         faults = (
             self.boards.rows[self.boards.row_of_uid[name]].faults
             if what == "board"
@@ -1181,7 +1181,7 @@ class LabWorld:
         return figures
 
     def result(self, wall_s: float = 0.0) -> SimulatedRun:
-        """Return what became of all benchmarks.
+        """Return the outcomes of all benchmarks.
 
         Args:
             wall_s: Real seconds that the simulation took.

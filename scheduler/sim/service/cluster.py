@@ -28,11 +28,11 @@ from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk, RecurringJob
-from edgeyard.scheduler.sim.lab.boards import LOST_HOST_S, UPLOAD_PATIENCE_S, UPLOAD_RETRY_S
-from edgeyard.scheduler.sim.service.virtual_time import Agenda
+from edgeyard.scheduler.sim.lab.boards import LOST_HOST_S, MAX_UPLOAD_S, UPLOAD_RETRY_S
+from edgeyard.scheduler.sim.service.virtual_time import ActionQueue
 
 KILL_S = 1.0
-"""From the order to stop a task to its end."""
+"""Time from the call that stops a task to its end."""
 
 
 class Upload(StrEnum):
@@ -107,7 +107,7 @@ class SimJob:
         return self.state.run is not JobRun.ENDED
 
 
-class Hints(StrEnum):
+class EventDelivery(StrEnum):
     """How the cluster delivers its events to the server."""
 
     PROMPT = "prompt"
@@ -122,20 +122,21 @@ class ClusterFaults:
     """What is wrong with the cluster now.
 
     Attributes:
-        away: It answers nothing; tasks go on.
-        loses_answers: Calls take effect, and their answers are lost.
-        registers_late_s: A registration seems to fail, and takes effect so much later; 0: at once.
-        stale: `SimCluster.states` answers as of the beginning of this fault.
-        hints: How events come.
-        hint_delay_s: Delay of late events.
+        away: It answers no call, while tasks go on.
+        loses_answers: Calls take effect, but their answers are lost.
+        registers_late_s: A registration seems to fail, and takes effect this much later; 0: at
+            once.
+        stale: `SimCluster.states` returns the states at the begin of this fault.
+        delivery: How events are delivered.
+        delivery_delay_s: Delay of late events.
     """
 
     away: bool = False
     loses_answers: bool = False
     registers_late_s: float = 0.0
     stale: bool = False
-    hints: Hints = Hints.PROMPT
-    hint_delay_s: float = 20.0
+    delivery: EventDelivery = EventDelivery.PROMPT
+    delivery_delay_s: float = 20.0
 
 
 class SimCluster:
@@ -153,7 +154,7 @@ class SimCluster:
 
     def __init__(
         self,
-        agenda: Agenda,
+        actions: ActionQueue,
         now_s: Callable[[], float],
         now: Callable[[], datetime],
         hosts: Sequence[Host],
@@ -164,7 +165,7 @@ class SimCluster:
         """Have no jobs.
 
         Args:
-            agenda: Takes what tasks will do.
+            actions: Queue of what tasks will do.
             now_s: Virtual time.
             now: The server's time, into which a cluster translates its own.
             hosts: With their boards, all of them well.
@@ -172,7 +173,7 @@ class SimCluster:
             server: Takes the tasks' results.
             read: Reads a job's text.
         """
-        self._agenda = agenda
+        self._actions = actions
         self._now_s = now_s
         self._now = now
         self.inventory = tuple(hosts)
@@ -223,7 +224,9 @@ class SimCluster:
             raise JobExists(job_id)
         late_s = self.faults.registers_late_s
         if late_s:
-            self._agenda.at(self._now_s() + late_s, lambda: self._register(job_id, hcl, secrets))
+            self._actions.schedule(
+                self._now_s() + late_s, lambda: self._register(job_id, hcl, secrets)
+            )
             raise ClusterUnreachable("the call timed out")
         self._register(job_id, hcl, secrets)
         self._answer()
@@ -273,7 +276,7 @@ class SimCluster:
         yield json.dumps(job.report).encode()
 
     def events(self, stop: threading.Event) -> Iterator[str]:
-        """Yield the hints that have come, then end."""
+        """Yield the undelivered events, then end."""
         if self.faults.away:
             return
         hints, self._hints = self._hints, []
@@ -296,7 +299,7 @@ class SimCluster:
         pass
 
     def forget(self, job_id: str) -> None:
-        """Lose a job: its task is killed, and nothing of it is known any more."""
+        """Kill the task of a job, and forget the job."""
         job = self.jobs.pop(job_id)
         self._unheard.pop(job_id, None)
         self._waiting.pop(job_id, None)
@@ -305,7 +308,7 @@ class SimCluster:
         self._changed("")
 
     def forget_all(self) -> None:
-        """Lose all jobs, as a cluster whose servers begin with empty disks."""
+        """Forget all jobs, as a cluster whose servers start with empty disks."""
         for job_id in list(self.jobs):
             self.forget(job_id)
         self._index = 1
@@ -333,13 +336,13 @@ class SimCluster:
         self._show(self._host_of[target_uid])
 
     def repair_board(self, target_uid: str) -> None:
-        """Have a board's host find it usable again; what hangs there goes on hanging."""
+        """Let a board's host report it as usable again; a task that hangs there still hangs."""
         board = self._boards[target_uid]
         self._boards[target_uid] = replace(board, healthy=True, health_reason="")
         self._show(self._host_of[target_uid])
 
     def fail_host(self, name: str, reason: str) -> None:
-        """Take a host away with all that runs there; its jobs are lost some time later."""
+        """Take a host offline with its tasks; its jobs are lost some time later."""
         if name in self._down:
             return
         self._down[name] = reason
@@ -347,11 +350,13 @@ class SimCluster:
             if self._host_of[uid] == name:
                 job = self.jobs[job_id]
                 job.life += 1
-                self._agenda.at(self._now_s() + LOST_HOST_S, self._in_life(job, self._lose))
+                self._actions.schedule(
+                    self._now_s() + LOST_HOST_S, self._unless_ended(job, self._lose)
+                )
         self._show(name)
 
     def repair_host(self, name: str) -> None:
-        """Bring a host back; what ran there is lost."""
+        """Bring a host back online; the tasks that ran there are lost."""
         if self._down.pop(name, None) is not None:
             for uid, job_id in list(self.holders.items()):
                 if self._host_of[uid] == name:
@@ -359,7 +364,7 @@ class SimCluster:
         self._show(name)
 
     def cut_off_host(self, name: str) -> None:
-        """Take a host's network away: what runs there goes on, and nothing is heard of it."""
+        """Disconnect a host: its tasks go on, but the cluster gets no news of them."""
         self._cut_off[name] = []
         for uid, job_id in self.holders.items():
             if self._host_of[uid] == name:
@@ -367,7 +372,7 @@ class SimCluster:
         self._show(name)
 
     def reconnect_host(self, name: str) -> None:
-        """Bring a host's network back: what happened there is heard of, and stops reach it."""
+        """Reconnect a host: the cluster gets the news of its tasks, and can stop them."""
         stops = self._cut_off.pop(name)
         for job_id in list(self._unheard):
             uid = self._unheard[job_id].target_uid
@@ -391,7 +396,7 @@ class SimCluster:
         self._changed("")
 
     def boards(self) -> list[Board]:
-        """Return the boards that belong to the lab now, all of them well."""
+        """Return the boards that belong to the lab now, all of them as healthy."""
         stated = [board for host in self.inventory for board in host.boards]
         return [board for board in stated if board.target_uid not in self._absent]
 
@@ -400,7 +405,7 @@ class SimCluster:
         return tuple(job for job in self._live.values())
 
     def unhealthy(self) -> frozenset[str]:
-        """Return the boards that are unusable for their hosts."""
+        """Return the boards that their hosts report as unusable."""
         return frozenset(uid for uid, board in self._boards.items() if not board.healthy)
 
     def offline(self) -> frozenset[str]:
@@ -427,12 +432,12 @@ class SimCluster:
         )
         self.jobs[job_id] = self._waiting[job_id] = self._live[job_id] = job
         if wait_s > 0:
-            self._agenda.at(job.starts_s, self._place_waiting)
+            self._actions.schedule(job.starts_s, self._place_waiting)
         self._changed(job_id)
         self._place_waiting()
 
     def _place_waiting(self) -> None:
-        """Give boards to jobs that wait, most urgent first."""
+        """Place the waiting jobs on boards, by priority."""
         if not self._waiting:
             return
         boards = [
@@ -451,7 +456,9 @@ class SimCluster:
             self.holders[board.target_uid] = job_id
             job.state = replace(job.state, target_uid=board.target_uid, reason="")
             job.plan = plan = self._plan(job_id, board.target_uid)
-            self._agenda.at(self._now_s() + plan.setup_s, self._in_life(job, self._start))
+            self._actions.schedule(
+                self._now_s() + plan.setup_s, self._unless_ended(job, self._start)
+            )
             self._changed(job_id)
 
     def _taken(self, board: Board) -> str:
@@ -471,8 +478,10 @@ class SimCluster:
             self._attributes[uid] = attributes_of(board)
         return self._attributes[uid]
 
-    def _in_life(self, job: SimJob, action: Callable[[SimJob], object]) -> Callable[[], object]:
-        """Return an action that is void once the job was stopped, forgotten or lost."""
+    def _unless_ended(
+        self, job: SimJob, action: Callable[[SimJob], object]
+    ) -> Callable[[], object]:
+        """Return an action that does nothing once the job was stopped, forgotten or lost."""
         life = job.life
 
         def act() -> None:
@@ -488,8 +497,8 @@ class SimCluster:
         if math.isfinite(run_s):
             half_s, end_s = self._now_s() + run_s / 2, self._now_s() + run_s
             if job.plan.reports_half:
-                self._agenda.at(half_s, self._in_life(job, self._report_half))
-            self._agenda.at(end_s, self._in_life(job, self._finish))
+                self._actions.schedule(half_s, self._unless_ended(job, self._report_half))
+            self._actions.schedule(end_s, self._unless_ended(job, self._finish))
         self._changed(job.state.job_id)
 
     def _report_half(self, job: SimJob) -> None:
@@ -499,7 +508,7 @@ class SimCluster:
         self._server.progress(job.state.job_id, job.token, 50.0)
 
     def _finish(self, job: SimJob) -> None:
-        """Report, or crash."""
+        """End a task: it reports, or it crashes."""
         assert job.plan is not None
         if job.plan.crash is not None:
             self._end(job, failure=job.plan.crash)
@@ -520,7 +529,7 @@ class SimCluster:
                 }
             ),
         }
-        self._upload(job, self._now_s() + UPLOAD_PATIENCE_S)
+        self._upload(job, self._now_s() + MAX_UPLOAD_S)
 
     def _upload(self, job: SimJob, until_s: float) -> None:
         assert job.state.target_uid is not None
@@ -530,8 +539,8 @@ class SimCluster:
         if answer is Upload.UNAVAILABLE:
             again_s = self._now_s() + UPLOAD_RETRY_S
             if again_s <= until_s:
-                again = self._in_life(job, lambda it: self._upload(it, until_s))
-                self._agenda.at(again_s, again)
+                again = self._unless_ended(job, lambda it: self._upload(it, until_s))
+                self._actions.schedule(again_s, again)
                 return
             job.kept = True
         status = EXIT_NOT_UPLOADED
@@ -540,7 +549,9 @@ class SimCluster:
         failure = failure_of(status)
         assert job.plan is not None
         exit_at_s = self._now_s() + job.plan.exit_s
-        self._agenda.at(exit_at_s, self._in_life(job, lambda it: self._end(it, failure=failure)))
+        self._actions.schedule(
+            exit_at_s, self._unless_ended(job, lambda it: self._end(it, failure=failure))
+        )
 
     def _stop(self, job_id: str) -> None:
         job = self.jobs.get(job_id)
@@ -557,10 +568,10 @@ class SimCluster:
             return
         job.life += 1
         if self._host_of[job.state.target_uid] in self._down:
-            self._agenda.at(self._now_s() + LOST_HOST_S, self._in_life(job, self._lose))
+            self._actions.schedule(self._now_s() + LOST_HOST_S, self._unless_ended(job, self._lose))
         else:
-            kill = self._in_life(job, lambda it: self._end(it, stopped=True))
-            self._agenda.at(self._now_s() + KILL_S, kill)
+            kill = self._unless_ended(job, lambda it: self._end(it, stopped=True))
+            self._actions.schedule(self._now_s() + KILL_S, kill)
 
     def _lose(self, job: SimJob) -> None:
         why = Failure(category=FailureCategory.BOARD_FAULT, sentence="its host was lost")
@@ -595,7 +606,7 @@ class SimCluster:
         else:
             self._shown = None
             at_s = noticed_s(self._now_s())
-            self._agenda.at(at_s, lambda: self._changed(job.state.job_id))
+            self._actions.schedule(at_s, lambda: self._changed(job.state.job_id))
 
     def _free(self, job: SimJob) -> None:
         uid = job.state.target_uid
@@ -609,19 +620,19 @@ class SimCluster:
         self._shown = None
         if not job_id:
             self._place_waiting()
-        hints = self.faults.hints
-        if hints is Hints.LOST:
+        delivery = self.faults.delivery
+        if delivery is EventDelivery.LOST:
             return
-        if hints is Hints.LATE:
-            late_s = self._now_s() + self.faults.hint_delay_s
-            self._agenda.at(late_s, lambda: self._hints.append(job_id))
-        elif hints is Hints.REVERSED:
+        if delivery is EventDelivery.LATE:
+            late_s = self._now_s() + self.faults.delivery_delay_s
+            self._actions.schedule(late_s, lambda: self._hints.append(job_id))
+        elif delivery is EventDelivery.REVERSED:
             self._hints.insert(0, job_id)
         else:
-            self._hints.extend([job_id] * (2 if hints is Hints.DOUBLED else 1))
+            self._hints.extend([job_id] * (2 if delivery is EventDelivery.DOUBLED else 1))
 
     def has_hints(self) -> bool:
-        """Return whether events are to be had."""
+        """Return whether the cluster has events to deliver."""
         return bool(self._hints) and not self.faults.away
 
     def _is_connected(self, uid: str) -> bool:
@@ -629,7 +640,7 @@ class SimCluster:
         return host not in self._down and host not in self._cut_off
 
     def _show(self, host: str) -> None:
-        """Let `hosts` show the present state of a host, at once or later."""
+        """Publish the current state of a host to `hosts`, at once or later."""
         self._place_waiting()
         down = self._down.get(host) or ("unreachable" if host in self._cut_off else "")
         boards = {uid: board for uid, board in self._boards.items() if self._host_of[uid] == host}
@@ -643,12 +654,12 @@ class SimCluster:
 
         stale_s = self.stale_s.get(host, 0.0)
         if stale_s:
-            self._agenda.at(self._now_s() + stale_s, see)
+            self._actions.schedule(self._now_s() + stale_s, see)
         else:
             see()
 
     def _shown_host(self, host: Host) -> Host:
-        """Return what is shown of a host; the same value until something of it changes."""
+        """Return the published state of a host; the same object until it changes."""
         present = [each for each in host.boards if each.target_uid not in self._absent]
         if host.name in self._seen_down:
             reason = self._seen_down[host.name]

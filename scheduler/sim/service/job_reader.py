@@ -6,8 +6,8 @@ from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
 
-MAX_KEPT = 256
-"""Jobs that were checked and which the cluster has not read yet: some are never dispatched."""
+MAX_CACHED_JOBS = 256
+"""Maximum number of checked jobs that are cached for the cluster, as some are never dispatched."""
 
 
 class JobReader:
@@ -44,7 +44,7 @@ class JobReader:
             self.read_back += 1
             check_round_trip(job, text)
         self._values[text] = job
-        while len(self._values) > MAX_KEPT:
+        while len(self._values) > MAX_CACHED_JOBS:
             del self._values[next(iter(self._values))]
 
     def read(self, text: str) -> NomadJob:

@@ -61,7 +61,7 @@ from edgeyard.scheduler.sim.service.cluster import SimCluster, TaskPlan
 from edgeyard.scheduler.sim.service.simulation import (
     START,
     Arrival,
-    Boot,
+    ServerFactory,
     ServiceSimulation,
     TurnIntervals,
 )
@@ -70,14 +70,14 @@ READ_BACK = 0.05
 """Share of the rendered jobs that are parsed and compared with the decision."""
 
 IDLE_S = 60.0
-"""Between two turns of steps that are taken whether or not there is news: retries after a backoff
-begin up to so much late."""
+"""Interval between turns of steps that run whether or not there are events. Retries after a backoff
+begin late by at most this time."""
 
 PROGRESS_EVERY_S = 60.0
-"""Virtual time between two reports of progress."""
+"""Interval between reports of progress, virtual time."""
 
 _UNSTATED_BYTES = 1000
-"""Size of a model's file where the scenario states none: the service knows every file."""
+"""Size of a model's file if the scenario states none."""
 
 _STATUSES = {
     Status.COMPLETED: runs.COMPLETED,
@@ -92,7 +92,7 @@ def simulate_service(
     scenario: Scenario,
     policy: str,
     url: str,
-    boot: Boot,
+    server_factory: ServerFactory,
     *,
     seed: int | None = None,
     read_back: float = READ_BACK,
@@ -104,7 +104,7 @@ def simulate_service(
         scenario: Its world must be ``boards``.
         policy: Name of the policy that the server is started with.
         url: Of an empty database of this code's schema.
-        boot: Starts the server.
+        server_factory: Starts the server.
         seed: Of arrivals and faults; None: the scenario's.
         read_back: Share of the rendered jobs that are parsed and compared with the decision, 0-1.
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
@@ -122,17 +122,17 @@ def simulate_service(
     boards = Boards(lab, seed)
     jobs = draw_jobs(scenario, lab, boards, seed)
     preempting = any(job.description.job_completion_threshold is not None for job in jobs)
-    neighbours = _Neighbours(boards)
+    concurrent = _ConcurrentRuns(boards)
     simulation = ServiceSimulation(
         url,
         _hosts(boards),
-        [_arrival(job, lab, boards, seed, neighbours, preempting=preempting) for job in jobs],
-        boot,
+        [_arrival(job, lab, boards, seed, concurrent, preempting=preempting) for job in jobs],
+        server_factory,
         start=_start_of(lab),
         read_back=read_back,
         intervals=TurnIntervals(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
     )
-    neighbours.holders = simulation.cluster.holders
+    concurrent.holders = simulation.cluster.holders
     try:
         simulation.observer.transact(partial(_open_accounts, lab, sorted({j.user for j in jobs})))
         simulation.observer.transact(partial(_add_history, lab, boards, seed))
@@ -146,13 +146,13 @@ def simulate_service(
             due_s = None if timeout_s is None else max(job.submit_s, job.start_s or 0.0) + timeout_s
             for moment_s in (job.start_s, job.deadline_s, due_s):
                 if moment_s is not None:
-                    simulation.agenda.at(moment_s + 1e-3, simulation.wake)
+                    simulation.actions.schedule(moment_s + 1e-3, simulation.wake)
             if job.cancel_s is not None:
-                simulation.agenda.at(job.cancel_s, partial(_cancel, simulation, job.job_id))
+                simulation.actions.schedule(job.cancel_s, partial(_cancel, simulation, job.job_id))
         if progress is not None:
             _report_progress(simulation, len(jobs), progress)
         limit_s = scenario.duration_s + scenario.drain_s
-        with _rare_collection():
+        with _infrequent_gc():
             simulation.run(until_s=limit_s)
         if simulation.broken:
             raise InvalidInput.at(
@@ -168,14 +168,14 @@ def simulate_service(
                 "boards for all benchmarks, deadlines, or a policy under which none waits forever",
             )
         wall_s = time.perf_counter() - began
-        return _result(simulation, scenario, policy, seed, boards, jobs, neighbours, wall_s)
+        return _result(simulation, scenario, policy, seed, boards, jobs, concurrent, wall_s)
     finally:
         simulation.close()
 
 
 @contextmanager
-def _rare_collection() -> Iterator[None]:
-    """Look for unreachable cycles of objects seldom: the engine makes many short-lived values."""
+def _infrequent_gc() -> Iterator[None]:
+    """Run Python's garbage collector less often, as the engine makes many short-lived values."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, 100)
     try:
@@ -196,22 +196,22 @@ def _board(boards: Boards, each: LabBoard) -> Board:
     return replace(board_of(each), shares_with=sharing)
 
 
-class _Neighbours:
-    """Runs that disturb one another on their host.
+class _ConcurrentRuns:
+    """Concurrent runs on a host, which disturb one another.
 
     Attributes:
         holders: Job id of the run on each board, by the board's name.
-        disturbed: Job ids of the runs that had others next to them.
+        disturbed: Job ids of the runs that had concurrent ones.
     """
 
     def __init__(self, boards: Boards) -> None:
-        """Know of no runs yet."""
+        """Create it without runs."""
         self.holders: Mapping[str, str] = {}
         self.disturbed: set[str] = set()
         self._boards = boards
 
     def count(self, board: LabBoard) -> int:
-        """Count the runs next to one that begins on a board; all of them are disturbed."""
+        """Count the runs concurrent to one that begins on a board, and note all as disturbed."""
         if not board.group.disturbance:
             return 0
         own = self.holders[board.uid]
@@ -230,14 +230,14 @@ def _arrival(
     lab: LabScenario,
     boards: Boards,
     seed: int,
-    neighbours: _Neighbours,
+    concurrent: _ConcurrentRuns,
     *,
     preempting: bool,
 ) -> Arrival:
     """Return what a benchmark does.
 
     Args:
-        neighbours: That disturb its runs.
+        concurrent: The runs that disturb its runs.
         preempting: Whether progress matters: some benchmark may preempt another.
     """
     description = job.description
@@ -272,7 +272,7 @@ def _arrival(
     def plan(number: int, target_uid: str) -> TaskPlan:
         board = boards.rows[boards.row_of_uid[target_uid]]
         drawn = _draw(job, board, number, lab, seed)
-        held_s = drawn.held_s * (1.0 + board.group.disturbance * neighbours.count(board))
+        held_s = drawn.held_s * (1.0 + board.group.disturbance * concurrent.count(board))
         category = drawn.failure
         failure = None if category is None else Failure(category=category, sentence="simulated")
         return TaskPlan(
@@ -297,7 +297,7 @@ def _arrival(
 
 
 def _draw(job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int) -> DrawnAttempt:
-    """Draw an attempt as decisions only would draw it."""
+    """Draw an attempt with the same random numbers as `simulate_lab`."""
     rate = lab.rates.get(job.family, 1.0)
     limit_s = run_bound_s(
         job.description.user_time_s, job.description.user_budget, rate, lab.max_run_s
@@ -308,7 +308,7 @@ def _draw(job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
 def _noticing(
     job: LabJob, board: LabBoard, number: int, lab: LabScenario, seed: int
 ) -> Callable[[float], float] | None:
-    """Return when the end of an attempt is noticed: as decisions only would draw it."""
+    """Return when the end of an attempt is noticed, with the random numbers of `simulate_lab`."""
     faults = board.faults
     if not faults.late_event_mean_s and not faults.lost_event_rate:
         return None
@@ -381,7 +381,7 @@ def _open_accounts(lab: LabScenario, names: Sequence[str], uow: UnitOfWork) -> N
 def _plan_faults(
     simulation: ServiceSimulation, scenario: Scenario, lab: LabScenario, boards: Boards, seed: int
 ) -> None:
-    agenda = simulation.agenda
+    actions = simulation.actions
     faults = _Faults(simulation.cluster)
     for outage in lab.outages:
         known = boards.row_of_uid if outage.what == "board" else boards.hosts
@@ -391,19 +391,19 @@ def _plan_faults(
                 f"there is no {outage.what} {outage.name!r}",
                 ", ".join(sorted(known)[:10]),
             )
-        agenda.at(outage.from_s, partial(faults.begin, outage.what, outage.name))
-        agenda.at(outage.to_s, partial(faults.end, outage.what, outage.name))
+        actions.schedule(outage.from_s, partial(faults.begin, outage.what, outage.name))
+        actions.schedule(outage.to_s, partial(faults.end, outage.what, outage.name))
 
     def plan_next(what: str, name: str, times: Iterator[tuple[float, float]]) -> None:
-        """Plan one fault at a time: how many there are depends on when the simulation ends."""
+        """Plan the next fault; their number depends on when the simulation ends."""
         for from_s, to_s in times:
-            agenda.at(from_s, partial(faults.begin, what, name))
+            actions.schedule(from_s, partial(faults.begin, what, name))
 
             def end() -> None:
                 faults.end(what, name)
                 plan_next(what, name, times)
 
-            agenda.at(to_s, end)
+            actions.schedule(to_s, end)
             return
 
     for board in boards.rows:
@@ -442,7 +442,7 @@ def _plan_faults(
 
     for row, stated in enumerate(lab.changes):
         if stated.what != "load":
-            agenda.at(stated.at_s, partial(change, row))
+            actions.schedule(stated.at_s, partial(change, row))
 
 
 class _Faults:
@@ -478,7 +478,7 @@ class _Faults:
 def _fault_times(
     what: str, name: str, faults: Faults, seed: int, now_s: float = 0.0
 ) -> Iterator[tuple[float, float]]:
-    """Yield when a part fails and is repaired: as decisions only would draw it."""
+    """Yield when a part fails and is repaired, with the random numbers of `simulate_lab`."""
     between_s, repair_s = {
         "board": (faults.board_mean_between_s, faults.board_mean_repair_s),
         "host": (faults.host_mean_between_s, faults.host_mean_repair_s),
@@ -516,9 +516,9 @@ def _report_progress(
         with simulation.observer.read() as uow:
             live = len(uow.benchmarks.live_versions())
         progress((len(simulation.submitted) - live) / count)
-        simulation.agenda.at(simulation.time.now_s + PROGRESS_EVERY_S, report)
+        simulation.actions.schedule(simulation.time.now_s + PROGRESS_EVERY_S, report)
 
-    simulation.agenda.at(PROGRESS_EVERY_S, report)
+    simulation.actions.schedule(PROGRESS_EVERY_S, report)
 
 
 def _result(
@@ -528,7 +528,7 @@ def _result(
     seed: int,
     boards: Boards,
     jobs: Sequence[LabJob],
-    neighbours: _Neighbours,
+    concurrent: _ConcurrentRuns,
     wall_s: float,
 ) -> SimulatedRun:
     with simulation.observer.read() as uow:
@@ -569,13 +569,13 @@ def _result(
             seed=seed,
             version=__version__,
             wall_s=wall_s,
-            cycles=simulation.tally.cycles,
-            events=simulation.tally.steps,
+            cycles=simulation.counts.cycles,
+            events=simulation.counts.steps,
             events_sha256=_hash(held),
             figures={
                 "jobs_rendered": float(simulation.reader.rendered),
                 "jobs_read_back": float(simulation.reader.read_back),
-                **_comparable(boards, ended, last, neighbours),
+                **_comparable(boards, ended, last, concurrent),
             },
         ),
         jobs=JobColumns(
@@ -624,13 +624,13 @@ def _comparable(
     boards: Boards,
     ended: Sequence[Benchmark],
     last: Sequence[Attempt | None],
-    neighbours: _Neighbours,
+    concurrent: _ConcurrentRuns,
 ) -> dict[str, float]:
     """Return which share of the completed benchmarks was undisturbed, where runs disturb others."""
     if not any(each.group.disturbance for each in boards.rows):
         return {}
     done = [
-        attempt.job_id not in neighbours.disturbed
+        attempt.job_id not in concurrent.disturbed
         for benchmark, attempt in zip(ended, last, strict=True)
         if benchmark.status is Status.COMPLETED and attempt is not None
     ]

@@ -1,6 +1,6 @@
 """Drives the whole service in virtual time, on one thread.
 
-Nothing waits: time jumps to whatever is next, an action of the agenda (a submission, the end of a
+Nothing waits: time jumps to whatever is next, a scheduled action (a submission, the end of a
 task, a fault) or a turn of an engine. A crash drops a server with all that it had in memory; a
 new one is built on the same store and cluster. Several servers share the store: one leads. A server
 that hangs in the middle of a step waits on the stack while all others go on above it.
@@ -34,34 +34,34 @@ from edgeyard.scheduler.sim.service.cluster import SimCluster, TaskPlan, Upload
 from edgeyard.scheduler.sim.service.job_reader import JobReader
 from edgeyard.scheduler.sim.service.server import SimServer
 from edgeyard.scheduler.sim.service.store import (
-    Moment,
+    InterruptPoint,
     ServerCrash,
     ServerFaults,
     SimStore,
     copy_database,
     restore_database,
 )
-from edgeyard.scheduler.sim.service.virtual_time import Agenda, VirtualClocks, VirtualTime
+from edgeyard.scheduler.sim.service.virtual_time import ActionQueue, VirtualClocks, VirtualTime
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-"""The beginning where nothing else is stated: a Monday, midnight."""
+"""Default begin of a simulation: a Monday, midnight."""
 
 RESTART_S = 3.0
-"""From a crash of the server to the start of the next one, where nothing else is stated."""
+"""Default time from a crash of a server to its restart."""
 
 MAX_TURNS_PER_INSTANT = 1000
-"""An engine that has more to do within one instant does not come to rest."""
+"""Maximum turns of the engine within one instant; with more the simulation fails."""
 
 
-class Boot(Protocol):
-    """Starts a server on the store and the cluster of a simulation."""
+class ServerFactory(Protocol):
+    """Starts servers on the store and the cluster of a simulation."""
 
     def __call__(self, simulation: ServiceSimulation, machine: SimMachine) -> SimServer:
-        """Return the server.
+        """Start a server and return it.
 
         Raises:
             EdgeyardError: It can't start now.
-            ServerCrash: It died at its start.
+            ServerCrash: It died while it started.
         """
         ...
 
@@ -94,13 +94,12 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnIntervals:
-    """How often the engine takes turns.
+    """Minimum intervals between turns of the engine, in seconds of virtual time.
 
     Attributes:
-        cycle_s: Minimum time between two turns: what happens in between is handled in one. 0: at
-            once.
-        idle_s: Steps that are taken whether or not there is news are taken at most so often.
-        lease_s: The server's lease is renewed so often.
+        cycle_s: Between two turns; events in between are handled together. 0: no minimum.
+        idle_s: Between two turns of steps that run whether or not there are events.
+        lease_s: Between two renewals of the server's lease.
     """
 
     cycle_s: float = 0.0
@@ -109,18 +108,18 @@ class TurnIntervals:
 
 
 class SimMachine:
-    """A machine that runs a server: what stays when the server dies.
+    """A machine that runs a server, with the state that outlives the server.
 
     Attributes:
-        name: Also of its server.
-        clocks: Its own.
-        faults: Of its server and the way to the store.
+        name: Name of the machine and of its server.
+        clocks: The machine's clocks.
+        faults: Faults of its server and of the connection to the store.
         server: None while it is down.
         stalled_until_s: The server's process is stopped until then, between two steps.
         is_hanging: The server's process is stopped in the middle of a step.
         is_killed: The process was killed in the meantime, and does nothing more.
         is_in_step: The server's engine takes a step.
-        restart_s: From a crash of the server to the start of the next one.
+        restart_s: Time from a crash of the server to its restart.
         since_s: Virtual time since which the server runs, has not hung and reaches its store.
         due_s: Virtual time of the next turn of each step of the engine; None stands for the lease.
         turn_s: Virtual time of the engine's last turn.
@@ -159,7 +158,7 @@ class SimMachine:
 
 
 class ServersCluster(ClusterDecorator[SimCluster], NodeSource):
-    """The cluster as one server calls it: it may die or hang around a call that has an effect."""
+    """The cluster as one server calls it, which may crash or hang before and after a call."""
 
     def __init__(self, simulation: ServiceSimulation, machine: SimMachine, store: Store) -> None:
         """Pass calls on.
@@ -186,15 +185,15 @@ class ServersCluster(ClusterDecorator[SimCluster], NodeSource):
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
         self._simulation.note_call(self._machine, job_id, creates=True)
-        self._machine.faults.reach(Moment.BEFORE_CALL)
+        self._machine.faults.pass_point(InterruptPoint.BEFORE_CALL)
         super().dispatch(job_id, hcl, secrets)
-        self._machine.faults.reach(Moment.AFTER_CALL)
+        self._machine.faults.pass_point(InterruptPoint.AFTER_CALL)
 
     def stop(self, job_id: str) -> None:
         self._simulation.note_call(self._machine, job_id, creates=False)
-        self._machine.faults.reach(Moment.BEFORE_CALL)
+        self._machine.faults.pass_point(InterruptPoint.BEFORE_CALL)
         super().stop(job_id)
-        self._machine.faults.reach(Moment.AFTER_CALL)
+        self._machine.faults.pass_point(InterruptPoint.AFTER_CALL)
 
     def strays(self) -> Mapping[str, str | None]:
         return self._strays
@@ -228,13 +227,13 @@ def is_known(uow: UnitOfWork, job_id: str) -> bool:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a simulation consisted of.
+class SimulationCounts:
+    """Counts and digest of a simulation.
 
     Attributes:
         steps: Turns of the engine.
-        crashes: Of the server.
-        digest: Of all turns with their times: equal for equal runs.
+        crashes: Crashes of servers.
+        digest: Digest of all turns with their times; equal for equal runs.
     """
 
     steps: int = 0
@@ -242,7 +241,7 @@ class Tally:
     crashes: int = 0
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
-    def note(self, now_s: float, what: str) -> None:
+    def add_turn(self, now_s: float, what: str) -> None:
         """Count a turn."""
         self.steps += 1
         self.digest.update(f"{now_s:.6f} {what}\n".encode())
@@ -255,7 +254,7 @@ class ServiceSimulation:
         start: What clocks show at the beginning.
         time: That passes for all.
         machines: Of the servers.
-        agenda: What is to happen.
+        actions: Scheduled actions.
         cluster: Where jobs run.
         reader: Reads the HCL of jobs.
         broken: Failures of the engine's steps that are bugs.
@@ -273,7 +272,7 @@ class ServiceSimulation:
         url: str,
         hosts: Sequence[Host],
         arrivals: Sequence[Arrival],
-        boot: Boot,
+        server_factory: ServerFactory,
         *,
         start: datetime = START,
         servers: int = 1,
@@ -288,7 +287,7 @@ class ServiceSimulation:
             url: Of the database, which is of this code's schema.
             hosts: Of the cluster.
             arrivals: Benchmarks.
-            boot: Starts servers.
+            server_factory: Starts the servers.
             start: What clocks show at the beginning.
             servers: So many share the database.
             read_back: Share of rendered jobs that are parsed and compared with the decision, 0-1.
@@ -298,7 +297,7 @@ class ServiceSimulation:
         """
         self.start = start
         self.time = VirtualTime()
-        self.agenda = Agenda()
+        self.actions = ActionQueue()
         self.machines = [SimMachine(f"server-{n}", self.time, start) for n in range(1, servers + 1)]
         for machine in self.machines:
             machine.faults.on_commit = partial(self._note_commit, machine)
@@ -306,7 +305,7 @@ class ServiceSimulation:
         self.url = url
         self.reader = JobReader(read_back)
         self.cluster = SimCluster(
-            self.agenda,
+            self.actions,
             lambda: self.time.now_s,
             self.now,
             hosts,
@@ -317,13 +316,13 @@ class ServiceSimulation:
         self.broken: list[str] = []
         self.submitted: dict[str, Arrival] = {}
         self.attempts: dict[str, Attempt] = {}
-        self.tally = Tally()
+        self.counts = SimulationCounts()
         self.restores = 0
         self.on_commit: Callable[[SimMachine, int], object] = lambda machine, epoch: None
         self.on_call: Callable[[SimMachine, str, bool], object] = lambda machine, job_id, new: None
         self._arrivals = {each.benchmark_id: each for each in arrivals}
         self._unsubmitted = len(arrivals)
-        self._boot = boot
+        self._server_factory = server_factory
         self.intervals = intervals
         self._shuffle = shuffle
         self._after_step = after_step
@@ -366,7 +365,7 @@ class ServiceSimulation:
         logger = logging.getLogger("edgeyard")
         logger.addHandler(broken)
         try:
-            if not self.tally.steps:
+            if not self.counts.steps:
                 for machine in self.machines:
                     self._start_server(machine)
             self._advance(until_s, done or self.is_over)
@@ -381,7 +380,7 @@ class ServiceSimulation:
             if done():
                 return
             turns = (self._next_turn_s(machine) for machine in self.machines)
-            next_s = min(self.agenda.next_s, *turns)
+            next_s = min(self.actions.next_s, *turns)
             if next_s > until_s:
                 self.time.now_s = max(self.time.now_s, until_s)
                 return
@@ -400,39 +399,39 @@ class ServiceSimulation:
         """Kill a server; the next one starts on its machine some time later.
 
         Args:
-            machine: Of the server; None: of the one that leads.
+            machine: The server's machine; None: that of the leader.
         """
         machine = machine or self.leader
         if machine.is_hanging:  # its code is on the stack below
             machine.is_killed = True
             return
-        self.tally.crashes += 1
+        self.counts.crashes += 1
         server, machine.server = machine.server, None
         if server is not None:
             server.close()
-        machine.faults.revive()
+        machine.faults.reset()
         self._start_later(machine)
 
-    def hang_at(self, machine: SimMachine, moment: Moment, nth: int, for_s: float) -> None:
-        """Have a server's process stop in the middle of a step; all others go on meanwhile.
+    def hang_at(self, machine: SimMachine, point: InterruptPoint, nth: int, for_s: float) -> None:
+        """Stop a server's process in the middle of a step, while all others go on.
 
         Args:
-            machine: Of the server.
-            moment: Of its work.
-            nth: So many of its kind from now on; the next one in a step of the engine, without
-                the database's write lock.
+            machine: The server's machine.
+            point: Point of the server's work.
+            nth: How many times from now on it has to reach the point; it then stops when it next
+                reaches it in a step of the engine without the database's write lock.
             for_s: How long it is stopped.
         """
-        machine.faults.interrupt(moment, nth, partial(self._hang, machine, moment, for_s))
+        machine.faults.interrupt(point, nth, partial(self._hang, machine, point, for_s))
 
-    def _hang(self, machine: SimMachine, moment: Moment, for_s: float) -> None:
-        """Go on, called by the step that hangs.
+    def _hang(self, machine: SimMachine, point: InterruptPoint, for_s: float) -> None:
+        """Advance the rest of the simulation while a step hangs.
 
         Raises:
             ServerCrash: The process was killed meanwhile.
         """
         if not machine.is_in_step or machine.faults.writing:
-            self.hang_at(machine, moment, 1, for_s)
+            self.hang_at(machine, point, 1, for_s)
             return
         machine.is_hanging = True
         try:
@@ -442,7 +441,7 @@ class ServiceSimulation:
             machine.since_s = self.time.now_s
         if machine.is_killed:
             machine.is_killed = False
-            machine.faults.die()
+            machine.faults.crash()
 
     def back_up(self) -> Path:
         """Copy the store; return the file."""
@@ -476,12 +475,12 @@ class ServiceSimulation:
                 machine.server.engine.wake()
 
     def wake(self) -> None:
-        """Have the engine decide soon: something is due."""
+        """Wake the engine, because something is due."""
         if self.server is not None:
             self.server.engine.wake()
 
     def close(self) -> None:
-        """Free the store."""
+        """Close the store."""
         for machine in self.machines:
             if machine.server is not None:
                 machine.server.close()
@@ -494,7 +493,7 @@ class ServiceSimulation:
         return f"{family}-{engine}-{now:%Y%m%d%H%M%S}-{self._ids:010d}"
 
     def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
-        """Hand a report to a server that is up."""
+        """Send a report to a running server."""
         machine = self._reached()
         if machine is None or machine.server is None:
             return Upload.UNAVAILABLE
@@ -505,7 +504,7 @@ class ServiceSimulation:
             return Upload.UNAVAILABLE
 
     def progress(self, job_id: str, token: str, progress: float) -> None:
-        """Hand progress to a server that is up."""
+        """Send progress to a running server."""
         machine = self._reached()
         if machine is None or machine.server is None:
             return
@@ -515,7 +514,7 @@ class ServiceSimulation:
             self.crash(machine)
 
     def act_as_user(self, work: Callable[[UnitOfWork, datetime], object]) -> bool:
-        """Have the API of a server commit something at its time; return whether it did."""
+        """Let the API of a server commit a change; return whether it did."""
         machine = self._reached()
         if machine is None or machine.server is None:
             return False
@@ -559,7 +558,7 @@ class ServiceSimulation:
         return arrival.plan(attempt.number, target_uid)
 
     def _submit_at(self, arrival: Arrival, at_s: float) -> None:
-        self.agenda.at(at_s, lambda: self._submit(arrival))
+        self.actions.schedule(at_s, lambda: self._submit(arrival))
 
     def _submit(self, arrival: Arrival) -> None:
         """Submit a benchmark; a user whose request failed tries again with its idempotency key."""
@@ -598,13 +597,15 @@ class ServiceSimulation:
             self._submit_at(arrival, self.time.now_s + 5.0)
 
     def _start_later(self, machine: SimMachine) -> None:
-        self.agenda.at(self.time.now_s + machine.restart_s, partial(self._start_server, machine))
+        self.actions.schedule(
+            self.time.now_s + machine.restart_s, partial(self._start_server, machine)
+        )
 
     def _start_server(self, machine: SimMachine) -> None:
         if machine.server is not None or machine.is_hanging:
             return
         try:
-            machine.server = self._boot(self, machine)
+            machine.server = self._server_factory(self, machine)
         except ServerCrash:
             self.crash(machine)
             return
@@ -617,8 +618,8 @@ class ServiceSimulation:
         self._check()
 
     def _act(self) -> None:
-        while self.agenda.next_s <= self.time.now_s:
-            self.agenda.pop()()
+        while self.actions.next_s <= self.time.now_s:
+            self.actions.pop()()
             self._check()
 
     def _next_turn_s(self, machine: SimMachine) -> float:
@@ -694,7 +695,7 @@ class ServiceSimulation:
         if server is None:
             return
         now_s, idle_s = self.time.now_s, self.intervals.idle_s
-        self.tally.note(now_s, f"{machine.name} {step or 'lease'}")
+        self.counts.add_turn(now_s, f"{machine.name} {step or 'lease'}")
         machine.is_in_step = True
         try:
             if step is None:
@@ -705,7 +706,7 @@ class ServiceSimulation:
                 if engine is None:
                     return
                 if step is Step.CYCLE:
-                    self.tally.cycles += 1
+                    self.counts.cycles += 1
                     machine.cycle_s = now_s
                 engine.step(step)
                 if step in engine.intervals_s:

@@ -19,11 +19,11 @@ from edgeyard.scheduler.store.sql_store import SqlStore, SqlUnitOfWork
 
 
 class ServerCrash(BaseException):
-    """The server dies here: no handler of its code sees more of it than of a power cut."""
+    """The server dies here; a `BaseException`, so that no handler of the server catches it."""
 
 
-class Moment(StrEnum):
-    """Where in its work a server can be interrupted."""
+class InterruptPoint(StrEnum):
+    """Points of a server's work at which a fault can be injected."""
 
     BEFORE_WRITE = "before_write"  # a transaction begins
     BEFORE_COMMIT = "before_commit"
@@ -49,30 +49,32 @@ class ServerFaults:
     dead: bool = False
     writing: int = 0
     on_commit: Callable[[int | None], object] = lambda epoch: None
-    _traps: dict[Moment, tuple[int, Callable[[], object]]] = field(default_factory=dict)
+    _interrupts: dict[InterruptPoint, tuple[int, Callable[[], object]]] = field(
+        default_factory=dict
+    )
 
-    def interrupt(self, moment: Moment, nth: int, action: Callable[[], object]) -> None:
-        """Have something happen at a moment of the server's work.
+    def interrupt(self, point: InterruptPoint, nth: int, action: Callable[[], object]) -> None:
+        """Run an action when the server reaches a point of its work.
 
         Args:
-            moment: Which one.
-            nth: So many of its kind from now on; 1: the next.
-            action: What happens then: `die`, for example.
+            point: The point.
+            nth: How many times from now on the server has to reach it; 1: the next time.
+            action: What to run then, `crash` for example.
         """
-        self._traps[moment] = nth, action
+        self._interrupts[point] = nth, action
 
-    def reach(self, moment: Moment) -> None:
-        """Do what is to happen at a moment that has come."""
-        if moment not in self._traps:
+    def pass_point(self, point: InterruptPoint) -> None:
+        """Run the action that is due at this point, if there is one."""
+        if point not in self._interrupts:
             return
-        left, action = self._traps.pop(moment)
+        left, action = self._interrupts.pop(point)
         if left > 1:
-            self._traps[moment] = left - 1, action
+            self._interrupts[point] = left - 1, action
         else:
             action()
 
-    def die(self) -> NoReturn:
-        """Have the server die here.
+    def crash(self) -> NoReturn:
+        """Let the server die here.
 
         Raises:
             ServerCrash: Always.
@@ -80,14 +82,14 @@ class ServerFaults:
         self.dead = True
         raise ServerCrash
 
-    def revive(self) -> None:
-        """Forget the process that has died, and what was to happen to it."""
+    def reset(self) -> None:
+        """Start a new process, without the interrupts that were planned for the old one."""
         self.dead = False
-        self._traps.clear()
+        self._interrupts.clear()
 
 
 class SimStore(SqlStore):
-    """`SqlStore` with faults. One thread; all its copies share them."""
+    """`SqlStore` with injected faults, which all its copies share. Not thread-safe."""
 
     def __init__(self, url: str, faults: ServerFaults, *, now: Callable[[], datetime]) -> None:
         """Open the database without syncing to disk: no power cut is simulated below SQLite."""
@@ -108,7 +110,7 @@ class SimStore(SqlStore):
         faults = self._faults
         if faults.dead:
             raise ServerCrash
-        faults.reach(Moment.BEFORE_WRITE)
+        faults.pass_point(InterruptPoint.BEFORE_WRITE)
         if faults.away:
             raise Unavailable("the database does not answer")
         if faults.full:
@@ -117,11 +119,11 @@ class SimStore(SqlStore):
         try:
             with super().write() as uow:
                 yield uow
-                faults.reach(Moment.BEFORE_COMMIT)
+                faults.pass_point(InterruptPoint.BEFORE_COMMIT)
         finally:
             faults.writing -= 1
         faults.on_commit(self._epoch)
-        faults.reach(Moment.AFTER_COMMIT)
+        faults.pass_point(InterruptPoint.AFTER_COMMIT)
 
 
 def copy_database(url: str) -> Path:

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class VirtualTime:
-    """Seconds of virtual time, which pass alike for all machines."""
+    """Seconds of virtual time, the same for all machines."""
 
     now_s: float = 0.0
 
@@ -50,11 +50,11 @@ class VirtualClocks:
         self.was_set = True
 
 
-class Agenda:
-    """What is to happen when: a heap of actions, those of one instant in the order of entry."""
+class ActionQueue:
+    """Actions in the order of their times; those of one time in the order of scheduling."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Create an empty queue."""
         self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._number = itertools.count()
 
@@ -63,8 +63,8 @@ class Agenda:
         """Virtual time of the next action; inf if there is none."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def at(self, time_s: float, action: Callable[[], object]) -> None:
-        """Have an action done at a time."""
+    def schedule(self, time_s: float, action: Callable[[], object]) -> None:
+        """Run an action at a virtual time."""
         heapq.heappush(self._heap, (time_s, next(self._number), action))
 
     def pop(self) -> Callable[[], object]:
@@ -73,7 +73,7 @@ class Agenda:
 
 
 class InlineExecutor(Executor):
-    """Calls at once, on the calling thread."""
+    """Runs each call at once, on the calling thread."""
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Call ``fn``; its exceptions go into the future, as from a thread."""

@@ -138,7 +138,7 @@ class Episode:
         weights: At the end, by scheduler.
         trained: Figures of the last update of the model that is trained.
         faults: How many rounds each scheduler failed in.
-        simulation: What became of all jobs, as of ``edgeyard sim run``.
+        simulation: Outcomes of all jobs, as in ``edgeyard sim run``.
     """
 
     episode: int

@@ -31,7 +31,7 @@ from edgeyard.scheduler.sim.wording import count_of
 UNSEEN = 1_000_000
 """Distance of the seeds that a trained model is judged on from those that it was trained on."""
 
-UNTRAINABLE_AT_SERVICE = "--policy learned of `edgeyard ste serve scheduler`"
+UNTRAINABLE_ADVICE = "--policy learned of `edgeyard ste serve scheduler`"
 """What to do where the policy of a scheduler service rewards nothing."""
 
 _MODEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

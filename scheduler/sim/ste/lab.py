@@ -161,7 +161,7 @@ class EpisodeLab(LabWorld):
         return episode_figures(self.result())
 
     def result(self, wall_s: float = 0.0) -> SimulatedRun:
-        """Return what became of the jobs that have arrived.
+        """Return the outcomes of the jobs that have arrived.
 
         Args:
             wall_s: Real seconds that the simulation took.

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgeyard.errors import InvalidInput
 
 PROGRESS_LINES = 50_000
-"""Lines between two reports of the progress."""
+"""Number of lines between reports of the progress."""
 
 
 @contextmanager

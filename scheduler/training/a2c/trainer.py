@@ -62,13 +62,13 @@ _REWARD_SCALE = {
     Reward.TURNAROUND: 0.005,
     Reward.UTILISATION: 0.05,
 }
-"""What rewards are multiplied with: returns then are of the order of 1, as networks begin."""
+"""Factor of rewards, with which returns are of the order of 1."""
 _MAX_NORM = 1.0
-"""Longer gradients are shortened to it."""
-_TAUGHT_RATE = 10.0
-"""Factor of the actor's rate while it imitates: the slopes have no noise of rewards."""
-_BUCKET = 64
-"""Whole episodes are padded to multiples of so many steps: each length is compiled anew."""
+"""Maximum norm of a gradient."""
+_IMITATION_RATE = 10.0
+"""Factor of the actor's learning rate while it imitates, because its gradients have no noise."""
+_PADDING_STEPS = 64
+"""Episodes are padded to multiples of this number of steps, because each length is compiled."""
 _VALIDATION_SEED = 271828
 _VALIDATION_SPANS = 8
 """An actor that leaves jobs waiting for so many times the steps with arrivals is not used; simple
@@ -172,7 +172,7 @@ def _compiled(settings: A2cTraining) -> tuple[Any, Any, Any, Any]:
     ) -> tuple[Params, Params, tuple[Any, Any]]:
         wanted = targets(critic, batch, settings)
         slopes = jax.grad(imitation_loss)(actor, batch, settings)
-        return step(actor, critic, states, (slopes, wanted), batch, (_TAUGHT_RATE * left, left))
+        return step(actor, critic, states, (slopes, wanted), batch, (_IMITATION_RATE * left, left))
 
     def step(
         actor: Params,
@@ -373,7 +373,7 @@ class Trainer:
     def _batch(self, rows: list[tuple[NDArray[Any], ...]], images: Images) -> Batch:
         """Stack steps and pad them to a length that was compiled before."""
         settings, length = self.settings, len(rows)
-        padded = -(-length // _BUCKET) * _BUCKET
+        padded = -(-length // _PADDING_STEPS) * _PADDING_STEPS
         if settings.n_steps is not None:
             padded = min(padded, settings.n_steps)
         columns = [np.stack(each) for each in zip(*rows, strict=True)]

@@ -14,7 +14,7 @@ from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
     version_finding,
 )
 from edgeyard.scheduler.clusters.nomad.doctor.reach import (
-    PATIENCE_S,
+    MAX_REACH_WAIT_S,
     Task,
     from_here,
     reach,
@@ -43,7 +43,7 @@ def examine(
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
     runner: Sequence[str] = (),
     probe: bool = True,
-    patience_s: float = PATIENCE_S,
+    max_wait_s: float = MAX_REACH_WAIT_S,
 ) -> Iterator[Finding]:
     """Return all findings, in the order in which problems should be solved.
 
@@ -59,7 +59,7 @@ def examine(
             task = Task(
                 driver=driver, image=image, source=f"{public_url}/livez", runner=tuple(runner)
             )
-            yield from _examine(asker, task, public_url, boards, probe, patience_s)
+            yield from _examine(asker, task, public_url, boards, probe, max_wait_s)
     except NoAnswer as error:
         yield _unreached(access, str(error))
     except ConfigError as error:
@@ -73,7 +73,7 @@ def _examine(
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
     probe: bool,
-    patience_s: float,
+    max_wait_s: float,
 ) -> Iterator[Finding]:
     leader = asker.ask("/v1/status/leader")
     yield _leader(asker.access, leader)
@@ -99,8 +99,8 @@ def _examine(
         if here.state != "ok" or not (used and probe):
             yield here
         if used and probe:
-            reached = reach(asker, task, used, patience_s=patience_s)
-            yield from reach_findings(reached, used, public_url, patience_s)
+            reached = reach(asker, task, used, max_wait_s=max_wait_s)
+            yield from reach_findings(reached, used, public_url, max_wait_s)
             if task.runner:
                 yield from runner_findings(reached, used, task)
                 yield from sandbox_findings(reached, used)

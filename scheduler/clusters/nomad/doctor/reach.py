@@ -16,9 +16,9 @@ from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
 from edgeyard.scheduler.model.finding import MAX_NAMED, Finding, by_reason, named
 from edgeyard.tls import context_for
 
-PATIENCE_S = 60.0
-"""For hosts that do not answer, as where a network drops all that is sent. One that is refused
-tries for some 20 s before it says so."""
+MAX_REACH_WAIT_S = 60.0
+"""Maximum wait for hosts that do not answer, for example because a network drops their requests. A
+host that is refused tries for about 20 s before it reports so."""
 
 _POLL_INTERVAL_S = 0.2
 _TASK = "reach"
@@ -116,7 +116,7 @@ def reach(
     task: Task,
     hosts: Sequence[Host],
     *,
-    patience_s: float = PATIENCE_S,
+    max_wait_s: float = MAX_REACH_WAIT_S,
     pause: Callable[[float], object] = time.sleep,
 ) -> ReachReport:
     """Run the job, and remove it afterwards."""
@@ -128,7 +128,7 @@ def reach(
     if not registered.ok:
         return ReachReport(files={}, runners={}, refused=registered.said)
     try:
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + max_wait_s
         while True:
             runs = {
                 str(run.get("NodeID")): run
@@ -223,7 +223,7 @@ def last_words(text: str) -> str:
 
 
 def reach_findings(
-    reached: ReachReport, hosts: Sequence[Host], url: str, patience_s: float = PATIENCE_S
+    reached: ReachReport, hosts: Sequence[Host], url: str, max_wait_s: float = MAX_REACH_WAIT_S
 ) -> Iterator[Finding]:
     """Report whether hosts reach the server under the URL of benchmarks' files."""
     if reached.refused:
@@ -247,7 +247,7 @@ def reach_findings(
         yield Finding(
             check="public url",
             state="problem",
-            found=f"no answer from {named(silent)} within {patience_s:g} s: they have no room for "
+            found=f"no answer from {named(silent)} within {max_wait_s:g} s: they have no room for "
             f"a job, or packets to {url} are dropped on the way",
             fix=fix,
         )
