@@ -122,7 +122,6 @@ class ContentChecks:
         """Refuse what fails for certain.
 
         Args:
-            description: The description.
             files: Its files; of those whose content is not here yet only the size is compared.
             max_ram_bytes: Of the boards that may run it; None: not known.
 
@@ -177,7 +176,6 @@ class ContentChecks:
 
         Args:
             description: A description that `check` accepts.
-            files: Its files.
         """
         if description.benchmark_type is BenchmarkType.TYPE2:
             return {"accuracy": {"batch_size": description.parameters.get("batch_size")}}
@@ -436,7 +434,6 @@ def size_problem(
     """Return why a model of this size runs nowhere; None where it may.
 
     Args:
-        description: The description.
         size_bytes: Of the model.
         max_ram_bytes: Of the boards that may run it; None: not known.
     """

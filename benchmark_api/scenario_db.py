@@ -124,7 +124,6 @@ def run_file(run_id: str, db: str | None = None) -> Path | None:
     """Return the file with the columns of a stored simulation; None: there is no such simulation.
 
     Args:
-        run_id: Its id.
         db: See `place_of`.
 
     Raises:

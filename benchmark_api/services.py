@@ -81,7 +81,6 @@ class EngineQueries(Protocol):
         """Return changes that would let a benchmark start sooner; None if it does not wait.
 
         Args:
-            benchmark_id: Of the benchmark.
             bounds: What its user may ask for; None: what anybody may.
 
         Raises:

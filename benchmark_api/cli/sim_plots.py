@@ -167,7 +167,6 @@ def svg(plot: Plot, salt: str) -> str:
     """Draw a plot as an ``<svg>`` element for a page: its ink is the colour of the page's text.
 
     Args:
-        plot: The plot.
         salt: Different for each element of the page, so that their internal names differ.
     """
     text = io.StringIO()

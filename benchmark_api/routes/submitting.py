@@ -339,7 +339,6 @@ def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None)
 
     Args:
         files: Where it is stored.
-        file: The file.
         of_retry: The benchmark, if it is retried: a retry can't name another file.
 
     Raises:

@@ -131,7 +131,6 @@ def explicit_fields(fields: type, *, without: Sequence[str] = ()) -> Callable[[F
     its arguments, is refused with this name; the server refuses other unknown fields.
 
     Args:
-        fields: The fields.
         without: Fields that the function does not take.
     """
     kinds = inspect.get_annotations(fields)

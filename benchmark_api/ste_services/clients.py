@@ -181,7 +181,6 @@ def ask(
         body: JSON.
         params: Of the query.
         kind: What the path names; its 404 becomes `NotFound`.
-        name: Its name.
 
     Raises:
         InvalidInput: The service refuses the input.

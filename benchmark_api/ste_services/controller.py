@@ -179,7 +179,6 @@ class RunQueue:
 
         Args:
             driver: Executes a run.
-            scenarios: The ScenarioDB.
             runs: Where runs are stored.
             on_episode: Called with the scenario of a run, its record and each episode of it, before
                 the episode is stored as finished.

@@ -102,7 +102,6 @@ def assign(
     """Give boards out.
 
     Args:
-        batch: The batch.
         pending: The benchmarks, in the batch's order.
         order: Rows of benchmarks, first to last.
         ready: Shape (jobs,): may be placed at all.

@@ -131,7 +131,6 @@ def what_would_change(
 
     Args:
         then: A cycle with the benchmark among its pending ones.
-        benchmark_id: Of the benchmark.
         bounds: Of its user; None: those of everybody.
         now: No start before it is reported; None: the cycle's own time.
         forecast: The newest forecast of the benchmark, from which gains are counted; None: the

@@ -116,7 +116,6 @@ class GangPlacer:
         """Find nothing yet.
 
         Args:
-            batch: The batch.
             holders: Live attempts that have a board.
             policy: States how long boards cool down.
             fits: Returns what the filters let pass, shape (classes, boards); called with a batch
@@ -137,7 +136,6 @@ class GangPlacer:
         """Return free boards, one for each of the first benchmarks of a gang that get one.
 
         Args:
-            gang: The gang.
             pairs: Which class may use which board.
             open_pairs: Those of them that are not late.
             open_scores: Shape (open pairs,).

@@ -152,7 +152,6 @@ class Mapper:
         """Take what the mapping depends on; nothing is computed yet.
 
         Args:
-            batch: The batch.
             pending: The benchmarks, in the batch's order.
             holders: Live attempts that have a board.
             policy: Its ``mapping`` is not None.

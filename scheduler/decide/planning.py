@@ -146,7 +146,6 @@ class CostPlanner:
         """Take what the plan depends on; nothing is computed yet.
 
         Args:
-            batch: The batch.
             pending: The benchmarks, in the batch's order.
             holders: Live attempts that have a board.
             policy: States who plans, the guard time and what quiet hosts are worth.
@@ -572,7 +571,6 @@ def planned_start(
     """Return board, start and reason of one benchmark, with a sentence; None: it has no plan.
 
     Args:
-        batch: The batch.
         timeline: Its reservations come before what is planned.
         job: Row of the benchmark.
         planned: What this module planned for it.

@@ -59,7 +59,6 @@ def preempt(
     """Choose whom to preempt.
 
     Args:
-        batch: The batch.
         pending: The benchmarks, in the batch's order.
         waiting: Rows of benchmarks that are ready and got no board, first in the queue to last.
         priorities: Shape (jobs,).

@@ -44,7 +44,6 @@ def plan_queue(
     Also returns why the plan is a simple rule's, "" if it is not: the solver found none in time.
 
     Args:
-        batch: The batch.
         pending: The benchmarks, in the batch's order.
         timeline: Its reservations and leases close boards.
         objective: Of the plan.

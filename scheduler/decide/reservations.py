@@ -101,7 +101,6 @@ def reserve(
     """Reserve boards for the benchmarks that state a start or have waited for ``guard_s``.
 
     Args:
-        batch: The batch.
         pending: The benchmarks, in the batch's order.
         policy: States for how long a start counts that has come, how far ahead one counts, and how
             long boards cool down.

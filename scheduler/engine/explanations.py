@@ -107,7 +107,6 @@ class Explanations:
         """Find changes that would let it start sooner, by deciding its newest cycle again.
 
         Args:
-            benchmark_id: Of the benchmark.
             bounds: What its user may ask for.
             forecast: Its newest forecast, with which the answer agrees.
             interval_scale: The one that forecast was made with.

@@ -365,7 +365,6 @@ class Engine:
         """Return changes that would let it start sooner; None if it does not wait. Any thread.
 
         Args:
-            benchmark_id: Of the benchmark.
             bounds: What its user may ask for; None: what anybody may.
 
         Raises:

@@ -562,7 +562,6 @@ def by_value(
     """Build a table of classes and boards from a class column with few different values.
 
     Args:
-        batch: The batch.
         values: The class column.
         column: Shape (boards,) for one value; asked once a value.
 

@@ -82,9 +82,6 @@ class Filter(Protocol):
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """Return 0 where a board is accepted for a class, otherwise the code of a refusal.
 
-        Args:
-            batch: The batch.
-
         Returns:
             Shape (classes, boards), or (1, boards) or (classes, 1) where it is the same for all.
         """
@@ -97,7 +94,6 @@ class Filter(Protocol):
         The same state gives the same words: no clock times that pass, no ages.
 
         Args:
-            batch: The batch.
             row: The class.
             board: Row of the board in the snapshot.
             code: The refusal, as `admit` gave it for this pair: from 1, in the order of
@@ -109,7 +105,6 @@ class Filter(Protocol):
         """That no board will ever do, and what would be accepted, in a sentence.
 
         Args:
-            batch: The batch.
             row: The class.
             boards: Rows of the boards that come nearest, all refused by this filter for ever.
 
@@ -207,7 +202,6 @@ class Scorer(Protocol):
         NaN: the whole answer is dropped, and who faults repeatedly is not asked for a while.
 
         Args:
-            batch: The batch.
             pairs: The pairs that passed all filters, and the time for an answer.
 
         Returns:
@@ -317,7 +311,6 @@ class Evaluator(Protocol):
         """Return a reward in [0, 1] for each scorer that could be rated, by name.
 
         Args:
-            batch: The batch.
             pairs: The pairs of class and board that passed all filters.
             proposals: The answers of the scorers that did not fail, one number a pair each.
         """

@@ -194,7 +194,6 @@ class PluginRunner:
         Args:
             weighted: The scorer, and its time.
             weight: How much its answer counts.
-            batch: The batch.
             pairs: What it is asked about.
             problem_of: Says what is wrong with scores that are well formed; "" for nothing.
 

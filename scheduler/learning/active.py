@@ -185,7 +185,6 @@ def _distribution(model: Model, batch: Batch, pairs: Pairs, past: RunTimeParts) 
 
     Args:
         model: Loaded.
-        batch: The batch.
         pairs: To be predicted.
         past: The history's distribution, which states the share of the error in the variance.
     """
@@ -230,7 +229,6 @@ def _chances(
 
     Args:
         model: Loaded.
-        batch: The batch.
         pairs: To be predicted.
         errors: Standard errors of the history's chances by column, shape (pairs,) each.
     """
@@ -250,7 +248,6 @@ def _answers(
 
     Args:
         model: Loaded.
-        batch: The batch.
         pairs: To be predicted.
         raised: By column of the history's chances, what is added to it, shape (pairs,).
     """

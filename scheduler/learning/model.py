@@ -43,7 +43,6 @@ class Model:
         """Return the model's numbers.
 
         Args:
-            batch: The batch.
             rows: Classes, shape (pairs,).
             boards: Boards, shape (pairs,).
 

@@ -56,7 +56,6 @@ def slopes(network: Network, x: Array, out: Array) -> dict[str, Array]:
     """Return the slopes of a sum by the weights.
 
     Args:
-        network: The network.
         x: Shape (rows, inputs).
         out: Slopes of the sum by what `Network.raw` gives, shape (rows, outputs).
     """
@@ -105,7 +104,6 @@ def onnx_bytes(network: Network, *, sigmoid: bool = True) -> bytes:
     """Return a network with one output as ONNX (opset 13): float32, any number of rows.
 
     Args:
-        network: The network.
         sigmoid: Give its sigmoid; otherwise what `Network.raw` gives.
     """
     import onnx

@@ -26,7 +26,6 @@ def workload_of(
 
     Args:
         description: The job description.
-        files: Its files.
         report: A report, or what is known of one before it runs; the rest is null.
     """
     hashes: dict[FileRole, list[str | None]] = {role: [] for role in FileRole}

@@ -37,7 +37,6 @@ class Policies(Protocol):
         """Store a policy's text by its name and version.
 
         Args:
-            policy: The policy.
             replace: Store it even if another text is stored under that name and version.
 
         Raises:

@@ -47,7 +47,6 @@ class QuickRuns:
         """Return where a bound is too short, and whether that is certain.
 
         Args:
-            batch: The batch.
             bounds_s: Shape (classes,), seconds; NaN: no bound.
             of_run: The bound stops the run, so that one which then ends with what it has measured
                 is not too slow.

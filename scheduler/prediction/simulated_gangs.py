@@ -294,7 +294,6 @@ class SimulatedGangs:
         """Choose different boards that share no cores for all of a gang at one time a sample.
 
         Args:
-            gang: The gang.
             starts: As for `_earliest_of`.
             rows: Shape (here,): samples.
             at: Shape (here,): the time in each of them.

@@ -299,7 +299,6 @@ class Occupancy:
         """Find the boards that each holder keeps from others.
 
         Args:
-            batch: The batch.
             holders: Live attempts; those on boards that are not known are left out.
             cool_down_s: How long a board rests after a run.
         """
@@ -382,7 +381,6 @@ def hold_times(
     That is its bound or, where the policy says so, a quantile of its predicted run time.
 
     Args:
-        batch: The batch.
         rows: Classes, shape (pairs,).
         boards: Shape (pairs,).
         policy: Its ``hold_quantile`` counts.

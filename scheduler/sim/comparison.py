@@ -147,7 +147,6 @@ def measured(run: SimulatedRun, *, scenario: str | None = None) -> MeasuredRun:
     """Return a simulated run with its metrics.
 
     Args:
-        run: The run.
         scenario: Its label; None: the scenario's name.
     """
     jobs = outcomes_of(run)

@@ -38,7 +38,6 @@ def window_of(batch: Batch, pairs: Pairs, objective: str, jobs: int) -> Window:
     were handed in: of plans that are equally good a solver's choice depends on it.
 
     Args:
-        batch: The batch.
         pairs: What is allowed now.
         objective: Of the document.
         jobs: Most of them.

@@ -254,7 +254,6 @@ class LabSet:
         """Simulate nothing yet.
 
         Args:
-            labs: The labs.
             registry_of: See `RegistryOf`.
             run_all: ``map``, or that of an executor, which runs several simulations at a time.
         """

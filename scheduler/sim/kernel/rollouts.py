@@ -136,7 +136,6 @@ def roll_out(
 
     Args:
         order: The jobs, the first to the last.
-        jobs: The jobs.
         free: Processors that are free now.
         release_s: When running jobs are expected to end, ascending.
         release_procs: How many processors each of them has.

@@ -169,7 +169,6 @@ class Controller:
         """Take the services.
 
         Args:
-            scenarios: The ScenarioDB.
             twin: The digital twin.
             scheduler: The scheduler controller.
             monotonic_s: Clock to time steps by.

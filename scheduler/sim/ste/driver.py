@@ -47,7 +47,6 @@ class Training(Protocol):
         """Make the rewards of a run's rounds update a model.
 
         Args:
-            run_id: The run.
             name: The model.
             new: Register it; it knows nothing yet.
             resume: Go on with what `keep` has stored of this run.

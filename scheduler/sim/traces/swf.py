@@ -277,7 +277,6 @@ def no_processors(log: Log, flag: str = "--procs with a number") -> NoReturn:
     """Raise the error for a log whose header states no size of the machine that can be used.
 
     Args:
-        log: The log.
         flag: What states it instead.
     """
     found = log.unusable_size
