@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
@@ -47,68 +47,84 @@ from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.scorers.seeded_random import SeededRandom
 from edgeyard.plugins.scorers.spread import Spread
 from edgeyard.plugins.scorers.tetris import Tetris
+from edgeyard.scheduler.framework.protocols import (
+    Aggregator,
+    Evaluator,
+    Filter,
+    QueuePolicy,
+    Scorer,
+)
 from edgeyard.scheduler.framework.registry import Factory, Kind, OutOfProcessFactory, Registry
 
-BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
-    Kind.QUEUE_POLICY: {
-        "earliest_deadline": EarliestDeadline,
-        "f1": F1,
-        "f2": F2,
-        "f3": F3,
-        "f4": F4,
-        "fair_share": FairShare,
-        "fifo": Fifo,
-        "learned_lookahead": LearnedLookahead,
-        **learned_queues(),
-        "lookahead": Lookahead,
-        "priority_age": PriorityAge,
-        "random": SeededRandomOrder,
-        "shortest_first": ShortestFirst,
-        "tetris": TetrisOrder,
-        "unicep": Unicep,
-        "wfp3": Wfp3,
-    },
-    Kind.FILTER: {
-        **requirements.FILTERS,
-        **board_states.FILTERS,
-        "budget": BudgetFilter,
-        "constraints": ConstraintsFilter,
-        "deadline": DeadlineFilter,
-        "health": HealthFilter,
-        "lease": LeaseFilter,
-        "quarantine": QuarantineFilter,
-        "quota": QuotaFilter,
-        "user_time": UserTimeFilter,
-    },
-    Kind.SCORER: {
-        "assignment": AssignmentScorer,
-        "affinity": AffinityScorer,
-        "best_fit": BestFit,
-        "campaign_spread": CampaignSpread,
-        "cheapest": Cheapest,
-        "comparable": Comparable,
-        "failure_model": FailureModel,
-        "fastest": Fastest,
-        "host_load": HostLoad,
-        "ilp_completion": CompletionIlp,
-        "ilp_deadlines": DeadlinesIlp,
-        "ilp_fairness": FairnessIlp,
-        "least_loaded": LeastLoaded,
-        "locality": Locality,
-        "measurement_model": MeasurementModel,
-        "random": SeededRandom,
-        "reliable": Reliable,
-        "run_time_model": RunTimeModel,
-        "spread": Spread,
-        "tetris": Tetris,
-    },
-    Kind.EVALUATOR: {
-        "answered": AnswerEvaluator,
-        "compared": ComparisonEvaluator,
-        "regret": RegretEvaluator,
-    },
-    Kind.AGGREGATOR: {"hedge": Hedge, "expected_cost": ExpectedCost},
+_QUEUE_POLICIES: Mapping[str, Callable[[], QueuePolicy]] = {
+    "earliest_deadline": EarliestDeadline,
+    "f1": F1,
+    "f2": F2,
+    "f3": F3,
+    "f4": F4,
+    "fair_share": FairShare,
+    "fifo": Fifo,
+    "learned_lookahead": LearnedLookahead,
+    **learned_queues(),
+    "lookahead": Lookahead,
+    "priority_age": PriorityAge,
+    "random": SeededRandomOrder,
+    "shortest_first": ShortestFirst,
+    "tetris": TetrisOrder,
+    "unicep": Unicep,
+    "wfp3": Wfp3,
 }
+_FILTERS: Mapping[str, Callable[[], Filter]] = {
+    **requirements.FILTERS,
+    **board_states.FILTERS,
+    "budget": BudgetFilter,
+    "constraints": ConstraintsFilter,
+    "deadline": DeadlineFilter,
+    "health": HealthFilter,
+    "lease": LeaseFilter,
+    "quarantine": QuarantineFilter,
+    "quota": QuotaFilter,
+    "user_time": UserTimeFilter,
+}
+_SCORERS: Mapping[str, Callable[[], Scorer]] = {
+    "assignment": AssignmentScorer,
+    "affinity": AffinityScorer,
+    "best_fit": BestFit,
+    "campaign_spread": CampaignSpread,
+    "cheapest": Cheapest,
+    "comparable": Comparable,
+    "failure_model": FailureModel,
+    "fastest": Fastest,
+    "host_load": HostLoad,
+    "ilp_completion": CompletionIlp,
+    "ilp_deadlines": DeadlinesIlp,
+    "ilp_fairness": FairnessIlp,
+    "least_loaded": LeastLoaded,
+    "locality": Locality,
+    "measurement_model": MeasurementModel,
+    "random": SeededRandom,
+    "reliable": Reliable,
+    "run_time_model": RunTimeModel,
+    "spread": Spread,
+    "tetris": Tetris,
+}
+_EVALUATORS: Mapping[str, Callable[[], Evaluator]] = {
+    "answered": AnswerEvaluator,
+    "compared": ComparisonEvaluator,
+    "regret": RegretEvaluator,
+}
+_AGGREGATORS: Mapping[str, Callable[[], Aggregator]] = {
+    "hedge": Hedge,
+    "expected_cost": ExpectedCost,
+}
+BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
+    Kind.QUEUE_POLICY: _QUEUE_POLICIES,
+    Kind.FILTER: _FILTERS,
+    Kind.SCORER: _SCORERS,
+    Kind.EVALUATOR: _EVALUATORS,
+    Kind.AGGREGATOR: _AGGREGATORS,
+}
+"""Type checkers hold each plugin to the protocol of its kind here."""
 
 
 def registry(

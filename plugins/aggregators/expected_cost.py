@@ -25,13 +25,17 @@ Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.protocols import Combination, Costs, Proposal, ScoreUnit
+from edgeyard.scheduler.framework.protocols import (
+    Combination,
+    Costs,
+    Proposal,
+    ScoreUnit,
+)
 from edgeyard.scheduler.framework.relative import TIE_SHARE
 from edgeyard.scheduler.prediction.estimates import RETRY_S, UNKNOWN_RUN_S
 
@@ -44,7 +48,6 @@ class ExpectedCost:
     name = "expected_cost"
 
     def combine(self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]) -> Combination:
-        """See `Aggregator.combine`."""
         counted = [each for each in proposals if each.weight > 0.0]
         preference = _mean(counted, ScoreUnit.PREFERENCE)
         if len(counted) == 1 and preference is not None:
@@ -181,9 +184,3 @@ def _class_mean(values: Floats, pairs: Pairs) -> Floats:
     means = np.full(classes, np.nan)
     np.divide(total, count, out=means, where=count > 0)
     return means.astype(np.float32)[pairs.rows]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Aggregator
-
-    _: Aggregator = ExpectedCost()

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
 
@@ -48,7 +47,6 @@ class Hedge(ExpectedCost):
         weights: Mapping[str, float],
         rewards: Mapping[str, float],
     ) -> Mapping[str, float]:
-        """See `Aggregator.learn`."""
         stated = sum(prior.values())
         if stated <= 0.0:
             return dict(prior)
@@ -67,9 +65,3 @@ class Hedge(ExpectedCost):
             for name in awake
         }
         return {**current, **learned}
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Aggregator
-
-    _: Aggregator = Hedge()

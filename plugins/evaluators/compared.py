@@ -21,7 +21,6 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,6 @@ class ComparisonEvaluator:
     def evaluate(
         self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
-        """See `Evaluator.evaluate`."""
         classes = batch.shape[0]
         jobs = np.bincount(batch.class_of_job, minlength=classes)
         views = {id(each): _View(each, pairs) for each in proposals}
@@ -108,9 +106,3 @@ def _ratio(total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np
     ratio = np.full(len(total), np.nan)
     np.divide(total, count, out=ratio, where=count > 0)
     return ratio
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Evaluator
-
-    _: Evaluator = ComparisonEvaluator()

@@ -23,7 +23,6 @@ nothing is known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,6 @@ class RegretEvaluator:
     def evaluate(
         self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
-        """See `Evaluator.evaluate`."""
         if not batch.knowledge.runs or not len(pairs):
             return {}
         costs = expected_costs_s(batch, pairs)
@@ -130,9 +128,3 @@ def _corrected(history: Floats, found: ModelPrediction | None) -> Floats:
 
 def _names(proposals: Sequence[Proposal]) -> list[str]:
     return [each.scorer for each in proposals]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Evaluator
-
-    _: Evaluator = RegretEvaluator()

@@ -13,8 +13,6 @@ lab, the term in s hardly differs between jobs, and they order by size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,11 +31,10 @@ class _SizeAndAge:
     time_invariant = True
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal values the older comes first."""
+        """At equal values the older comes first."""
         return ranks_of(queue, self._value(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"{self.name} is {self._value(queue)[job]:.6g}, the lowest value comes first"
@@ -88,9 +85,3 @@ class F4(_SizeAndAge):
 
 def _log10(seconds: Floats) -> Floats:
     return np.log10(np.where(seconds > 0.0, seconds, _ZERO))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: tuple[QueuePolicy, ...] = (F1(), F2(), F3(), F4())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,11 +20,10 @@ class EarliestDeadline:
     name = "earliest_deadline"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal time left the more urgent, then the older."""
+        """At equal time left the more urgent, then the older."""
         return ranks_of(queue, queue.turns, _left_s(queue), -queue.priorities)
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         left_s = f"{_left_s(queue)[job]:.0f} s"
@@ -37,9 +34,3 @@ class EarliestDeadline:
 
 def _left_s(queue: Queue) -> NDArray[np.float64]:
     return np.fmin(queue.slacks_s, queue.guard_s - queue.ages_s)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = EarliestDeadline()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,11 +31,10 @@ class FairShare:
     name = "fair_share"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal finish the older comes first."""
+        """At equal finish the older comes first."""
         return ranks_of(queue, _finish(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         share = f", a share of {queue.shares[job]:g}" if queue.shares[job] != 1.0 else ""
@@ -57,9 +54,3 @@ def _finish(queue: Queue) -> NDArray[np.float64]:
     finish = np.empty(len(own))
     finish[own] = total - before
     return np.asarray((queue.usage_board_s + finish) / queue.shares, dtype=np.float64)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = FairShare()

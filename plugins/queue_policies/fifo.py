@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,15 +19,8 @@ class Fifo:
     time_invariant = True
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; what came at the same time goes by id."""
+        """What came at the same time goes by id."""
         return ranks_of(queue, guarded=queue.past_guard)
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         return f"in order of submission, waiting for {queue.ages_s[job]:.0f} s"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = Fifo()

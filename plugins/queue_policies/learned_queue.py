@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +37,15 @@ class LearnedQueue:
 
     @property
     def name(self) -> str:
-        """The name in the manifest."""
         return self._model.manifest.name
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal scores the more urgent, then the older."""
+        """At equal scores the more urgent, then the older."""
         guarded = queue.guarded | (queue.waits_s >= MAX_WAIT_S)
         scores = queue.derived(self._scores)
         return ranks_of(queue, queue.turns, scores, -queue.priorities, guarded=guarded)
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job] or queue.waits_s[job] >= MAX_WAIT_S:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return (
@@ -129,9 +126,3 @@ class LearnedLookahead(Lookahead):
 
 REQUEST_WEIGHT = 3.0
 HORIZON_S = 4 * 3600.0
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: tuple[Callable[[str], QueuePolicy], QueuePolicy] = (shipped_queue, LearnedLookahead())

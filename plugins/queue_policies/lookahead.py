@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,14 +75,13 @@ class Lookahead:
         self._max_wait_s = max_wait_s
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; equal places of different pools go by age."""
+        """Equal places of different pools go by age."""
         places = np.zeros(len(queue.ids))
         for pool in queue.derived(self._pruned):
             places[pool.order] = np.arange(len(pool.order))
         return ranks_of(queue, places, guarded=self._guarded(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if self._guarded(queue)[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         for pool in queue.derived(self._explained):
@@ -189,9 +187,3 @@ def _words(pool: PoolRollout) -> str:
     others = sorted((cost, rule) for rule, cost in pool.slowdowns.items() if rule != pool.rule)
     words = f"order of rule {pool.rule}: expected mean bounded slowdown {best:.3g}"
     return words + (f" against {others[0][0]:.3g} by {others[0][1]}" if others else "")
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = Lookahead()

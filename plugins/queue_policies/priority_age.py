@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,20 +22,13 @@ class PriorityAge:
     name = "priority_age"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; what is still equal goes by id."""
+        """What is still equal goes by id."""
         steps = np.floor(queue.ages_s / AGE_STEP_S)
         not_begun = (~queue.partly_running).astype(np.float64)
         return ranks_of(queue, queue.turns, -queue.priorities, -steps, not_begun)
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         campaign = ", its campaign has started" if queue.partly_running[job] else ""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"priority {queue.priorities[job]}, waiting for {queue.ages_s[job]:.0f} s{campaign}"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = PriorityAge()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,9 @@ class SeededRandomOrder:
         self._seed = seed
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`."""
         return ranks_of(queue, self._draws(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return "in a random place, which depends on its id"
@@ -42,9 +39,3 @@ class SeededRandomOrder:
         keys = np.array([zlib.crc32(each.encode()) for each in queue.ids], dtype=np.uint64)
         drawn = mixed(keys + mixed(np.array([self._seed], dtype=np.uint64)))
         return np.asarray((drawn >> _BITS) / float(1 << 53), dtype=np.float64)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = SeededRandomOrder()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,19 +19,12 @@ class ShortestFirst:
     time_invariant = True
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal run time the more urgent, then the older."""
+        """At equal run time the more urgent, then the older."""
         return ranks_of(queue, queue.turns, queue.expected_s, -queue.priorities)
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         if np.isnan(queue.run_times_s[job]):
             return "its run time is not known: in the middle of the others"
         return f"expected to run for about {queue.run_times_s[job]:.2g} s"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = ShortestFirst()

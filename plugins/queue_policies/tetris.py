@@ -8,8 +8,6 @@ what is free, as shares; the expected run time is subtracted, weighed so that bo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,11 +26,10 @@ class TetrisOrder:
     name = "tetris"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal values the older comes first."""
+        """At equal values the older comes first."""
         return ranks_of(queue, -self._value(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return (
@@ -49,9 +46,3 @@ class TetrisOrder:
         if count and run_s.mean() > 0.0:
             alignment = alignment - alignment.mean() / run_s.mean() * run_s
         return np.asarray(alignment, dtype=np.float64)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = TetrisOrder()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,11 +22,10 @@ class Unicep:
     name = "unicep"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal values the older comes first."""
+        """At equal values the older comes first."""
         return ranks_of(queue, -_value(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"unicep is {_value(queue)[job]:.6g}, the highest value comes first"
@@ -37,9 +34,3 @@ class Unicep:
 def _value(queue: Queue) -> NDArray[np.float64]:
     size = np.log2(queue.processors + _TINY) * np.maximum(queue.expected_s, _MIN_RUN_S)
     return np.asarray((queue.waits_s + _TINY) / size, dtype=np.float64)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = Unicep()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,11 +20,10 @@ class Wfp3:
     name = "wfp3"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """See `QueuePolicy.order`; at equal values the older comes first."""
+        """At equal values the older comes first."""
         return ranks_of(queue, -_value(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
-        """See `QueuePolicy.reason`."""
         if queue.guarded[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
         return f"wfp3 is {_value(queue)[job]:.6g}, the highest value comes first"
@@ -35,9 +32,3 @@ class Wfp3:
 def _value(queue: Queue) -> NDArray[np.float64]:
     relative = queue.waits_s / np.maximum(queue.expected_s, _MIN_RUN_S)
     return np.asarray(relative**3 * queue.processors, dtype=np.float64)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import QueuePolicy
-
-    _: QueuePolicy = Wfp3()

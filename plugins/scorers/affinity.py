@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,6 @@ class AffinityScorer:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         scores = np.full(len(pairs), np.nan, dtype=np.float32)
         stated = {each for own in set(batch.affinities) for each in own}
         columns = {name: attribute_column(batch, name) for name in {a.attribute for a in stated}}
@@ -40,9 +37,3 @@ class AffinityScorer:
             total = sum(abs(each.weight) for each in affinities)
             scores[its] = (met / total + 1.0) / 2.0
         return scores
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = AffinityScorer()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,6 @@ class BestFit:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         if batch.resources is not None:
             return rounded_scores(1.0 - batch.resources.left(pairs))
         snapshot = batch.snapshot
@@ -38,9 +35,3 @@ class BestFit:
             row = (required / max_bytes).astype(np.float32)
             score += 0.5 * (1.0 - (column[pairs.boards] - row[pairs.rows]))
         return np.clip(score, 0.0, 1.0)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = BestFit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +44,6 @@ class CampaignSpread:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         scores = np.full(len(pairs), np.nan, dtype=np.float32)
         rows = [row for row, spreads in enumerate(batch.spreads) if spreads and _size(pairs, row)]
         if not rows:
@@ -210,9 +208,3 @@ def _text(value: object) -> str:
 
 def _size(pairs: Pairs, row: int) -> int:
     return int(pairs.starts[row + 1] - pairs.starts[row])
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = CampaignSpread()

@@ -22,7 +22,6 @@ class Cheapest(DetailedScorer):
     unit = ScoreUnit.CREDITS
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
         seconds = Fastest().answer(batch, pairs)
         of_class = [batch.knowledge.rate(family, batch.now) for family in batch.families]
         rates = np.array(of_class, dtype=np.float32)[pairs.rows]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
@@ -23,12 +21,5 @@ class Comparable(DetailedScorer):
     unit = ScoreUnit.PREFERENCE
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
         rates, _ = past_pairs(batch, pairs).measurement_chances()
         return Answer(scores=(1.0 - rates).astype(np.float32))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Comparable()

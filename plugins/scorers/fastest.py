@@ -22,7 +22,6 @@ class Fastest(DetailedScorer):
     unit = ScoreUnit.SECONDS
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
         if not batch.knowledge.runs:
             nothing = np.full(len(pairs), np.nan, dtype=np.float32)
             return Answer(scores=nothing, errors=nothing)

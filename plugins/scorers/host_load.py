@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +21,7 @@ class HostLoad:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`; the same for all classes."""
+        """All classes get the same scores."""
         loads = batch.knowledge.host_loads
         if not loads:
             return np.full(len(pairs), np.nan, dtype=np.float32)
@@ -35,9 +33,3 @@ class HostLoad:
             dtype=np.float32,
         )
         return np.clip(column, 0.0, 1.0)[pairs.boards]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = HostLoad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,6 @@ class PlanScorer(DetailedScorer):
         self._limits = Limits()
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
         window = window_of(batch, pairs, self.objective, self._window)
         time_s = min(self._limits.time_s, pairs.budget_s * _SHARE_OF_BUDGET)
         plan = solve(window.document, replace(self._limits, time_s=time_s))
@@ -158,12 +156,3 @@ class FairnessIlp(_ProgrammeScorer):
     def _scores(self, window: Window, plan: Plan, pairs: Pairs) -> NDArray[np.float32]:
         board = np.where(plan.start_s <= 0.0, plan.board, -1)
         return plan_scores(window, replace(plan, board=board), pairs)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _completion: Scorer = CompletionIlp()
-    _assignment: Scorer = AssignmentScorer()
-    _deadlines: Scorer = DeadlinesIlp()
-    _fairness: Scorer = FairnessIlp()

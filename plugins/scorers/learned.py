@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,21 +29,18 @@ class LearnedScorer(DetailedScorer):
 
     @property
     def name(self) -> str:
-        """See `Scorer`; the manifest's value."""
         return self._model.manifest.name
 
     @property
     def objective(self) -> str:
-        """See `Scorer`; the manifest's value."""
         return self._model.manifest.objective
 
     @property
     def unit(self) -> ScoreUnit:
-        """See `Scorer`; that of the manifest's output."""
         return _UNITS[self._model.manifest.output]
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`.
+        """Return the model's scores.
 
         The facts are the shape of the model's input and, by its name, whether each input of
         ``extra`` is required (1, otherwise 0): explanations name what a benchmark lacks.
@@ -89,9 +85,3 @@ def load_learned(manifest: Path) -> LearnedScorer:
         ConfigError: It can't be used, and why.
     """
     return LearnedScorer(load_model(manifest))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Callable[[Path], Scorer] = load_learned

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +24,7 @@ class LeastLoaded:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`; the same for all classes."""
+        """All classes get the same scores."""
         if batch.resources is not None:
             return rounded_scores(batch.resources.left(pairs))
         snapshot = batch.snapshot
@@ -41,9 +39,3 @@ class LeastLoaded:
         column = np.zeros(len(snapshot.uids), dtype=np.float32)
         column[order] = 1.0 - (busy[host] + turn) / boards[host]
         return column[pairs.boards]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = LeastLoaded()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +27,6 @@ class Locality:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         warm = batch.knowledge.runs.derived(_RecentModels).of
         known = np.array([uid in warm for uid in batch.snapshot.uids], dtype=np.bool_)
         having: dict[str, list[int]] = {}
@@ -59,9 +56,3 @@ class _RecentModels:
             model = history.names.kinds.names[kinds[run]].model_sha256
             if model is not None:
                 self.of.setdefault(history.names.boards.names[boards[run]], set()).add(model)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Locality()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class _OfActiveModel(DetailedScorer):
         self._history, self._predict = history, predict
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`; the facts are the model and its number of pairs."""
+        """The facts are the model and its number of pairs."""
         return _corrected(self._history.answer(batch, pairs), self._predict(batch, pairs))
 
 
@@ -104,9 +103,3 @@ def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
         errors=None if history.errors is None else errors.astype(np.float32),
         facts={found.reference: float(known.sum())},
     )
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: tuple[Scorer, ...] = (RunTimeModel(), FailureModel(), MeasurementModel())

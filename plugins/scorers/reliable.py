@@ -21,7 +21,6 @@ class Reliable(DetailedScorer):
     unit = ScoreUnit.FAILURE
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
         if not batch.knowledge.runs:
             return Answer(scores=np.full(len(pairs), np.nan, dtype=np.float32))
         rates, errors = past_pairs(batch, pairs).failure_chances()

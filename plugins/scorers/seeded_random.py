@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ class SeededRandom:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         draws = np.random.default_rng(batch.seed).integers(0, 1 << 63, batch.shape[1], np.uint64)
         of_board = np.empty_like(draws)
         of_board[batch.board_order] = draws
@@ -44,9 +42,3 @@ def _digest(batch: Batch, row: int) -> int:
         batch.kinds[row],
     )
     return int.from_bytes(hashlib.blake2b(repr(required).encode(), digest_size=8).digest())
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = SeededRandom()

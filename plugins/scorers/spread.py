@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +24,7 @@ class Spread:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`; the same for all classes."""
+        """All classes get the same scores."""
         if batch.resources is not None:
             return rounded_scores(batch.resources.left(pairs))
         snapshot = batch.snapshot
@@ -38,9 +36,3 @@ class Spread:
         column = 1.0 / (1.0 + busy[host])
         column[order] = 1.0 / (1.0 + busy[host[order]] + turn)
         return column.astype(np.float32)[pairs.boards]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Spread()

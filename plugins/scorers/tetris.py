@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +26,6 @@ class Tetris:
     unit = ScoreUnit.PREFERENCE
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         if batch.resources is not None:
             return rounded_scores(batch.resources.alignment(pairs))
         snapshot = batch.snapshot
@@ -48,9 +45,3 @@ class Tetris:
         span = by_class(pairs, packed, np.fmax, 0.0) - lowest
         span[span <= 0.0] = 1.0
         return ((packed - lowest[pairs.rows]) / span[pairs.rows]).astype(np.float32)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    _: Scorer = Tetris()
