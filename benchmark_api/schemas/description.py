@@ -125,7 +125,7 @@ class ConstraintIn(BaseModel):
 
 
 class AffinityIn(ConstraintIn):
-    """A wish about the board: between boards that are equally good as far as is known."""
+    """A wish about the board: between boards that are predicted to be equally good."""
 
     weight: int = Field(
         50,

@@ -40,7 +40,7 @@ out = Console(width=100 if not sys.stdout.isatty() else None, highlight=False)
 
 
 def main() -> int:
-    """The demo; 0 when everything came out as it should."""
+    """The demo; returns 0 when all checks passed."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
     parser.add_argument("--nomad", action="store_true", help="on a real Nomad, brought up for it")
     parser.add_argument("--quick", action="store_true", help="one network instead of three")
@@ -63,10 +63,8 @@ def main() -> int:
             wrong = _run(client, ["squeezenet"] if given.quick else list(RUNS))
         took = time.monotonic() - began
         for sentence in wrong:
-            out.print(f"[red]not as it should be:[/] {sentence}")
-        out.print(
-            f"\nDone in {took:.0f} s." + ("" if wrong else " Everything came out as it should.")
-        )
+            out.print(f"[red]unexpected:[/] {sentence}")
+        out.print(f"\nDone in {took:.0f} s." + ("" if wrong else " All checks passed."))
         if given.keep:
             _how_to_go_on(server, data_dir, testbed)
             started.pop_all()

@@ -36,7 +36,7 @@ class _SizeAndAge:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return f"{self.name} is {self._value(queue)[job]:.6g}, the lowest value comes first"
 
     def _value(self, queue: Queue) -> Floats:

@@ -25,10 +25,10 @@ class EarliestDeadline:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         left_s = f"{_left_s(queue)[job]:.0f} s"
         if np.isnan(queue.slacks_s[job]):
-            return f"no deadline: {left_s} until no younger benchmark comes first"
+            return f"no deadline: {left_s} until no younger benchmark may overtake it"
         return f"{left_s} left to its deadline"
 
 

@@ -36,7 +36,7 @@ class FairShare:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         share = f", a share of {queue.shares[job]:g}" if queue.shares[job] != 1.0 else ""
         return f"its user used {queue.usage_board_s[job]:.0f} board-seconds lately{share}"
 

@@ -47,7 +47,7 @@ class LearnedQueue:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job] or queue.waits_s[job] >= MAX_WAIT_S:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return (
             f"{self.name} gives {queue.derived(self._scores)[job]:.4g}, the lowest number "
             "comes first"

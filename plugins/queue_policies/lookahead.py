@@ -83,7 +83,7 @@ class Lookahead:
 
     def reason(self, queue: Queue, job: int) -> str:
         if self._guarded(queue)[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         for pool in queue.derived(self._explained):
             if job in pool.jobs:
                 return _words(pool)

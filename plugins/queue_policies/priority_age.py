@@ -30,5 +30,5 @@ class PriorityAge:
     def reason(self, queue: Queue, job: int) -> str:
         campaign = ", its campaign has started" if queue.partly_running[job] else ""
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return f"priority {queue.priorities[job]}, waiting for {queue.ages_s[job]:.0f} s{campaign}"

@@ -31,7 +31,7 @@ class SeededRandomOrder:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return "in a random place, which depends on its id"
 
     def _draws(self, queue: Queue) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ class ShortestFirst:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         if np.isnan(queue.run_times_s[job]):
             return "its run time is not known: in the middle of the others"
         return f"expected to run for about {queue.run_times_s[job]:.2g} s"

@@ -31,7 +31,7 @@ class TetrisOrder:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return (
             f"alignment minus run time is {self._value(queue)[job]:.3g}, the highest "
             "value comes first"

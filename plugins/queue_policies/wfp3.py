@@ -25,7 +25,7 @@ class Wfp3:
 
     def reason(self, queue: Queue, job: int) -> str:
         if queue.guarded[job]:
-            return f"waiting for {queue.ages_s[job]:.0f} s, no younger benchmark comes first"
+            return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
         return f"wfp3 is {_value(queue)[job]:.6g}, the highest value comes first"
 
 

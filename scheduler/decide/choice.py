@@ -32,11 +32,9 @@ def choice_words(decided: Decisions, job: int) -> str:
     if own is None:
         return ""
     if not decided.plugins.scorers and decided.plugins.fallback is None:
-        return "the policy has no scorers: it prefers no board that fits"
+        return "the policy has no scorers, so it prefers none of the boards that fit"
     if costs is None or math.isnan(costs.total_s[own]):
-        return (
-            "nothing is known yet of such runs on these boards: chosen by the policy's preferences"
-        )
+        return "no past run predicts these boards: chosen by the policy's preferences"
     sentences = [_expected(decided, costs, own)]
     if job in decided.assignment.explored:
         count, _ = decided.assignment.explored[job]
@@ -72,9 +70,10 @@ def _compared(decided: Decisions, costs: Costs, job: int, own: int, other: int, 
     error = math.hypot(float(costs.error_s[own]), float(costs.error_s[other]))
     holder = int(decided.assignment.job_of_board[board])
     if theirs < ours and holder != NO_ROW and decided.rank[holder] < decided.rank[job]:
-        return f"{uid} would cost {_seconds(ours - theirs)} less, but goes to one that comes first"
+        less = _seconds(ours - theirs)
+        return f"{uid} would cost {less} less, but goes to a benchmark ahead in the queue"
     if abs(theirs - ours) <= max(error, _SAME_SHARE * min(ours, theirs)):
-        return f"{uid} is as good, as far as is known"
+        return f"{uid} is expected to be as good"
     run_s, other_s = _part(costs, "run", own), _part(costs, "run", other)
     fails = _failure_share(decided, other)
     if run_s is not None and other_s is not None and other_s < run_s * (1.0 - _SAME_SHARE):

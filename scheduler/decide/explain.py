@@ -124,7 +124,7 @@ class Explainer:
                 verdicts[board] = replace(
                     shared[board],
                     reason=WaitingReason.PRIORITY,
-                    sentence=f"{shared[board].target_uid} goes to a benchmark that comes first",
+                    sentence=f"{shared[board].target_uid} goes to a benchmark ahead in the queue",
                 )
             elif blocked[board] != NO_ROW and self._before(int(taken[blocked[board]]), job):
                 other = decided.snapshot.uids[int(blocked[board])]
@@ -132,7 +132,7 @@ class Explainer:
                     shared[board],
                     reason=WaitingReason.PRIORITY,
                     sentence=f"{shared[board].target_uid} shares cores with {other}, "
-                    "which goes to a benchmark that comes first",
+                    "which goes to a benchmark ahead in the queue",
                 )
         return tuple(verdicts)
 

@@ -605,9 +605,9 @@ def planned_start(
         case PlanReason.QUIET_HOST:
             sentence = f"no board is free; the host of {uid} is expected to be quiet then"
         case PlanReason.CHEAP_HOUR:
-            sentence = f"no board is free; {uid} is then, and credits cost less"
+            sentence = f"no board is free; {uid} will be free then, and credits cost less"
         case _:
-            sentence = f"no board is free; {uid} is expected to be the best one that comes free"
+            sentence = f"no board is free; {uid} is expected to be the best board that becomes free"
     return PlannedStart(
         target_uid=uid,
         start=batch.now + timedelta(seconds=planned.start_s),

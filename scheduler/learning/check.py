@@ -122,7 +122,9 @@ def _try(path: str, inputs: int, outputs: int) -> dict[str, object]:
         found = json.loads(done.stdout[-65536:].splitlines()[-1])
     except (ValueError, IndexError) as error:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"code {done.returncode}"
-        raise _refused(f"trying it out ended with {ended}: memory, time or a crash") from error
+        raise _refused(
+            f"its trial process ended with {ended}: out of memory or time, or a crash"
+        ) from error
     if "refused" in found:
         raise _refused(str(found["refused"])[:500])
     return dict(found)

@@ -77,9 +77,9 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
             f"its manifest states float32 of shape {(rows, outputs)}"
         )
     if not np.isfinite(y).all():
-        raise _ModelRefusal("it gave NaN or infinity for ordinary numbers")
+        raise _ModelRefusal("its output for ordinary inputs contains NaN or infinity")
     if not np.allclose(y[:_SUBSET_ROWS], few, rtol=_TOLERANCE, atol=_TOLERANCE):
-        raise _ModelRefusal("its answer for a pair depends on the other pairs of the call")
+        raise _ModelRefusal("its output for a pair depends on the other pairs of the same call")
     return {
         "input": takes[0].name,
         "output": gives[0].name,

@@ -253,7 +253,7 @@ def others_first(target_uid: str, boards: int, ahead: int, *, busy: bool) -> Wai
     which = f"its board {target_uid}" if boards == 1 else f"its {boards} boards"
     if not ahead:
         # No earlier benchmark wants the same boards: cores that they share keep it from them.
-        sentence = f"a benchmark that comes first uses the cores of {which}"
+        sentence = f"a benchmark ahead in the queue uses the cores of {which}"
     else:
         verb, noun = ("comes", "benchmark") if ahead == 1 else ("come", "benchmarks")
         first = f"{_about(ahead)} {noun} {verb} first"

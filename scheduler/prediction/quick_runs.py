@@ -77,7 +77,7 @@ def quick_runs(batch: Batch) -> QuickRuns:
 def trial_phrase(batch: Batch, row: int) -> str:
     """Return when a class is tried although it is predicted to take too long."""
     half = "" if batch.deadlines[row] is None else ", or half of the time to its deadline,"
-    return f"after a wait of {batch.prediction_wait_s:g} s{half} it is tried nevertheless"
+    return f"after a wait of {batch.prediction_wait_s:g} s{half} it is tried there"
 
 
 def _no_quick_runs() -> QuickRuns:

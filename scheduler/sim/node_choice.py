@@ -166,7 +166,7 @@ class PluginChooser:
 
     def reason(self, job: int) -> str:
         """Return why a job was last refused, as a sentence."""
-        return self._refused.get(job, "nothing refuses it")
+        return self._refused.get(job, "no filter refuses it")
 
     def refuse_silent_scorers(self) -> None:
         """Check that a scorer has an answer for the first job on the idle nodes.

@@ -407,7 +407,7 @@ def monotone_gate(model: Model) -> Gate:
         passed=lowest >= 0.0,
         figure=lowest,
         limit=0.0,
-        sentence="a greater chance by history never means a lower risk: the lowest "
+        sentence="a greater chance by past runs never means a lower risk: the lowest "
         f"rise between steps is {lowest:.2g}",
     )
 

@@ -38,7 +38,7 @@ def board_findings(
         ],
         "start its host, or remove it from the inventory",
     )
-    used = "they are never used" if unknown_devices == "deny" else "they are used nevertheless"
+    used = "they are never used" if unknown_devices == "deny" else "they are used"
     lines = [f"{each.target_uid}: {each.reason}" for each in found.differing]
     yield from _warnings("board differs", lines, "correct the inventory or the host's boards file")
     if unknown_devices != "allow":

@@ -236,7 +236,7 @@ def test_a_board_that_does_not_let_us_in_is_faulty(
     (board.sshd.folder / "authorized_keys").write_text("")
     failure = failure_of(make_task(tmp_path, server, b"model", board=facts_of(board)))
     assert failure["category"] == "board_fault"
-    assert "does not let us in: see user and identity_file" in failure["sentence"]
+    assert "rejects the log-in: see user and identity_file" in failure["sentence"]
 
 
 def test_a_host_without_ssh_says_so(server: UploadServer, tmp_path: Path) -> None:

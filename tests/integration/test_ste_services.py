@@ -288,7 +288,7 @@ def test_a_run_that_the_stop_of_the_controller_cut_off_can_be_resumed(tmp_path: 
     with all_services(tmp_path) as services:
         found = services.controller.get(f"/runs/{run_id}").json()
         assert found["state"] == "cancelled"
-        assert found["problem"] == "its process ended in the middle of it; it can be resumed"
+        assert found["problem"] == "its process ended before the run did; the run can be resumed"
         assert services.controller.post(f"/runs/{run_id}/resume").status_code == 202
         assert finished(services.controller, run_id)["state"] == "completed"
 

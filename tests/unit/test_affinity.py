@@ -1,4 +1,4 @@
-"""Affinities: wishes that decide between boards which are equally good as far as is known."""
+"""Affinities: wishes that decide between boards that are predicted to be equally good."""
 
 from __future__ import annotations
 

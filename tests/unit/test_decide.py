@@ -153,7 +153,7 @@ def test_boards_that_share_cores_are_not_used_in_one_cycle() -> None:
     assert places(result) == {"a": "emufast-0001-0001"}
     assert why(result, "b") == (
         WaitingReason.PRIORITY,
-        "a benchmark that comes first uses the cores of its board emumid-0001-0001",
+        "a benchmark ahead in the queue uses the cores of its board emumid-0001-0001",
     )
     verdict = result.explanation("b").verdicts[1]
     assert verdict.reason is WaitingReason.PRIORITY
@@ -563,7 +563,7 @@ def test_an_explanation_reports_every_board() -> None:
     assert (explanation.rank, explanation.rank_reason) == (1, "priority 80, waiting for 0 s")
     assert sum(explanation.priority_parts.values()) == explanation.priority == 80
     assert [each.sentence for each in explanation.verdicts] == [
-        f"{ONE} goes to a benchmark that comes first",
+        f"{ONE} goes to a benchmark ahead in the queue",
         f"{TWO} is drained (cleaning)",
         "rpi5-0001-0001 is of family rpi5, not rpi4b",
     ]
@@ -621,7 +621,7 @@ def test_what_each_scorer_makes_of_a_board_adds_up_to_its_cost() -> None:
         (24.0, 5, f"4 s sooner than on {TWO}, which fails one run in five"),
         (20.0, 5, f"{TWO} is as fast, but fails one run in five"),
         (24.0, 0, f"4 s sooner than on {TWO}"),
-        (20.0, 0, f"{TWO} is as good, as far as is known"),
+        (20.0, 0, f"{TWO} is expected to be as good"),
     ],
 )
 def test_an_explanation_compares_the_board_with_the_next_best_one(
@@ -682,7 +682,7 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
     }
     assert (verdict.score, verdict.cost_s) == (1.0, None)
     assert explanation.choice == (
-        "nothing is known yet of such runs on these boards: chosen by the policy's preferences"
+        "no past run predicts these boards: chosen by the policy's preferences"
     )
     assert explanation.placement is result.placements[0]
     assert explanation.waiting is None
@@ -695,7 +695,9 @@ def test_a_policy_without_scorers_does_not_claim_to_have_preferences() -> None:
     explanation = cycle(
         snapshot_of([board(ONE)]), [pending()], of="native", knowledge=known
     ).explanation("b-1")
-    assert explanation.choice == "the policy has no scorers: it prefers no board that fits"
+    assert explanation.choice == (
+        "the policy has no scorers, so it prefers none of the boards that fit"
+    )
 
 
 # --- plugins that fail ---------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_all_of_a_gang_stand_behind_its_first_in_the_queue() -> None:
     assert result.order == ("gang-0", "gang-1", "single")
     assert set(places(result)) == {"gang-0", "gang-1"}
     for each in result.explanation("single").verdicts:
-        assert each.sentence == f"{each.target_uid} goes to a benchmark that comes first"
+        assert each.sentence == f"{each.target_uid} goes to a benchmark ahead in the queue"
 
 
 def test_boards_that_share_cores_are_not_used_together() -> None:
@@ -164,7 +164,7 @@ def test_a_gang_past_the_guard_holds_boards_until_all_are_free() -> None:
     assert places(result) == {}
     assert "1 is held for it" in result.waiting["gang-0"].sentence
     verdicts = {each.target_uid: each for each in result.explanation("single").verdicts}
-    assert verdicts[A].sentence == f"{A} goes to a benchmark that comes first"
+    assert verdicts[A].sentence == f"{A} goes to a benchmark ahead in the queue"
     assert set(places(cycle(lab(A, B), [*old, single]))) == {"gang-0", "gang-1"}
 
 

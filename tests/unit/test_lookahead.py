@@ -111,7 +111,7 @@ def test_who_has_waited_too_long_is_overtaken_by_nobody() -> None:
     assert Lookahead().order(queue).tolist() == [2, 0, 1]
     bounded = Lookahead(max_wait_s=100.0)
     assert bounded.order(queue).tolist() == [0, 1, 2]
-    assert bounded.reason(queue, 0) == "waiting for 101 s, no younger benchmark comes first"
+    assert bounded.reason(queue, 0) == "waiting for 101 s, so no younger one may overtake it"
 
 
 def test_samples_of_earlier_runs_count_next_to_the_request() -> None:

@@ -128,7 +128,9 @@ def test_an_active_model_that_could_not_be_tried_stays_active(
     add_past(store, 2)
 
     def refused(data: bytes, inputs: int, outputs: int) -> CheckedModel:
-        raise ConfigError(["trying it out ended with signal 9: memory, time or a crash"])
+        raise ConfigError(
+            ["its trial process ended with signal 9: out of memory or time, or a crash"]
+        )
 
     monkeypatch.setattr("edgeyard.scheduler.learning.model.check_model", refused)
     report = watched(store)

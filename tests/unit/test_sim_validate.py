@@ -209,7 +209,12 @@ def short(tmp_path: Path, count: int, spacing_s: float, **more: Any) -> Path:
     ("count", "days", "pointer", "message"),
     [
         (60, 1, "--export", "the history has 0.4 days"),
-        (200, 5, "--days", "the last 5 days leave nothing to fit: the history has 1.4 days"),
+        (
+            200,
+            5,
+            "--days",
+            "the last 5 days leave no time to fit the scenario to: the history has 1.4 days",
+        ),
         (150, 1, "--export", "before the last 1 day: 6 runs with a result"),
     ],
 )

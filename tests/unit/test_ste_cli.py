@@ -116,7 +116,7 @@ def test_a_run_whose_process_was_killed_is_not_listed_as_running_and_is_resumed(
         process.kill()
     assert state() == "cancelled"
     shown = json.loads(ste("show", run_id, "--runs", runs, "--json").stdout)
-    assert shown["problem"] == "its process ended in the middle of it; it can be resumed"
+    assert shown["problem"] == "its process ended before the run did; the run can be resumed"
     resumed = ste("run", "--resume", run_id, "--runs", runs, "--json")
     assert resumed.exit_code == 0, resumed.stderr
     assert json.loads(resumed.stdout)["state"] == "completed"

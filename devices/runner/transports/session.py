@@ -212,7 +212,7 @@ class Link:
         if status == _SSH_FAILED and "Permission denied" in said:
             return RunFailed(
                 "board_fault",
-                f"the board at {where} does not let us in: see user and identity_file of its ssh "
+                f"the board at {where} rejects the log-in: see user and identity_file of its ssh "
                 f"entry in the boards file ({said})",
             )
         if status == _SSH_FAILED or status < 0:

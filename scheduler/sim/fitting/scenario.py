@@ -200,8 +200,8 @@ def fit_scenario(
             f"Kinds with fewer than {MIN_BENCHMARKS_PER_KIND} runs: {', '.join(few[:20])}."
         )
     for count, what in (
-        (history.without_engine, "board(s) without an engine that offers a type are not there"),
-        (gone, "board(s) that had left the lab at the end are not there"),
+        (history.without_engine, "board(s) without an engine that offers a type were left out"),
+        (gone, "board(s) that had left the lab at the end were left out"),
         (skipped, "attempt(s) with impossible times were left out"),
         (left_out, "benchmark(s) that no board of the lab can run were left out"),
     ):

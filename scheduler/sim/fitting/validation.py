@@ -226,7 +226,10 @@ def _check_days(
     if max_days < 1:
         reason = f"the history has {found}, and a day to compare needs at least an hour before it"
         raise InvalidInput.at(history.source, reason, "a longer history: an earlier --since")
-    reason = f"the last {count_of(days, 'day')} leave nothing to fit: the history has {found}"
+    reason = (
+        f"the last {count_of(days, 'day')} leave no time to fit the scenario to: "
+        f"the history has {found}"
+    )
     raise InvalidInput.at("--days", reason, f"up to {max_days}, or an earlier --since")
 
 
@@ -387,7 +390,7 @@ def _comments(
 ) -> list[str]:
     found = []
     if len(uids) == 1:
-        found.append("The lab has one board: nothing is compared of how boards are chosen.")
+        found.append("The lab has one board, so the choice of boards can't be compared.")
     joined = {
         each["target_uid"]
         for each in history.boards

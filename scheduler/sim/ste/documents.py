@@ -392,7 +392,7 @@ def _check(data: TwinData) -> None:
     except OverflowError:
         raise InvalidInput.at(
             "/age_s",
-            f"is {data.age_s:g}: that is before the first date that can be represented",
+            f"is {data.age_s:g}: the resulting time is before the year 1",
             "seconds before now",
         ) from None
     known: set[str] = set()

@@ -278,6 +278,6 @@ def _reasons(
         elif head:
             found[job.name] = f"it would delay job {head}, which is ahead of it in the queue"
         else:
-            found[job.name] = "nothing refuses it"
+            found[job.name] = "no filter refuses it"
         head = head or job.name
     return found

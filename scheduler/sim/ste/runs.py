@@ -91,7 +91,7 @@ class RunFolder:
             raise InvalidInput.at(str(path), f"can't be read: {reason_of(error)}") from error
         if found.get("state") == "running" and not self._is_executed(run_id):
             found["state"] = "cancelled"
-            found["problem"] = "its process ended in the middle of it; it can be resumed"
+            found["problem"] = "its process ended before the run did; the run can be resumed"
         return found
 
     def runs(self) -> list[dict[str, Any]]:
