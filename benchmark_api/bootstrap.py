@@ -220,7 +220,15 @@ def build(settings: Settings, port: int) -> System:
     Raises:
         ConfigError: A file or a setting can't be used, or another server has this data folder.
     """
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            [
+                f"can't create the folder {settings.data_dir}: {reason_of(error)}; "
+                "name another folder with --data-dir"
+            ]
+        ) from error
     lock = _locked(settings.data_dir)
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
     clock = SharedClock(SteadyClock(), boot_id=boot_id())
@@ -1174,7 +1182,7 @@ def _locked(data_dir: Path) -> IO[bytes]:
     except OSError as error:
         lock.close()
         raise ConfigError(
-            [f"another server is using {data_dir}; stop it first, or name another folder: data_dir"]
+            [f"another server uses {data_dir}: stop it, or name another folder with --data-dir"]
         ) from error
     return lock
 

@@ -179,7 +179,12 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigError([f"can't listen on {host}:{port}: {error.strerror}"]) from error
+        raise ConfigError(
+            [
+                f"can't listen on {host}:{port}: {error.strerror}; another address is set with "
+                "--host and --port"
+            ]
+        ) from error
     return listener
 
 

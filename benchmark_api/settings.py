@@ -740,7 +740,7 @@ class Settings(BaseSettings):
         try:
             tables = tomllib.loads(Path(named).read_text("utf-8")) if named else {}
         except (OSError, ValueError) as error:
-            problems.append(f"{named}: {reason_of(error)}")
+            problems.append(f"the settings file {named} can't be read: {reason_of(error)}")
         try:
             secrets = _secrets_from_files(cls.model_fields)
         except ConfigError as error:

@@ -142,12 +142,18 @@ def _constraint(value: str, flag: str = "--constraint") -> Mapping[str, object]:
 
 def moment(value: str | None, flag: str) -> str | None:
     """Return a time of RFC 3339, or ``+2h`` from now."""
-    if value is None or not value.startswith("+"):
+    if value is None:
+        return None
+    accepted = "e.g. +2h, or RFC 3339 with zone, e.g. 2026-11-21T08:00:00Z"
+    if not value.startswith("+"):
+        try:
+            datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput.at(flag, f"{value!r} is not a time", accepted) from None
         return value
     try:
         at = datetime.now(UTC) + timedelta(seconds=duration_s(value[1:]))
     except (ValueError, OverflowError) as error:
-        accepted = "e.g. +2h, or RFC 3339 with zone"
         raise InvalidInput.at(flag, f"{value} {error}", accepted) from None
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 

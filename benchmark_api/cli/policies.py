@@ -115,6 +115,9 @@ def policies_activate(
     With --for it decides only on that benchmark, before the active policy decides on the others.
     """
     path = Path(policy)
+    if path.suffix == ".toml" and not path.is_file():
+        accepted = "a TOML file, or a name that `edgeyard policies list` shows"
+        raise InvalidInput.at("POLICY", f"there is no file {path}", accepted)
     body = {"text": _file(path)} if path.is_file() else {"name": policy}
     if benchmark is not None:
         _one(session, benchmark, shadow=shadow, body=body)

@@ -260,6 +260,8 @@ _PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "dataset_urls": ("dataset", "inputs"),
     "model_url": ("model",),
     "input": ("inputs",),
+    "name": ("policy",),
+    "text": ("policy",),
     "submitted_from": ("since",),
     "submitted_before": ("until",),
 }
@@ -469,9 +471,30 @@ def _usage(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         echo(error.format_message(), err=True)
         return _ERROR
+    if wrong := _wrong_value(error):
+        return _print_error(f"{wrong}\nTry: {path} --help")
     option = str(getattr(error, "option_name", ""))
     hint = "; write -- before a negative number" if _NEGATIVE.fullmatch(option) else ""
     return _print_error(f"{error.format_message()}{hint}\nTry: {path} --help")
+
+
+def _wrong_value(error: typer.TyperException) -> str:
+    """Return which flag or argument has a wrong value, and why; "" for other errors."""
+    from pydantic import ValidationError
+
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    if parameter is None or not isinstance(cause, ValidationError):
+        return ""
+    from edgeyard.benchmark_api.schemas.fields import value_problem
+
+    details = cause.errors(include_url=False)[0]
+    problem = value_problem(details)
+    flags = [name for name in parameter.opts if name.startswith("--")]
+    place = flags[0] if flags else parameter.metavar or parameter.name.upper()
+    if problem is None:  # of typer's own, which names the value
+        return f"{place}: {details['msg'].removeprefix('Value error, ').rstrip('.')}"
+    reason, accepted = problem
+    return str(FieldError(place, f"{str(details['input'])[:100]!r} {reason}", accepted))
 
 
 def _print_error(message: str) -> int:

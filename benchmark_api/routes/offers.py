@@ -272,7 +272,7 @@ class Offer:
                     FieldError(
                         pointer,
                         f"{_condition_text(each)} holds for no {who} that fits otherwise",
-                        f"what holds for {each.attribute} of {_listed(values)}",
+                        f"what holds for {each.attribute} of {_listed(each.attribute, values)}",
                     )
                 ]
             left = fitting_uids
@@ -443,7 +443,7 @@ class Offer:
         return FieldError(
             pointer,
             f"{_condition_text(each)} holds for no known {who}",
-            f"what holds for {each.attribute} of {_listed(values)}",
+            f"what holds for {each.attribute} of {_listed(each.attribute, values)}",
         )
 
     def _any_meets(
@@ -611,9 +611,11 @@ def _thread_problems(
     return [FieldError("/parameters/threads", reason, accepted)]
 
 
-def _listed(values: Collection[AttributeValue]) -> str:
-    """Attributes' values, each once; memory is in bytes, as constraints compare it."""
+def _listed(attribute: str, values: Collection[AttributeValue]) -> str:
+    """Values of an attribute, each once; memory is in bytes, as constraints compare it."""
     numbers = sorted({value for value in values if isinstance(value, int)})
+    if numbers and attribute not in SIZES_IN_BYTES:
+        return " or ".join(map(str, numbers))
     if numbers:
         return " or ".join(f"{value} (bytes: {size_text(value)})" for value in numbers)
     return " or ".join(sorted({repr(value) for value in values}))

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
-from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
+from edgeyard.errors import ConfigError, Conflict, FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.framework.policy import Policy
@@ -289,7 +289,7 @@ def _policy_of(body: Body, context: Context) -> tuple[str, Policy]:
     try:
         return text, policies.check(text, request.name or "policy")
     except ConfigError as error:
-        raise InvalidInput.at("/text", "; ".join(error.problems)) from error
+        raise InvalidInput([FieldError("/text", problem) for problem in error.problems]) from error
 
 
 def _named(policies: Policies, uow: UnitOfWork, reference: str) -> NamedPolicy:
@@ -302,9 +302,7 @@ def _named(policies: Policies, uow: UnitOfWork, reference: str) -> NamedPolicy:
     except NotFound as error:
         known = ", ".join(dict.fromkeys(each.name for each in policies.known(uow).values()))
         raise InvalidInput.at(
-            "/name",
-            f"there is no policy {reference!r}",
-            f"{known}; or the text of a policy in /text",
+            "/name", f"there is no policy {reference!r}", f"one of {known}"
         ) from error
 
 

@@ -284,7 +284,7 @@ def field_errors(
     prefix: tuple[str, ...] = (),
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FieldError]:
-    """Pydantic's findings in our words, without any of the input.
+    """Pydantic's findings in our words, without any text of the input.
 
     Args:
         known: The top-level fields, for "did you mean" and for what they take.
@@ -308,6 +308,8 @@ _KINDS = {
     "model": "an object",
 }
 """What would do, by the first word of pydantic's error types such as ``int_parsing``."""
+_OTHER_KIND = re.compile(r"(\w+)_(?:type|parsing|from_float|number)")
+"""Pydantic's error types for a value of another kind."""
 
 
 _BEYOND_BOUNDS = {
@@ -337,12 +339,31 @@ def _field_error(
         return FieldError(place, "is required", _missing(location, known))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
-    reason = _BEYOND_BOUNDS.get(error["type"])
-    if reason is None and error["type"] in ("literal_error", "enum"):
-        reason = f"is {str(error['input'])[:100]!r}"
-    if reason is None:
-        reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return FieldError(place, reason[:300], _accepted(error, location, known))
+    return FieldError(place, _reason(error)[:300], _accepted(error, location, known))
+
+
+def _reason(error: ErrorDetails) -> str:
+    value = error["input"]
+    if problem := value_problem(error):
+        return f"{value} {problem[0]}" if type(value) in (int, float) else problem[0]
+    if error["type"] in ("literal_error", "enum"):
+        return f"is {str(value)[:100]!r}"
+    return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+
+
+def value_problem(error: ErrorDetails) -> tuple[str, str] | None:
+    """Return what is wrong with a value out of bounds or of another kind, without the value.
+
+    Returns:
+        The reason, to follow the value, and the bound, or "" for a value of another kind; None
+        for all other errors.
+    """
+    if reason := _BEYOND_BOUNDS.get(error["type"]):
+        return reason, _bound(error.get("ctx", {}))
+    kind = _OTHER_KIND.fullmatch(error["type"])
+    if kind is None or kind[1] not in _KINDS:
+        return None
+    return f"is not {_KINDS[kind[1]]}", ""
 
 
 def _accepted(

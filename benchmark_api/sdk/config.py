@@ -211,7 +211,10 @@ def _checked_url(url: str, source: str) -> str:
         good = False
     if not good:
         raise ConfigError(
-            [f"the server's URL {url!r} (from {source}) is none: write http://HOST:PORT"]
+            [
+                f"the server's URL {url!r} (from {source}) is not an http or https URL: "
+                "write http://HOST:PORT"
+            ]
         )
     return url.rstrip("/")
 

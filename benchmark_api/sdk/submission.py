@@ -199,15 +199,24 @@ def read_job_file(path: Path) -> JobDescription:
         with path.open("rb") as file:
             data = file.read(MAX_JOB_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidInput.at("", f"can't read {path}: {error.strerror}") from error
+        raise InvalidInput.at("job file", f"can't read {path}: {error.strerror}") from error
     if len(data) > MAX_JOB_FILE_BYTES:
-        raise InvalidInput.at("", f"{path} is too big for a job file", "at most 4 MiB")
+        raise InvalidInput.at("job file", f"{path} is too big for a job file", "at most 4 MiB")
     media = "application/json" if path.suffix.lower() == ".json" else "application/yaml"
     try:
         job = read_document(data, media)
     except InvalidInput as error:
         raise InvalidInput(
-            [FieldError(one.pointer, f"{path}: {one.reason}", one.accepted) for one in error.errors]
+            [
+                FieldError(
+                    one.pointer or "job file",
+                    f"{path}: {one.reason}"
+                    if one.pointer
+                    else f"{path} {one.reason.removeprefix('the body ')}",
+                    one.accepted,
+                )
+                for one in error.errors
+            ]
         ) from None
     version = job.pop("version", 1)
     if version != 1 or isinstance(version, bool):

@@ -18,8 +18,8 @@ _SIGNATURES = (
     (4, b"TFL3", TFLITE),
 )
 _ADVICE = {
-    "a web page": "check that its URL leads to the file itself and needs no login",
-    "JSON text": "check that its URL leads to the file itself and needs no login",
+    "a web page": "check that the URL it comes from leads to the file itself and needs no login",
+    "JSON text": "check that the URL it comes from leads to the file itself and needs no login",
     "a Git LFS pointer": "fetch the file itself with `git lfs pull`",
 }
 

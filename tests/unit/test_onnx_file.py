@@ -102,8 +102,8 @@ def test_a_web_page_is_named_with_what_to_do_about_it(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"<!DOCTYPE html>\n<html><body>Sign in</body></html>")
     assert refused(path) == (
-        "the model is a web page, not an ONNX file: check that its URL leads to the file itself "
-        "and needs no login"
+        "the model is a web page, not an ONNX file: check that the URL it comes from "
+        "leads to the file itself and needs no login"
     )
 
 

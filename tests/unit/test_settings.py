@@ -107,7 +107,9 @@ def test_a_missing_file_is_reported_in_plain_words(tmp_path: Path) -> None:
     file = tmp_path / "absent.toml"
     with pytest.raises(ConfigError) as refused:
         Settings.load(file)
-    assert refused.value.problems == (f"{file}: No such file or directory",)
+    assert refused.value.problems == (
+        f"the settings file {file} can't be read: No such file or directory",
+    )
 
 
 @pytest.mark.parametrize("text", ["port = ", "[[["])
