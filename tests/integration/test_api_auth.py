@@ -383,7 +383,7 @@ def test_a_new_route_without_a_rule_is_found(api: Api, documented: bool) -> None
     assert without_a_rule(app) == {("POST", "/v1/new")}
 
 
-def test_only_what_has_to_be_public_is_public(api: Api) -> None:
+def test_routes_without_authentication_are_the_listed_ones(api: Api) -> None:
     public = {path for (_, path), rule in ROUTES.items() if rule is PUBLIC}
     assert public == {
         "/livez",
@@ -580,7 +580,9 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_every_caller_gets_what_is_theirs(api: Api, method: str, path: str) -> None:
+def test_each_route_answers_each_caller_as_its_rule_states(
+    api: Api, method: str, path: str
+) -> None:
     allowed = ROUTES[method, path]
     known, _ = names(api)
     for caller in CALLERS:
@@ -657,7 +659,7 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         "/v1/schedules/{}",
     ],
 )
-def test_anothers_thing_and_no_thing_look_the_same(api: Api, path: str) -> None:
+def test_objects_of_others_and_missing_objects_get_the_same_answer(api: Api, path: str) -> None:
     known, _ = names(api)
     kind = path.split("/")[2]
     own = known[
@@ -755,7 +757,7 @@ def test_a_token_grants_no_more_than_its_user_has_now(
         assert api.as_(None).get("/v1/users", headers=headers).status_code in (401, 403)
 
 
-def test_nobody_makes_themselves_more_than_they_are(api: Api) -> None:
+def test_accounts_cannot_extend_their_own_rights(api: Api) -> None:
     assert api.as_().post("/v1/tokens", json={"role": "operator"}).status_code == 403
     assert api.as_().post("/v1/tokens", json={"user_id": "operator"}).status_code == 404
     assert api.as_("host").post("/v1/tokens", json={"role": "submitter"}).status_code == 403
@@ -796,7 +798,7 @@ def test_a_host_writes_results_of_its_own_boards_only(api: Api) -> None:
         assert senders == ([user_id] if status == 201 else [])
 
 
-def test_a_token_makes_none_that_outlives_it(api: Api) -> None:
+def test_a_token_cannot_create_a_token_that_expires_later(api: Api) -> None:
     soon = _soon(api)
     short = api.as_().post("/v1/tokens", json={"expires_at": soon}).json()["token"]
     headers = {"Authorization": f"Bearer {short}"}

@@ -217,7 +217,7 @@ def test_a_constraint_that_no_board_can_meet_is_refused(
         ("camera", "=", "v2"),
     ],
 )
-def test_a_constraint_that_a_board_may_meet_is_taken(
+def test_a_constraint_that_a_board_may_meet_is_accepted(
     api: Api, attribute: str, operator: str, value: object
 ) -> None:
     asked = constrained(attribute, operator, value)
@@ -288,7 +288,7 @@ def test_a_deadline_before_the_earliest_possible_end_is_refused(api: Api) -> Non
             assert answer.is_success
 
 
-def test_a_budget_of_nothing_is_taken_where_boards_cost_nothing(api: Api) -> None:
+def test_a_budget_of_zero_is_accepted_where_boards_are_free(api: Api) -> None:
     with api.store.write() as uow:
         uow.credits.set_rate("rpi4b", 0.0)
     assert api.as_().post("/v1/benchmarks", json=description(user_budget=0)).is_success
@@ -328,14 +328,14 @@ def test_a_bigger_board_of_the_family_counts_not_of_another(api: Api) -> None:
         (b'{"extra": "' + b"x" * 2**20 + b'"}', "application/json", 413),
     ],
 )
-def test_bodies_that_are_none_are_refused_and_never_break_the_server(
+def test_invalid_bodies_are_refused_without_a_server_error(
     api: Api, data: bytes, content_type: str, status: int
 ) -> None:
     answer = api.as_().post("/v1/benchmarks", content=data, headers={"Content-Type": content_type})
     refusal(answer, status)
 
 
-def test_yaml_is_taken(api: Api) -> None:
+def test_job_descriptions_in_yaml_are_accepted(api: Api) -> None:
     text = "version: 1\nmodel: model.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: rpi4b\n"
     answer = api.as_().post(
         "/v1/benchmarks", content=text, headers={"Content-Type": "application/yaml"}
@@ -511,7 +511,7 @@ def test_only_what_has_ended_is_retried_and_as_a_new_one(api: Api) -> None:
     assert shown["files"][0]["sha256"]
 
 
-def test_a_clone_takes_changes_over(api: Api) -> None:
+def test_a_clone_applies_changes(api: Api) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     benchmark_id = api.submit(precision="2 %", deadline=soon, target_uid="rpi4b-0001-0001")
     answer = api.as_().post(
@@ -773,7 +773,7 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
     assert changes["reachable_deadline"].startswith("2026-11-21T12:00")
 
 
-def test_results_of_nothing_are_asked_for_in_vain(api: Api) -> None:
+def test_requests_of_results_without_a_known_benchmark_are_refused(api: Api) -> None:
     refusal(api.as_().get("/v1/results"))
     refusal(api.as_().get("/v1/results?benchmark_id=absent"), 404)
 

@@ -111,7 +111,7 @@ def test_a_file_of_another_kind_is_refused(
         (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "a TensorFlow"),
     ],
 )
-def test_what_is_no_tflite_model_is_refused(
+def test_a_file_that_is_no_tflite_model_is_refused(
     tmp_path: Path, content: bytes, says: str, accepted: str
 ) -> None:
     files = ContentFiles(tmp_path)
@@ -376,7 +376,7 @@ def test_the_size_of_a_model_is_checked_before_it_is_sent(tmp_path: Path) -> Non
         assert memory["accepted"] == "a model of at most 4 GiB, or another target"
 
 
-def test_others_write_while_a_submission_is_looked_into(
+def test_other_requests_write_while_a_submission_is_checked(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file store may be slow: no transaction is open while content is read."""
@@ -398,7 +398,7 @@ def test_others_write_while_a_submission_is_looked_into(
     assert read_while_others_wrote
 
 
-def test_content_that_nobody_has_looked_into_is_not_read_in_a_unit_of_work(tmp_path: Path) -> None:
+def test_unchecked_content_is_not_read_in_a_unit_of_work(tmp_path: Path) -> None:
     files = ContentFiles(tmp_path)
     writer = files.writer(1000)
     writer.write(TFLITE)

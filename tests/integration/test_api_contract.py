@@ -53,7 +53,7 @@ def test_an_answer_that_differs_from_its_model_is_found(body: dict[str, object])
     ("words", "kinds"),
     [(shapes.BoardState, BoardState), (shapes.ChangedField, ChangeKind)],
 )
-def test_the_documented_words_are_those_of_the_scheduler(words: Any, kinds: Any) -> None:
+def test_documented_enum_values_are_those_of_the_scheduler(words: Any, kinds: Any) -> None:
     assert set(get_args(words)) == {each.value for each in kinds}
 
 

@@ -109,7 +109,7 @@ def test_a_run_gets_its_task_and_its_own_token_works(api: Api, starts: Starts) -
     assert upload(api, spec, OWN) == 201
 
 
-def test_the_schedule_s_token_opens_nothing_else(api: Api, starts: Starts) -> None:
+def test_a_schedules_token_is_valid_for_its_own_routes_only(api: Api, starts: Starts) -> None:
     parent = starts.scheduled()
     _, allocation = starts.launch(parent)
     starts.turn()
@@ -187,7 +187,7 @@ def test_a_cancelled_run_gets_no_task(api: Api, starts: Starts) -> None:
         ({"more": 1}, "/more"),
     ],
 )
-def test_a_request_that_is_none_is_refused(
+def test_an_invalid_request_is_refused(
     api: Api, starts: Starts, changes: dict[str, object], field: str
 ) -> None:
     parent = starts.scheduled()

@@ -68,7 +68,7 @@ def test_credits_are_one_number_within_bounds(api: Api, body: dict[str, object])
     assert api.as_("operator").post("/v1/users/alice/credits", json=body).status_code == 422
 
 
-def test_what_the_account_can_never_bear_is_refused_at_submission(api: Api) -> None:
+def test_a_benchmark_above_the_account_limits_is_refused_at_submission(api: Api) -> None:
     op = api.as_("operator")
     ok(op.post("/v1/users/alice/credits", json={"credits": 50}))
     matrix = {"target": ["rpi4b"]}
@@ -179,7 +179,7 @@ def test_users_lease_for_themselves_within_their_bound(api: Api) -> None:
     assert api.as_().post(f"/v1/boards/{OTHER}/lease", json=others).status_code == 403
 
 
-def test_operators_set_boards_aside_and_let_them_back(api: Api) -> None:
+def test_operators_quarantine_boards_and_lift_quarantines(api: Api) -> None:
     op = api.as_("operator")
     body = ok(op.post(f"/v1/boards/{BOARD}/quarantine", json={"reason": "smells"}))
     assert body["quarantine"]["reason"] == "smells"

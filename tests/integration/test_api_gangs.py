@@ -104,7 +104,7 @@ def test_an_account_that_may_never_run_all_is_refused(api: Api) -> None:
     }
 
 
-def test_a_full_queue_takes_none_of_a_gang(tmp_path: Path) -> None:
+def test_a_full_queue_refuses_the_whole_gang(tmp_path: Path) -> None:
     with running(tmp_path, user_max_pending=1) as api:
         api.upload()
         assert submit(api).status_code == 429

@@ -51,7 +51,7 @@ def test_before_the_cluster_has_answered_there_is_nothing_to_compare(api: Api) -
     assert answer.headers["retry-after"]
 
 
-def test_it_is_for_those_who_have_a_token(api: Api) -> None:
+def test_the_inventory_requires_a_token(api: Api) -> None:
     assert api.as_(None).get("/v1/inventory/check").status_code == 401
 
 

@@ -39,7 +39,7 @@ def test_readiness_and_figures_show_how_far_this_servers_clock_differs(
     assert f"edgeyard_clock_ahead_seconds {ahead_s}" in api.as_().get("/metrics").text
 
 
-def test_a_server_that_nobody_leads_is_ready_until_nobody_takes_over(api: Api) -> None:
+def test_without_a_leader_a_server_is_ready_until_no_server_takes_over(api: Api) -> None:
     api.engine.led = leader_view(leads=False, silent_s=20.0)
     answer = api.as_(None).get("/readyz?verbose")
     assert answer.status_code == 200
@@ -79,7 +79,7 @@ def test_a_server_of_role_engine_names_the_address_that_boards_upload_to(tmp_pat
     assert Settings.load(data_dir=tmp_path, role="api").role == "api"
 
 
-def test_servers_that_share_a_key_sign_webhooks_alike(tmp_path: Path) -> None:
+def test_servers_with_the_same_key_sign_webhooks_equally(tmp_path: Path) -> None:
     webhook = Webhook(user_id="ann", url="http://a.test", salt="s", created_at=NOON, seen_seq=0)
 
     def signed(name: str, **changes: Any) -> object:

@@ -171,7 +171,7 @@ def test_a_type_that_does_not_exist_is_refused_with_those_that_do(api: Api, path
     assert api.as_().get(path, params={"benchmark_type": "TYPE3"}).status_code == 200
 
 
-def test_what_is_not_built_is_no_error_of_the_server(
+def test_an_unimplemented_route_is_not_logged_as_a_server_error(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -247,7 +247,7 @@ def test_a_dataset_is_its_owner_s_and_its_hash_is_checked(api: Api) -> None:
     assert api.as_().delete(f"/api/benchmarks/datasets/{reference}").status_code == 404
 
 
-def test_deleting_cancels_and_hides_and_v1_still_knows(api: Api) -> None:
+def test_deleting_cancels_and_hides_a_benchmark_that_v1_still_shows(api: Api) -> None:
     made = start(api).json()["id"]
     assert api.as_("bob").delete(f"/api/benchmarks/{made}").status_code == 404
     assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200
@@ -398,7 +398,7 @@ def test_each_of_the_target_uids_must_be_a_board_of_the_family(api: Api, uid: ob
     assert "rpi4b-0001-0002" in error["accepted"]
 
 
-def test_what_is_registered_and_has_no_board_is_refused_as_that(api: Api) -> None:
+def test_a_registered_target_without_a_board_is_refused_with_that_reason(api: Api) -> None:
     doors = api.as_()
     family = {"name": "announced", "display_name": "x"}
     assert doors.post("/api/targets/hardware-types", json=family).status_code == 201
@@ -434,7 +434,7 @@ def test_a_board_of_an_unknown_family_is_refused_with_those_that_there_are(api: 
 
 
 @pytest.mark.parametrize("count", ["9" * 25, "1.5", "1_0", "\u0661", "x", ""])
-def test_what_is_no_count_of_inferences_is_refused(api: Api, count: str) -> None:
+def test_an_invalid_number_of_inferences_is_refused(api: Api, count: str) -> None:
     pointer, reason = _problem(start(api, nb_inference=count))
     assert (pointer, reason) == ("/nb_inference", "is not a whole number in this range")
 
@@ -484,7 +484,7 @@ def test_what_the_client_has_not_uploaded_is_refused_in_its_words(api: Api) -> N
 
 
 @pytest.mark.parametrize("suffix", ["onnx", ".tar.gz", "", ".x y"])
-def test_a_file_extension_that_is_none_is_refused_in_words(api: Api, suffix: str) -> None:
+def test_an_invalid_file_extension_is_refused_with_a_sentence(api: Api, suffix: str) -> None:
     engine = {"name": "withsuffix", "display_name": "x", "supported_file_extensions": [suffix]}
     pointer, reason = _problem(api.as_().post("/api/targets/engines", json=engine))
     assert pointer == "/supported_file_extensions/0"
@@ -600,7 +600,7 @@ def test_no_object_makes_a_server_error(
         ("/api/nothing", {}),
     ],
 )
-def test_what_does_not_exist_or_can_t_be_is_said(
+def test_unknown_and_invalid_objects_are_client_errors(
     api: Api, path: str, params: dict[str, str]
 ) -> None:
     answer = api.as_().get(path, params=params)

@@ -49,7 +49,7 @@ def test_events_come_live_until_the_end(api: Api) -> None:
         assert list(events) == []  # the stream ends by itself
 
 
-def test_a_reader_takes_up_where_it_was(api: Api) -> None:
+def test_a_reader_resumes_after_its_last_event(api: Api) -> None:
     benchmark_id = api.submit()
     path = f"/v1/benchmarks/{benchmark_id}/events"
     for action in ("hold", "release", "cancel"):
@@ -67,7 +67,7 @@ def test_a_reader_takes_up_where_it_was(api: Api) -> None:
         assert list(stream.iter_lines()) == []
 
 
-def test_nobody_hears_of_anothers_benchmark(api: Api) -> None:
+def test_events_of_other_users_benchmarks_are_not_streamed(api: Api) -> None:
     mine, other = api.submit(), api.submit()
     assert api.as_("bob").get(f"/v1/benchmarks/{mine}/events", headers=SSE).status_code == 404
     with api.as_().stream("GET", f"/v1/benchmarks/{mine}/events", headers=SSE) as stream:
@@ -79,7 +79,7 @@ def test_nobody_hears_of_anothers_benchmark(api: Api) -> None:
     assert heard == [mine]
 
 
-def test_many_listeners_hear_everything_once_while_events_pour_in(api: Api) -> None:
+def test_many_listeners_get_each_event_once_under_load(api: Api) -> None:
     benchmark_id = api.submit()
     heard: list[list[int]] = []
 

@@ -87,7 +87,7 @@ def report(attempt: Attempt, **changes: object) -> bytes:
 # --- users' files -----------------------------------------------------------------------------
 
 
-def test_a_file_comes_back_as_it_went(api: Api) -> None:
+def test_a_downloaded_file_equals_the_uploaded_one(api: Api) -> None:
     content = os.urandom(3 * 2**20 + 17)
     stored = api.upload("big.bin", content)
     assert stored["sha256"] == sha(content)
@@ -127,7 +127,7 @@ def test_the_same_content_is_stored_once(api: Api) -> None:
         (f"bytes={'9' * 5000}-", 200, MODEL),
     ],
 )
-def test_ranges_are_served_alike_from_everywhere(
+def test_ranges_are_served_equally_by_all_file_stores(
     api: Api, wanted: str, status: int, content: bytes | None
 ) -> None:
     """What is malformed, and several ranges at once, are read over: RFC 9110, 14.2."""
@@ -155,7 +155,7 @@ def test_ranges_are_served_alike_from_everywhere(
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "a/b", "..", ".hidden", "a\\b", "-rf", "x" * 300, "${x}"]
 )
-def test_names_that_lead_elsewhere_are_refused(api: Api, name: str) -> None:
+def test_file_names_with_paths_are_refused(api: Api, name: str) -> None:
     answer = api.as_().post("/v1/files", files={"file": (name, b"x")})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/file"
@@ -189,9 +189,7 @@ def test_names_that_lead_elsewhere_are_refused(api: Api, name: str) -> None:
         ("multipart/form-data; boundary=b", b"--b\r\n" + b"a" * 70_000 + b": x\r\n\r\n", 400),
     ],
 )
-def test_forms_that_are_none_are_refused(
-    api: Api, content_type: str, body: bytes, status: int
-) -> None:
+def test_invalid_forms_are_refused(api: Api, content_type: str, body: bytes, status: int) -> None:
     before = len(api.as_().get("/v1/files?limit=1000").json()["items"])
     answer = api.as_().post("/v1/files", content=body, headers={"Content-Type": content_type})
     assert answer.status_code == status, answer.text
@@ -341,7 +339,7 @@ def test_a_form_with_two_files_of_one_name_is_refused_as_a_whole(api: Api) -> No
     assert api.leftovers() == []
 
 
-def test_a_final_report_stays_what_it_is(api: Api) -> None:
+def test_a_final_report_is_not_replaced(api: Api) -> None:
     attempt = api.dispatched(api.submit())
     content = report(attempt)
     assert put(api, attempt, "report.json", content).status_code == 201
@@ -391,7 +389,7 @@ def test_a_wrong_checksum_is_refused_and_leaves_nothing(api: Api) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{", b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"benchmark_id": "x"}']
 )
-def test_a_report_that_is_none_is_refused(api: Api, content: bytes) -> None:
+def test_an_invalid_report_is_refused(api: Api, content: bytes) -> None:
     attempt = api.dispatched(api.submit())
     assert put(api, attempt, "report.json", content).status_code == 422
     body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
@@ -413,7 +411,9 @@ def test_a_report_that_is_none_is_refused(api: Api, content: bytes) -> None:
         ({"inference_latency": {"unit": "ms", "mean": {}}}, "/inference_latency/mean"),
     ],
 )
-def test_a_report_is_what_it_says_it_is(api: Api, changes: dict[str, object], pointer: str) -> None:
+def test_a_report_with_wrong_fields_is_refused(
+    api: Api, changes: dict[str, object], pointer: str
+) -> None:
     attempt = api.dispatched(api.submit())
     answer = put(api, attempt, "report.json", report(attempt, **changes))
     assert answer.status_code == 422
@@ -458,7 +458,7 @@ def test_a_result_that_is_cut_half_way_leaves_nothing(api: Api) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2fx", "a%2fb", ".x", "%00", "a%0ab"])
-def test_results_names_lead_nowhere_else(api: Api, name: str) -> None:
+def test_names_of_results_cannot_leave_their_folder(api: Api, name: str) -> None:
     attempt = api.dispatched(api.submit())
     job = attempt.job_id.removeprefix("benchmark-")
     request = api.as_(None).build_request("PUT", "/", content=b"x")

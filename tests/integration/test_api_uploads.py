@@ -220,7 +220,7 @@ def test_announced_bytes_count_for_the_quota(api: Api) -> None:
     assert api.as_().post("/v1/uploads", headers=headers).status_code == 413
 
 
-def test_what_was_announced_may_not_fill_up_by_other_ways(api: Api) -> None:
+def test_an_upload_is_refused_when_other_uploads_have_used_the_quota(api: Api) -> None:
     content = os.urandom(3 * MIB)
     where = begun(api, content)
     api.upload("big", bytes(99 * MIB))
@@ -312,7 +312,7 @@ def test_an_upload_that_could_not_end_ends_by_an_empty_request(
 
 
 @pytest.mark.s3
-def test_any_server_takes_the_rest_over_s3(tmp_path: Path, s3_access: S3Access) -> None:
+def test_any_server_continues_an_upload_over_s3(tmp_path: Path, s3_access: S3Access) -> None:
     content = os.urandom(3 * MIB)
     with running(tmp_path / "one") as api:
         store_in(api, S3Files(s3_access, tmp_path / "cache-one"))

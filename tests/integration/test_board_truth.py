@@ -138,7 +138,7 @@ def test_a_report_of_the_right_board_keeps_its_verdict(lab: Lab) -> None:
     assert outcome_of(lab, benchmark_id).verdict == "comparable"
 
 
-def test_nobody_learns_from_a_board_that_was_only_assumed(lab: Lab) -> None:
+def test_outcomes_on_assumed_boards_are_not_learned_from(lab: Lab) -> None:
     benchmark_id, job_id, _ = loose(lab, max_retries=0)
     del lab.cluster.jobs[job_id]
     lab.reconciler.run()

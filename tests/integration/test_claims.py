@@ -101,7 +101,7 @@ def test_a_host_that_does_not_answer_is_waited_for(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("gone", ["folder", "host"])
-def test_what_can_not_be_claimed_is_tried_again(lab: Lab, gone: str) -> None:
+def test_a_failed_claim_is_repeated(lab: Lab, gone: str) -> None:
     benchmark_id = lab.submit(max_retries=1)
     job_id = lab.running(benchmark_id)
     if gone == "host":
@@ -135,9 +135,7 @@ def test_what_can_not_be_claimed_is_tried_again(lab: Lab, gone: str) -> None:
         {"memory": 10**400},
     ],
 )
-def test_what_is_no_whole_result_of_the_attempt_is_not_taken(
-    lab: Lab, changes: dict[str, Any]
-) -> None:
+def test_an_incomplete_result_is_not_claimed(lab: Lab, changes: dict[str, Any]) -> None:
     benchmark_id = lab.submit(max_retries=1)
     job_id = lab.running(benchmark_id)
     keep(lab, benchmark_id, job_id, **changes)
@@ -292,7 +290,7 @@ def test_hosts_take_turns(threaded: Lab) -> None:
     assert asked == [first, other, f"{first}-2", f"{first}-3"]
 
 
-def test_files_that_are_too_large_together_are_not_taken(lab: Lab) -> None:
+def test_results_above_the_total_size_limit_are_not_claimed(lab: Lab) -> None:
     benchmark_id = lab.submit(max_retries=0)
     job_id = lab.running(benchmark_id)
     content = bytes(900 * 1024)
@@ -387,7 +385,7 @@ def test_what_ended_while_the_server_was_away_may_still_be_uploaded(lab: Lab) ->
     assert lab.show(benchmark_id).status is Status.COMPLETED
 
 
-def test_what_never_ends_is_stopped_after_a_restart_too(lab: Lab) -> None:
+def test_runs_without_an_end_are_stopped_after_a_restart_too(lab: Lab) -> None:
     benchmark_id = lab.submit(max_retries=0, user_time_s=30.0)
     job_id = lab.running(benchmark_id)
     lab.clock.forward(400)

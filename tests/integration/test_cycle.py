@@ -169,7 +169,7 @@ def test_boards_are_asked_for_while_it_is_stored_that_one_is_free(
     lab.store.close()
 
 
-def test_what_is_handed_over_is_waited_for_until_it_is_done_or_too_long(
+def test_handed_over_work_is_awaited_up_to_a_limit(
     tmp_path: Path,
 ) -> None:
     lab = Lab(tmp_path, A)

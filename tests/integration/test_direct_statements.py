@@ -230,7 +230,7 @@ def _no_file_can_grow() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
-def test_who_listens_to_statements_hears_of_all(store: SqlStore) -> None:
+def test_event_listeners_get_all_statements(store: SqlStore) -> None:
     statement = select(user_files.c.file_id)
     heard: list[str] = []
 

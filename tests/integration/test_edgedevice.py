@@ -59,7 +59,7 @@ def test_the_handshake_is_one_line_and_names_a_private_socket(plugin: Plugin) ->
     assert Path(address).parent.stat().st_mode & 0o77 == 0
 
 
-def test_it_says_what_it_is(plugin: Plugin) -> None:
+def test_the_plugin_reports_its_type_and_version(plugin: Plugin) -> None:
     info = plugin.call(
         BASE, "PluginInfo", base_pb2.PluginInfoRequest(), base_pb2.PluginInfoResponse
     )
@@ -434,7 +434,7 @@ def test_shutdown_sigterm_and_a_dead_agent_end_it_and_leave_nothing(tmp_path: Pa
     assert not Path(done.stdout.split("|")[3]).parent.exists()
 
 
-def test_a_person_who_starts_it_learns_where_it_belongs() -> None:
+def test_starting_the_plugin_by_hand_prints_where_to_install_it() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "edgeyard.devices.edgedevice"],
         capture_output=True,

@@ -37,7 +37,9 @@ def logins(sshd: Sshd) -> int:
     return (sshd.folder / "log").read_text().count("Accepted publickey")
 
 
-def test_a_board_that_lets_us_in_is_healthy_and_a_quiet_look_does_not_log_in(sshd: Sshd) -> None:
+def test_a_board_that_accepts_the_log_in_is_healthy_and_a_quiet_check_does_not_log_in(
+    sshd: Sshd,
+) -> None:
     found = Prober().look(a_board(sshd.address))
     assert (found.healthy, found.reason) == (True, "")
     assert logins(sshd) == 1
@@ -92,7 +94,7 @@ def test_a_board_with_another_host_key_is_not_trusted(sshd: Sshd) -> None:
     assert "Host key verification failed" in found.reason
 
 
-def test_a_board_that_takes_the_call_and_says_nothing_costs_only_the_timeout() -> None:
+def test_a_board_that_accepts_the_connection_and_is_silent_costs_only_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = SshAddress(host="127.0.0.1", port=silent.getsockname()[1])
         found = Prober(timeout_s=0.4).look(a_board(address))

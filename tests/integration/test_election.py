@@ -58,7 +58,7 @@ def test_the_first_server_leads_and_the_others_know_it(store: SqlStore) -> None:
     assert (view.epoch, view.server_id, view.url, view.alive) == (1, "first", "http://first", True)
 
 
-def test_a_leader_that_lives_is_not_replaced_whatever_the_clocks_show(store: SqlStore) -> None:
+def test_a_live_leader_is_not_replaced_at_any_clock_difference(store: SqlStore) -> None:
     first = Server(store, "first", NOON)
     second = Server(store, "second", NOON.replace(year=2031))
     third = Server(store, "third", NOON.replace(year=2020))
@@ -99,7 +99,7 @@ def test_a_leader_that_could_not_renew_goes_on_where_nobody_took_over(store: Sql
     assert first.election.holds(1)
 
 
-def test_a_server_that_did_not_look_for_a_while_does_not_take_over_at_once(
+def test_a_server_that_was_paused_does_not_take_over_at_once(
     store: SqlStore,
 ) -> None:
     first, second = Server(store, "first"), Server(store, "second")

@@ -120,7 +120,7 @@ def test_max_retries_of_k_less_one_gives_k_attempts(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "category", [FailureCategory.USER_MODEL, FailureCategory.OUT_OF_MEMORY, FailureCategory.TIMEOUT]
 )
-def test_what_would_fail_again_is_not_tried_again(lab: Lab, category: FailureCategory) -> None:
+def test_failures_that_would_repeat_are_not_retried(lab: Lab, category: FailureCategory) -> None:
     benchmark_id = lab.submit(max_retries=5)
     job_id = lab.running(benchmark_id)
     content = {"status": "failed", "failure": {"category": category.value, "sentence": "why"}}
@@ -283,9 +283,7 @@ def test_a_dispatch_that_never_arrived_gives_a_new_attempt_without_losing_a_retr
     assert lab.show(benchmark_id).status is Status.SCHEDULED
 
 
-def test_a_call_that_takes_long_holds_up_no_other(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_call_delays_no_other_call(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lab.submit(), lab.submit()
     lab.cycle.run()
     slow, fast = (lab.attempts(each)[0].job_id for each in (first, second))
@@ -314,7 +312,7 @@ def test_a_call_that_takes_long_holds_up_no_other(
     assert lab.cluster.dispatched == [fast, slow]
 
 
-def test_a_call_that_breaks_is_left_to_the_reconciler(
+def test_a_call_that_raises_is_left_to_the_reconciler(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmark_id = lab.submit(max_retries=0)
@@ -464,7 +462,7 @@ def test_who_is_cancelled_while_a_cycle_decides_is_left_out_of_what_it_commits(
     assert benchmark_by_status[Status.PENDING].waiting is not None
 
 
-def test_the_job_holds_no_secret_as_stored_and_the_cluster_gets_it_beside_the_job(
+def test_secrets_are_passed_to_the_cluster_apart_from_the_stored_job(
     lab: Lab,
 ) -> None:
     benchmark_id = lab.submit()

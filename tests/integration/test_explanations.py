@@ -84,7 +84,7 @@ def closed(schema: Any) -> Any:
     return found
 
 
-def test_explanations_are_what_the_schema_says(deciding: Deciding) -> None:
+def test_explanations_match_their_schema(deciding: Deciding) -> None:
     placed = deciding.api.submit(target_uid=BOARD)
     deciding.run()
     waits = deciding.api.submit(target_uid=BOARD, user_priority=1)
@@ -155,7 +155,7 @@ def test_the_newest_recorded_cycle_is_decided_again_and_its_age_shown(deciding: 
     assert recorded.changes(waits) is None
 
 
-def test_one_that_comes_back_to_the_queue_gets_a_new_waiting_reason(tmp_path: Path) -> None:
+def test_a_benchmark_that_returns_to_the_queue_gets_a_new_waiting_reason(tmp_path: Path) -> None:
     """Also where that is word for word what it waited for before it ran."""
     lab = Lab(tmp_path, A)
     explanations = Explanations(lab.store, registry(), lab.clock)

@@ -157,7 +157,7 @@ def test_a_lease_admits_its_user_alone_and_frees_itself(server: Server) -> None:
     assert eve.server.wait(after)["status"] == "completed"  # nobody released it
 
 
-def test_a_board_in_quarantine_is_left_alone_until_it_is_let_back(server: Server) -> None:
+def test_a_quarantined_board_gets_nothing_until_the_quarantine_is_lifted(server: Server) -> None:
     lab = Lab(server, "quinn")
     shown = lab.json("boards", "quarantine", BOARD, "--reason", "smells of smoke")
     assert shown["state"] == "quarantined"

@@ -170,7 +170,7 @@ def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
     assert refused.forecast is None
 
 
-def test_a_dry_run_takes_files_that_are_still_elsewhere_to_be_here(lab: Lab) -> None:
+def test_a_dry_run_assumes_that_files_to_download_are_present(lab: Lab) -> None:
     lab.turn()
     elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None, size_bytes=None)
     reported = would(lab, elsewhere)
@@ -279,7 +279,7 @@ def test_one_forecast_serves_all_of_a_kind_until_the_queue_is_decided_again(lab:
     assert submissions.of(asking(), "ann") is not again
 
 
-def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
+def test_a_submission_is_accepted_although_its_forecast_raises(lab: Lab) -> None:
     def broken() -> tuple[JobDescription, list[BenchmarkFile]]:
         raise ValueError
 
@@ -301,7 +301,7 @@ def test_one_that_ended_has_no_forecast_any_more(lab: Lab) -> None:
     assert forecaster.of(ran(lab, forecaster, 5.0)) is None
 
 
-def test_one_that_is_cancelled_says_nothing_of_forecasts(lab: Lab) -> None:
+def test_a_cancelled_benchmark_is_not_scored_by_forecasts(lab: Lab) -> None:
     reported = Observations()
     forecaster = Forecaster(lab.cycle, lab.store, lab.clock, reported)
     lab.running(lab.submit())

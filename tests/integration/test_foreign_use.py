@@ -27,14 +27,14 @@ def test_a_board_that_others_use_is_waited_for(lab: Lab) -> None:
     assert lab.show(benchmark_id).status is Status.SCHEDULED
 
 
-def test_whoever_fits_elsewhere_runs_there(lab: Lab) -> None:
+def test_a_benchmark_that_fits_another_board_runs_there(lab: Lab) -> None:
     report(lab, reports_task=True)
     benchmark_id = lab.submit()
     lab.turn()
     assert lab.show(benchmark_id).target_uid == B
 
 
-def test_the_late_news_of_our_own_task_holds_nobody_up(lab: Lab) -> None:
+def test_a_late_report_of_an_own_task_delays_no_benchmark(lab: Lab) -> None:
     first = lab.submit(target=None, target_uid=A)
     job_id = lab.running(first)
     report(lab, reports_task=True, progress=90.0)
@@ -59,7 +59,7 @@ def test_a_restarted_server_knows_its_own_late_news_too(lab: Lab) -> None:
     assert lab.show(second).status is Status.SCHEDULED
 
 
-def test_a_forecast_does_not_promise_a_board_that_others_use(lab: Lab) -> None:
+def test_a_forecast_does_not_use_a_board_with_a_foreign_task(lab: Lab) -> None:
     report(lab, reports_task=True)
     benchmark_id = lab.submit(target=None, target_uid=A)
     lab.turn()

@@ -75,7 +75,7 @@ def an_api(disk: Path) -> Iterator[Api]:
         yield api
 
 
-def test_a_full_disk_refuses_uploads_and_harms_nothing_that_runs(api: Api, disk: Path) -> None:
+def test_a_full_disk_refuses_uploads_while_runs_complete(api: Api, disk: Path) -> None:
     attempt = api.dispatched(api.submit())
     content = os.urandom(2**20)
     api.upload("before.onnx", content)

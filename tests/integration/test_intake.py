@@ -195,7 +195,7 @@ def test_one_user_s_slow_downloads_leave_places_for_others() -> None:
         UrlRefused("http://x", "it leads to a private address"),
     ],
 )
-def test_what_the_user_must_mend_is_not_tried_again(
+def test_errors_that_the_user_must_correct_are_not_retried(
     store: SqlStore, clock: FixedClock, answer: Exception
 ) -> None:
     web = Web(answer)

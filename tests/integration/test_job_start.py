@@ -27,7 +27,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED, Binding.STRICT])
-def test_a_job_that_the_cluster_does_not_start_is_taken_back(lab: Lab, binding: Binding) -> None:
+def test_a_job_that_the_cluster_does_not_start_is_withdrawn(lab: Lab, binding: Binding) -> None:
     benchmark_id = lab.submit(binding=binding, max_retries=0)
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
@@ -83,7 +83,7 @@ def test_the_board_that_was_assumed_for_it_is_free_again(lab: Lab) -> None:
     assert lab.show(stuck).status is Status.PENDING
 
 
-def test_who_is_taken_back_again_and_again_waits_and_does_not_fail(lab: Lab) -> None:
+def test_a_repeatedly_withdrawn_benchmark_waits_and_does_not_fail(lab: Lab) -> None:
     benchmark_id = lab.submit(binding=Binding.FILTERED, max_retries=0)
     for _ in range(MAX_LOST_IN_A_ROW + 2):
         lab.turn()
@@ -96,7 +96,7 @@ def test_who_is_taken_back_again_and_again_waits_and_does_not_fail(lab: Lab) -> 
 
 
 @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.STRICT])
-def test_a_job_that_never_finishes_its_set_up_is_taken_back_too(lab: Lab, binding: Binding) -> None:
+def test_a_job_that_never_finishes_its_setup_is_withdrawn_too(lab: Lab, binding: Binding) -> None:
     benchmark_id = lab.submit(binding=binding)
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)

@@ -81,7 +81,7 @@ def _judged(lab: Lab) -> BoardRecord:
     return board_records(runs, {})[A]
 
 
-def test_what_is_learned_of_a_late_result_is_the_result(lab: Lab) -> None:
+def test_a_late_result_replaces_the_outcome(lab: Lab) -> None:
     """History, run times, reliability and quarantine follow the truth."""
     past = PastRuns()
     benchmark_id = lab.submit(max_retries=1)
@@ -117,7 +117,7 @@ def test_what_is_learned_of_a_late_result_is_the_result(lab: Lab) -> None:
     assert late.data["given_up_as"] == {"category": "board_fault", "sentence": LOST.sentence}
 
 
-def test_what_is_learned_of_a_late_failure_is_that_failure(lab: Lab) -> None:
+def test_a_late_failure_replaces_the_outcome(lab: Lab) -> None:
     benchmark_id, job_id = given_up(lab)
     lab.upload(job_id, FAILED)
     with lab.store.read() as uow:
@@ -127,7 +127,7 @@ def test_what_is_learned_of_a_late_failure_is_that_failure(lab: Lab) -> None:
     assert attempt.failure == Failure(category=FailureCategory.USER_MODEL, sentence="why")
 
 
-def test_cycles_of_before_a_late_result_are_decided_again_with_what_they_knew(lab: Lab) -> None:
+def test_cycles_before_a_late_result_are_replayed_with_the_old_outcome(lab: Lab) -> None:
     _, job_id = given_up(lab)
     lab.submit()
     lab.turn()

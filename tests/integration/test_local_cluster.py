@@ -282,7 +282,7 @@ class TestTheProcess:
         assert not state.stopped
 
 
-def test_docker_is_refused_in_words(lab: Submitter) -> None:
+def test_a_docker_job_is_refused_with_a_sentence(lab: Submitter) -> None:
     with pytest.raises(JobRefused, match=r"has the driver raw_exec, not 'docker'"):
         lab.cluster.check(render(build_job(a_request(), PLATFORM_SETTINGS)))
 

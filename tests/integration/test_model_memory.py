@@ -297,7 +297,7 @@ def test_a_dry_run_sends_only_what_the_server_compares(tmp_path: Path) -> None:
         assert [[each.name for each in one.not_uploaded] for one in many] == [[], ["third.onnx"]]
 
 
-def test_content_of_others_is_not_looked_into_in_a_dry_run(tmp_path: Path) -> None:
+def test_a_dry_run_does_not_check_content_of_others(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         sha256 = api.upload("net.onnx", linear_model(np.ones((4, 3), np.float32)))["sha256"]
         asked = description(model="net.onnx", target="rpi4b")

@@ -127,7 +127,7 @@ def test_too_little_memory_is_refused(tmp_path: Path) -> None:
     assert "1024" in err
 
 
-def test_an_error_is_not_taken_for_too_few_runs(tmp_path: Path) -> None:
+def test_an_error_in_training_is_not_reported_as_too_few_runs(tmp_path: Path) -> None:
     code, _, err = run("learn", "outcomes", "--data-dir", tmp_path)
     assert (code, "has no database" in err) == (1, True)
     cut_short = (

@@ -166,7 +166,7 @@ def test_exported_days_are_decided_with_a_model_of_the_server(data: Path, tmp_pa
         ([], "--data-dir: names a server without --model"),
     ],
 )
-def test_wrong_words_are_refused_by_name(
+def test_wrong_arguments_are_refused_by_name(
     data: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
     file = tmp_path / "lab.toml"

@@ -33,7 +33,9 @@ def run(*options: str, **settings: str) -> str:
     return done.stdout
 
 
-def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_path: Path) -> None:
+def test_all_checks_work_with_the_smallest_acl_policy(
+    nomad_cluster: LoopbackNomad, tmp_path: Path
+) -> None:
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps(HOSTS[1]))  # what the other hosts have is not known
     settings = on_nomad(nomad_cluster, inventory)

@@ -74,7 +74,7 @@ def test_a_dispatch_survives_any_one_fault_and_registers_once(
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_what_is_asked_is_asked_again(
+def test_idempotent_calls_are_retried(
     cluster: NomadCluster, proxy: FaultProxy, fault: Fault
 ) -> None:
     cluster.dispatch(ID, a_job("pass", where("family", "=", "rpi9")), {TOKEN: "t"})
@@ -115,7 +115,7 @@ def test_a_wrong_index_does_not_hide_a_change_for_long(
     eventually(busy, "the board is busy: allocations have no part in the index of nodes")
 
 
-def test_no_answer_at_all_is_said_and_nothing_is_known(
+def test_without_an_answer_calls_raise_cluster_unreachable(
     cluster: NomadCluster, proxy: FaultProxy
 ) -> None:
     proxy.choose = lambda method, path: Fault.ERROR_BEFORE

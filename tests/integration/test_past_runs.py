@@ -23,7 +23,7 @@ def ended(store: Store, *numbers: int, late_s: float = 0.0) -> None:
             )
 
 
-def test_what_is_new_is_added_and_nothing_twice(store: Store) -> None:
+def test_new_runs_are_added_once(store: Store) -> None:
     past = PastRuns(max_runs=4)
     ended(store, 1, 2)
     with store.read() as uow:
@@ -49,7 +49,7 @@ def test_what_is_too_old_is_forgotten(store: Store) -> None:
         assert len(past.read(uow, NOW + timedelta(seconds=900))) == 0
 
 
-def test_nobody_waits_while_a_long_past_is_read(store: Store) -> None:
+def test_reading_many_past_runs_blocks_nobody(store: Store) -> None:
     past = PastRuns()
     ended(store, 1)
     began, goes_on = threading.Event(), threading.Event()

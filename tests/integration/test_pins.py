@@ -163,7 +163,7 @@ def test_a_restart_of_the_server_does_not_begin_the_grace_time_anew(lab: Lab) ->
     assert (shown.unpinned, shown.target_uid, shown.unavailable_since) == (True, B, None)
 
 
-def test_tries_on_a_faulty_board_that_it_names_come_less_and_less_often(lab: Lab) -> None:
+def test_retries_on_a_faulty_pinned_board_back_off(lab: Lab) -> None:
     benchmark_id = pinned(lab, max_retries=2)
     fault = Failure(category=FailureCategory.BOARD_FAULT, sentence="its board is gone")
     for wait_s in (10, 20):
@@ -190,7 +190,7 @@ def failed(lab: Lab, benchmark_id: str, uid: str) -> None:
 
 @pytest.mark.parametrize("binding", list(Binding))
 @pytest.mark.parametrize("other", ["gone", "busy", "failed it too"])
-def test_tries_that_can_only_go_to_a_board_that_has_just_failed_come_less_and_less_often(
+def test_retries_on_the_only_board_that_fits_back_off(
     lab: Lab, binding: Binding, other: str
 ) -> None:
     if other == "gone":
@@ -242,7 +242,7 @@ def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
     assert lab.show(benchmark_id).target_uid == B
 
 
-def test_a_board_that_is_promised_to_a_booking_is_not_gone(lab: Lab) -> None:
+def test_a_board_with_a_reservation_is_not_unavailable(lab: Lab) -> None:
     """The board is there, and its turn comes: to lose the pin for that would be a surprise."""
     start = lab.time.now() + timedelta(minutes=50)
     lab.submit(target=None, target_uid=A, start_time=start, user_time_s=60.0)
@@ -271,7 +271,7 @@ def test_a_board_that_an_operator_took_out_can_t_be_had_either(lab: Lab) -> None
     assert lab.show(benchmark_id).target_uid == B
 
 
-def test_a_job_that_its_board_never_took_is_taken_back(lab: Lab) -> None:
+def test_a_strict_job_that_its_board_never_starts_is_withdrawn(lab: Lab) -> None:
     benchmark_id = lab.submit(binding=Binding.STRICT, max_retries=0)
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
@@ -290,7 +290,7 @@ def test_a_job_that_its_board_never_took_is_taken_back(lab: Lab) -> None:
     assert "running" not in states
 
 
-def test_a_job_that_has_its_board_and_downloads_is_left_alone(lab: Lab) -> None:
+def test_a_job_that_downloads_on_its_board_is_not_withdrawn(lab: Lab) -> None:
     benchmark_id = lab.submit(binding=Binding.STRICT)
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)

@@ -129,7 +129,9 @@ def test_a_policy_that_can_t_work_is_refused_with_its_mistake(
     assert doing(api)["default"] == ["active"]
 
 
-def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: Path) -> None:
+def test_the_next_cycle_uses_the_policy_and_the_shadow_decides_the_same_cycle(
+    tmp_path: Path,
+) -> None:
     lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
     benchmark_id = lab.submit(target_uid=A)
     text = DEFAULT.replace('name = "default"', 'name = "own"')
@@ -300,7 +302,7 @@ def test_a_policy_of_its_own_that_no_longer_works_leaves_it_to_the_active_one(
     assert lab.attempts(benchmark_id)
 
 
-def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path: Path) -> None:
+def test_a_reserved_start_holds_against_policies_for_one_benchmark(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
     soon = lab.clock.now() + timedelta(seconds=60)
     lab.submit(target_uid=A, start_time=soon)
@@ -324,7 +326,7 @@ def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path:
 
 
 @pytest.mark.parametrize(("hold_quantile", "placed"), [(1.0, False), (0.9, True)])
-def test_before_a_promised_start_a_policy_may_go_by_what_runs_took(
+def test_before_a_reserved_start_a_policy_may_use_predicted_run_times(
     tmp_path: Path, hold_quantile: float, placed: bool
 ) -> None:
     lab = Lab(tmp_path, A, policy=replace(load_policy("default"), hold_quantile=hold_quantile))
@@ -345,7 +347,9 @@ def test_before_a_promised_start_a_policy_may_go_by_what_runs_took(
         lab.running(promised)
 
 
-def test_who_was_preempted_after_its_promised_start_waits_like_all_others(tmp_path: Path) -> None:
+def test_a_benchmark_preempted_after_its_reserved_start_waits_like_all_others(
+    tmp_path: Path,
+) -> None:
     lab = Lab(tmp_path, A)
     promised = lab.submit(
         start_time=lab.clock.now() + timedelta(seconds=10), benchmark_type=BenchmarkType.TYPE3

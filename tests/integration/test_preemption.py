@@ -100,7 +100,7 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     ("progress", "changes", "threshold"),
     [(90.0, {}, 90), (30.0, {"preemptible": False}, 90), (30.0, {}, None)],
 )
-def test_who_must_not_be_stopped_runs_on(
+def test_a_benchmark_that_is_not_preemptible_runs_on(
     lab: Lab, progress: float, changes: dict[str, object], threshold: int | None
 ) -> None:
     victim, _ = low(lab, progress, **changes)
@@ -155,7 +155,7 @@ def test_one_that_began_to_measure_meanwhile_is_not_stopped(lab: Lab) -> None:
         lifecycle.preempt(uow, preemption, lab.clock.now())
 
 
-def test_one_of_the_same_priority_runs_on(lab: Lab) -> None:
+def test_a_benchmark_of_the_same_priority_is_not_preempted(lab: Lab) -> None:
     first = lab.submit()
     lab.running(first)
     lab.submit(job_completion_threshold=100)
@@ -163,7 +163,7 @@ def test_one_of_the_same_priority_runs_on(lab: Lab) -> None:
     assert lab.cluster.stopped == []
 
 
-def test_progress_that_came_in_meanwhile_saves_the_victim(lab: Lab) -> None:
+def test_progress_reported_meanwhile_prevents_the_preemption(lab: Lab) -> None:
     victim, job_id = low(lab, 89.0)
     urgent = lab.submit(job_completion_threshold=90)
     read = lab.store.read
@@ -261,7 +261,7 @@ def test_a_cluster_that_preempts_again_and_again_ends_it_as_preempted_too_often(
     assert len(lab.events(victim, "benchmark.preempted")) == MAX_PREEMPTED_ATTEMPTS
 
 
-def test_of_others_benchmarks_nobody_learns_the_name(lab: Lab) -> None:
+def test_names_of_other_users_benchmarks_are_not_shown(lab: Lab) -> None:
     victim, _ = low(lab)
     urgent = lab.submit(user_id="bob", job_completion_threshold=90)
     lab.turn()

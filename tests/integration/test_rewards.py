@@ -106,7 +106,7 @@ def test_weights_that_were_learned_count_in_the_next_cycle(lab: Lab) -> None:
     assert lab.attempts(benchmark_id)[0].target_uid == B
 
 
-def test_an_end_rewards_who_liked_the_board_if_it_was_a_good_one(lab: Lab) -> None:
+def test_a_good_end_rewards_scorers_that_preferred_the_board(lab: Lab) -> None:
     benchmark_id = lab.submit(max_retries=0)
     job_id = lab.running(benchmark_id)
     before = states(lab)
@@ -127,7 +127,7 @@ def test_an_end_rewards_who_liked_the_board_if_it_was_a_good_one(lab: Lab) -> No
         assert uow.scoring.ended_ratings(limit=9) == []
 
 
-def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:
+def test_the_reward_of_an_end_is_its_time_relative_to_the_expected_one() -> None:
     rating = PlacementRating(
         benchmark_id="b",
         attempt=1,

@@ -450,7 +450,9 @@ def test_a_bad_model_fails_with_its_reason(
     assert word in failure["sentence"]
 
 
-def test_a_model_damaged_on_its_way_is_nobodys_fault(server: UploadServer, tmp_path: Path) -> None:
+def test_a_model_damaged_in_transfer_is_no_fault_of_user_or_board(
+    server: UploadServer, tmp_path: Path
+) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
     (task.local / "model.onnx").write_bytes(b"half a mod")
     assert failure_of(task)["category"] == "network"
@@ -561,7 +563,7 @@ def test_a_signal_ends_a_long_upload_and_keeps_the_result(
     assert (task.local / "results/report.json").exists()
 
 
-def test_a_killed_runner_takes_its_child_along(server: UploadServer, tmp_path: Path) -> None:
+def test_a_killed_runner_ends_its_child(server: UploadServer, tmp_path: Path) -> None:
     task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000)
     process = task.start()
     child = wait_until_measuring(task, process.pid)
@@ -570,7 +572,7 @@ def test_a_killed_runner_takes_its_child_along(server: UploadServer, tmp_path: P
     eventually(lambda: not alive(child), "the child's end")
 
 
-def test_a_killed_parent_takes_runner_and_child_along(server: UploadServer, tmp_path: Path) -> None:
+def test_a_killed_parent_ends_runner_and_child(server: UploadServer, tmp_path: Path) -> None:
     task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000)
     # the runner is started from a thread that ends at once: only the process counts
     parent = task.start(

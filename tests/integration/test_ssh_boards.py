@@ -230,7 +230,7 @@ def test_a_board_whose_host_key_is_not_known_gets_nothing(
     assert board.left() == []
 
 
-def test_a_board_that_does_not_let_us_in_is_faulty(
+def test_a_board_that_rejects_the_log_in_is_faulty(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     (board.sshd.folder / "authorized_keys").write_text("")
@@ -271,7 +271,7 @@ def test_a_file_s_name_is_a_name_there_and_nothing_else(
     assert board.left() == []
 
 
-def test_what_its_host_leaves_open_the_board_knows_itself(
+def test_threads_that_the_host_does_not_state_are_those_of_the_board(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
@@ -331,7 +331,7 @@ def test_a_board_without_its_python_is_faulty(
         "[1]",
     ],
 )
-def test_a_board_that_says_nonsense_is_faulty_and_writes_nowhere(
+def test_a_board_with_invalid_answers_is_faulty_and_writes_no_file(
     board: BehindHost, server: UploadServer, tmp_path: Path, said: str
 ) -> None:
     text = f"head -c 100000 >/dev/null\nprintf '%s\\nevil' '{said}'\nsleep 0.2"
@@ -342,7 +342,7 @@ def test_a_board_that_says_nonsense_is_faulty_and_writes_nowhere(
     assert not (tmp_path / "evil").exists()
 
 
-def test_what_a_power_cut_left_there_goes_at_the_next_visit(
+def test_files_left_by_a_power_cut_are_removed_at_the_next_run(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     old, foreign = board.tmp / "edgeyard-999999999-x", board.tmp / "other"
@@ -487,7 +487,7 @@ def gone(pid: Path) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_hook_that_says_a_lot_or_leaves_something_running_is_no_trouble(
+def test_a_hook_with_much_output_or_a_background_process_is_accepted(
     server: UploadServer, tmp_path: Path
 ) -> None:
     meter = tmp_path / "pid"

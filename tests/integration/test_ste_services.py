@@ -293,7 +293,7 @@ def test_a_run_that_the_stop_of_the_controller_cut_off_can_be_resumed(tmp_path: 
         assert finished(services.controller, run_id)["state"] == "completed"
 
 
-def test_only_so_many_runs_wait(services: Services) -> None:
+def test_the_number_of_waiting_runs_is_bounded(services: Services) -> None:
     services.add()
     services.gate.is_open.clear()
     services.start()
@@ -340,7 +340,7 @@ def test_a_model_that_is_not_there_fails_the_run_with_the_reason(services: Servi
     assert "no model 'absent'" in found["problem"]
 
 
-def test_every_service_shows_its_routes_and_reports_errors_alike(idle: Services) -> None:
+def test_every_service_shows_its_routes_and_reports_errors_equally(idle: Services) -> None:
     for client, route in (
         (idle.twin, "/data"),
         (idle.scheduler, "/notify"),

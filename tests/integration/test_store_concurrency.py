@@ -331,7 +331,7 @@ def test_nobody_waits_for_ever_while_others_take_turns() -> None:
     assert sorted(finished) == list(range(16))
 
 
-def test_a_turn_that_does_not_come_is_unavailable_and_the_next_comes() -> None:
+def test_a_writer_that_times_out_gets_unavailable_and_the_next_one_writes() -> None:
     turns = WriteQueue(wait_s=0.01)
     with turns.turn(), pytest.raises(Unavailable), turns.turn():
         pass

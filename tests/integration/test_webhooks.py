@@ -212,7 +212,7 @@ def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
         assert uow.webhooks.of("ann").trouble == "it answered 500"
 
 
-def test_one_that_does_not_answer_is_asked_once_a_go_and_holds_nobody_up(
+def test_a_webhook_that_does_not_answer_is_called_once_per_turn_and_delays_no_other(
     lab: Lab, there: Receiver
 ) -> None:
     with receiver() as broken:
@@ -246,9 +246,7 @@ def test_a_receiver_that_never_answers_delays_nobody_else(lab: Lab, there: Recei
         telling.close()
 
 
-def test_closing_gives_up_what_is_being_sent_and_sends_it_again_later(
-    lab: Lab, there: Receiver
-) -> None:
+def test_closing_aborts_deliveries_which_are_sent_again_later(lab: Lab, there: Receiver) -> None:
     there.silent.set()
     hook(lab, there.url)
     completed(lab)

@@ -164,7 +164,7 @@ def test_an_advantage_raises_the_probability_of_the_action_and_a_disadvantage_lo
 
 
 @pytest.mark.slow
-def test_actor_and_critic_share_nothing_that_learns() -> None:
+def test_actor_and_critic_share_no_parameters() -> None:
     for critic in Critic:
         settings = small(critic=critic)
         actor, estimates = networks(settings)
@@ -175,7 +175,7 @@ def test_actor_and_critic_share_nothing_that_learns() -> None:
 
 
 @pytest.mark.slow
-def test_steps_after_the_end_teach_nothing() -> None:
+def test_steps_after_the_end_of_an_episode_have_no_gradient() -> None:
     settings = small()
     actor, critic = networks(settings)
     short = batch([1, 0], [-1.0, -2.0])
@@ -498,7 +498,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert "belongs to a training with mix" in refused
 
 
-def test_an_actor_that_is_taught_comes_to_do_what_the_teacher_does() -> None:
+def test_imitation_makes_the_actor_act_like_the_teacher() -> None:
     settings = small(
         network=NetworkKind.COMPACT, episodes=480, taught=480, envs=16, actor_rate=1e-3,
         guarded=True,

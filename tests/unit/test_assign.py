@@ -31,7 +31,7 @@ def reserved(start_s: float, uid: str = A) -> PendingBenchmark:
 
 
 @pytest.mark.parametrize(("start_s", "placed"), [(59.0, False), (60.0, True)])
-def test_a_board_whose_start_is_reserved_is_used_only_by_who_is_through_before(
+def test_a_reserved_board_is_used_only_by_runs_that_end_before(
     start_s: float, placed: bool
 ) -> None:
     result = cycle(ONE, [JOB, reserved(start_s)])
@@ -90,7 +90,7 @@ def test_a_start_that_has_come_goes_before_what_is_more_urgent(late_s: float, fi
         assert waiting.reason is WaitingReason.RESERVED
 
 
-def test_who_came_first_keeps_its_board_and_makes_room_where_it_can() -> None:
+def test_the_earlier_claim_keeps_a_board_and_is_moved_where_possible() -> None:
     first = starts("first", submit_time=NOW - in_s(60.0))
     pinned = starts("pinned", target_uid=A)
     assert set(kept(cycle(ONE, [first, pinned]))) == {"first"}
@@ -114,7 +114,7 @@ def test_a_board_that_is_certainly_free_by_then_can_be_kept() -> None:
     assert kept(cycle(busy, [starts()])) == {}  # by whom, nobody knows
 
 
-def test_a_promise_does_not_reach_into_somebody_s_lease() -> None:
+def test_a_reservation_does_not_overlap_a_lease() -> None:
     lease = Lease(
         lease_id="l", target_uid=A, since=NOW + in_s(399.0), until=NOW + in_s(999.0), reason=""
     )
@@ -131,7 +131,7 @@ def test_a_board_that_shares_cores_with_a_kept_one_is_kept_too() -> None:
 
 
 @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
-def test_a_job_whose_board_the_cluster_chooses_is_kept_off_promised_boards(
+def test_a_job_whose_board_the_cluster_chooses_is_kept_off_reserved_boards(
     binding: Binding,
 ) -> None:
     long = pending("long", binding=binding)
@@ -157,7 +157,7 @@ def test_a_job_whose_board_the_cluster_chooses_is_kept_off_promised_boards(
     assert placement.allowed_uids == ()
 
 
-def test_nobody_is_stopped_for_one_that_would_come_in_the_way_of_a_promise() -> None:
+def test_a_run_that_would_overlap_a_reservation_preempts_nobody() -> None:
     on = BoardHolder(
         benchmark_id="on",
         target_uid=A,
@@ -173,7 +173,7 @@ def test_nobody_is_stopped_for_one_that_would_come_in_the_way_of_a_promise() -> 
     assert not cycle(busy, [urgent, starts()], holders=[on]).preemptions
 
 
-def test_a_policy_may_go_by_what_is_predicted() -> None:
+def test_a_policy_may_use_predicted_run_times_before_reservations() -> None:
     runs = History(
         PastRun(
             benchmark_id=f"b-{number}",
@@ -209,7 +209,7 @@ def test_a_board_s_rest_counts_as_set_up_time_before_a_start_and_before_a_lease(
 
 
 @pytest.mark.parametrize(("ago_s", "placed"), [(29.0, False), (30.0, True)])
-def test_a_board_rests_where_the_policy_says_so(ago_s: float, placed: bool) -> None:
+def test_a_board_cools_down_as_the_policy_states(ago_s: float, placed: bool) -> None:
     last = PastRun(
         benchmark_id="b-0",
         user_id="user-1",
@@ -270,14 +270,14 @@ def test_who_has_waited_for_the_guard_time_gets_a_reservation_of_its_own() -> No
     assert places(alone) == {"waits": A}
 
 
-def test_a_reservation_is_filled_by_who_is_certainly_through_before() -> None:
+def test_the_time_before_a_reservation_is_used_by_runs_that_end_before_it() -> None:
     waits = pending("waits", submit_time=NOW - in_s(100.0))
     first = starts("first", start_s=300.0, submit_time=NOW - in_s(80.0))
     short = pending("short", user_time_s=290.0)
     assert places(cycle(ONE, [waits, first, short], guard_s=50.0)) == {"short": A}
 
 
-def test_who_may_have_no_more_boards_reserves_none() -> None:
+def test_a_user_at_the_limit_gets_no_reservation() -> None:
     waits = pending("waits", user_id="ann", submit_time=NOW - in_s(100.0))
     known = Knowledge(entitlements={"ann": Entitlement(max_running=1, running=1)})
     result = cycle(ONE, [waits, booked(1, 600.0)], guard_s=50.0, knowledge=known)
@@ -310,7 +310,7 @@ def test_more_reservations_than_a_family_gets_keep_later_starts_from_its_boards(
     assert set(kept(few)) == {"first", "booked-1", "other"}
 
 
-def test_a_start_is_promised_on_a_board_whose_shared_cores_are_in_use_now() -> None:
+def test_a_start_is_reserved_on_a_board_whose_shared_cores_are_in_use_now() -> None:
     shared = np.array([[False, True], [True, False]])
     busy = replace(snapshot_of([board(A, busy=True), board(B, busy=True)]), conflicts=shared)
     on = BoardHolder(

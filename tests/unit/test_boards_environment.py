@@ -69,7 +69,7 @@ def test_gymnasium_s_checker_finds_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_vectorised() -> None:
+def test_many_lab_environments_run_as_one_vectorised_environment() -> None:
     envs = gymnasium.make_vec(
         "edgeyard/Boards-v0", 3, vectorization_mode="sync", scenario=small(), max_steps=20
     )

@@ -43,7 +43,7 @@ def after(seconds: float) -> datetime:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bias", [0.7, 1.0, 2.0])
-def test_too_narrow_intervals_come_to_hold_four_times_in_five(bias: float) -> None:
+def test_too_narrow_intervals_are_widened_until_they_contain_80_percent(bias: float) -> None:
     """What comes is twice as wide as what is drawn, and later or sooner altogether."""
     rng = np.random.default_rng(5)
     scores: list[float] = []
@@ -60,7 +60,7 @@ def test_too_narrow_intervals_come_to_hold_four_times_in_five(bias: float) -> No
     assert 0.74 <= held[True] / 600 <= (0.86 if bias == 1.0 else 0.92)
 
 
-def test_few_forecasts_say_nothing() -> None:
+def test_too_few_forecasts_give_no_interval_scale() -> None:
     assert interval_scale_of([5.0] * (MIN_SCORES - 1)) is None
     assert interval_scale_of([5.0] * MIN_SCORES) == IntervalScale(late=5.0, early=0.1)
 
@@ -87,7 +87,7 @@ def test_a_start_scores_alike_however_its_forecast_was_rescaled(
 
 
 @given(interval_scale=SCALES, soonest=st.floats(0.0, 300.0))
-def test_stretching_keeps_medians_order_and_what_cannot_be(
+def test_rescaling_keeps_medians_order_and_infinite_starts(
     interval_scale: IntervalScale, soonest: float
 ) -> None:
     starts = np.maximum(drawn(0.5), soonest)
@@ -97,7 +97,7 @@ def test_stretching_keeps_medians_order_and_what_cannot_be(
     assert (np.diff(found[np.argsort(starts)]) >= 0.0).all()
 
 
-def test_what_starts_at_once_is_left_alone() -> None:
+def test_starts_at_once_are_not_rescaled() -> None:
     at_once = np.zeros(64)
     assert (rescaled(at_once, 0.0, IntervalScale(8.0, 8.0)) == 0.0).all()
     assert nonconformity_score(forecast_of_starts(at_once), after(30.0), None) is None

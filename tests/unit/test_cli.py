@@ -78,7 +78,7 @@ def rows_of(result: Result) -> list[dict[str, str]]:
     [["show", "a\udcff"], ["list", "--tag", "a\udcff"], ["results", "--history", "a\udcff"]],
 )
 @pytest.mark.usefixtures("server")
-def test_words_that_are_no_text_are_refused(words: list[str]) -> None:
+def test_arguments_that_are_not_valid_text_are_refused(words: list[str]) -> None:
     assert "'a\\udcff' is not UTF-8" in refusal(run(*words))
 
 
@@ -280,7 +280,7 @@ def test_wrong_usage_is_exit_1_with_one_clear_message(
     assert server.asked == []
 
 
-def test_without_a_word_the_help_is_shown() -> None:
+def test_without_arguments_the_help_is_shown() -> None:
     result = run()
     assert result.exit_code == 1
     assert "Commands:" in result.stderr + result.stdout
@@ -436,7 +436,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> No
     "words",
     ["show", "results", "files delete", "files download", "campaigns show", "boards show", "retry"],
 )
-def test_an_empty_id_or_one_of_dots_leads_nowhere_else(server: FakeServer, words: str) -> None:
+def test_an_empty_id_or_one_of_dots_reaches_no_other_route(server: FakeServer, words: str) -> None:
     assert "is empty" in refusal(run(*words.split(), ""))
     assert not [each for each in server.asked if each.path.endswith("/")]
     for dots in (".", ".."):
@@ -649,7 +649,7 @@ def test_a_failure_says_why_on_stdout_too(server: FakeServer) -> None:
     assert "user_model: the model can't be read" in run("wait", ID).stdout
 
 
-def test_the_result_of_a_wait_stands_beside_its_verdict(server: FakeServer) -> None:
+def test_the_result_of_a_wait_is_printed_next_to_its_verdict(server: FakeServer) -> None:
     reasons = [{"code": "other_load", "sentence": "Other work had 40% of the time."}]
     server.on("GET", ONE, benchmark())
     server.on("GET", "/v1/results", {"items": [row(verdict="suspect", reasons=reasons)]})
@@ -773,7 +773,7 @@ def test_ids_and_names_of_a_list_can_be_read_in_80_columns(server: FakeServer) -
 
 
 @pytest.mark.parametrize("width", ["0", "-5", "wide", "80.0"])
-def test_a_width_that_is_none_is_refused(
+def test_an_invalid_width_is_refused(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     monkeypatch.setenv("EDGEYARD_COLUMNS", width)
@@ -964,7 +964,7 @@ def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServe
         assert ("starts at 2226-11-21" in headline) is said
 
 
-def test_one_that_the_cluster_does_not_start_says_why(server: FakeServer) -> None:
+def test_a_benchmark_that_the_cluster_does_not_start_shows_why(server: FakeServer) -> None:
     reason = {"code": "cluster_constraint", "sentence": "1 host: no memory left"}
     server.on("GET", ONE, benchmark(status="scheduled", waiting_reason=reason))
     headline = run("show", ID).stdout.splitlines()[1]
@@ -1332,7 +1332,7 @@ def test_boards_are_listed_shown_drained_and_resumed(server: FakeServer) -> None
     assert "idle" in run("boards", "resume", UID).stdout
 
 
-def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
+def test_files_are_uploaded_downloaded_and_removed(server: FakeServer) -> None:
     file = user_file("u", file_id="file-1")
     Path("net.onnx").write_bytes(a_model_file())
     server.on("POST", "/v1/files", Answer(file, 201))

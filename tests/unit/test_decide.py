@@ -90,7 +90,7 @@ def test_a_started_campaign_comes_before_one_that_is_a_few_seconds_older() -> No
     assert cycle(snapshot_of([]), jobs).order == ("much-older", "started", "older")
 
 
-def test_one_that_can_not_be_placed_holds_up_nobody() -> None:
+def test_a_benchmark_that_cannot_be_placed_delays_no_other() -> None:
     jobs = [
         pending("first", family="rpi5", submit_time=older(9000)),
         pending("held", not_ready=WaitReason(reason=WaitingReason.HELD, sentence="held")),
@@ -282,7 +282,7 @@ def test_what_can_never_run_is_refused_with_what_is_accepted(
     assert places(result) == {"other": ONE}
 
 
-def test_who_can_never_run_counts_for_nobody_s_place() -> None:
+def test_infeasible_benchmarks_do_not_count_for_positions_in_the_queue() -> None:
     jobs = [
         pending("never", family="rpi9", user_priority=10),
         pending("first", user_priority=9),
@@ -307,7 +307,7 @@ def test_who_can_never_run_counts_for_nobody_s_place() -> None:
     assert {name: each.place for name, each in predicted.items()} == {"first": 1, "second": 2}
 
 
-def test_what_only_an_absent_board_could_do_is_not_never() -> None:
+def test_a_benchmark_that_fits_an_absent_board_only_is_not_infeasible() -> None:
     snapshot = snapshot_of([board(ONE)], offline=[ONE])
     camera = (Constraint(attribute="camera", operator="=", value="true"),)
     progress = (Constraint(attribute="dynamic.progress", operator=">", value="50"),)
@@ -315,7 +315,7 @@ def test_what_only_an_absent_board_could_do_is_not_never() -> None:
     assert cycle(snapshot, jobs).never == frozenset()
 
 
-def test_a_board_that_nobody_expects_is_no_hope() -> None:
+def test_a_board_outside_the_inventory_does_not_make_a_benchmark_feasible() -> None:
     result = cycle(snapshot_of([board(ONE)], unknown=[ONE]), [pending()])
     assert result.never == {"b-1"}
     assert why(result) == (

@@ -66,7 +66,7 @@ def test_special_addresses_are_not_public_however_wrapped(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_public_addresses_are(text: str) -> None:
+def test_public_addresses_are_allowed(text: str) -> None:
     assert is_public(ipaddress.ip_address(text))
 
 
@@ -145,7 +145,7 @@ def test_urls_that_are_refused_without_asking_a_name_server(url: str) -> None:
         "https://[2606:4700::1111]/x",
     ],
 )
-def test_public_urls_pass(url: str) -> None:
+def test_public_urls_are_allowed(url: str) -> None:
     AddressRules().check(url)
 
 

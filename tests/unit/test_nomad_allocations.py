@@ -271,7 +271,7 @@ def test_nomad_s_reasons_in_plain_words(evaluation: Json, words: str) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "0001-01-01T00:00:00Z", "yesterday", 7])
-def test_no_moment(text: object) -> None:
+def test_a_missing_time_is_none(text: object) -> None:
     assert moment(text) is None
 
 

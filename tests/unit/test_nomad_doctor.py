@@ -243,7 +243,7 @@ def test_versions_with_known_bugs(nomad: Nomad, version: str) -> None:
         assert all("update it to 1.11.2 or later" in each.fix for each in trouble(look()))
 
 
-def test_no_acls(nomad: Nomad) -> None:
+def test_a_cluster_without_acls_is_reported(nomad: Nomad) -> None:
     off = httpx.Response(400, text="ACL support disabled")
     nomad.changes["GET", "/v1/acl/token/self"] = off
     assert "enable ACLs" in only(look(), "nomad token", "warning").fix
