@@ -314,6 +314,8 @@ class ContentChecks:
             try:
                 training.read_config(None, path)
             except RunFailed as error:
+                if error.category != "user_input":  # it can't be read here now
+                    return []
                 keys = "an object of " + ", ".join(training.KEYS)
                 return [FieldError("/odt_config", error.sentence, keys)]
             return []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from edgeyard.devices.runner.engine import TrainingConfig, TrainingResult
-from edgeyard.errors import RunFailed
+from edgeyard.errors import RunFailed, reason_of
 
 KEYS = ("epochs", "batch_size", "learning_rate", "seed", "validation_split", "options")
 MAX_CONFIG_BYTES = 1024 * 1024
@@ -20,7 +20,8 @@ def read_config(given: Optional[Mapping[str, object]], file: Optional[Path]) -> 
     """Return the training configuration: what the job description holds, else the file's content.
 
     Raises:
-        RunFailed: ``user_input``: there is none, it is not JSON, or a member can't be.
+        RunFailed: ``user_input``: there is none, it is not JSON, or a member can't be;
+            ``board_fault``: the file can't be read.
     """
     if given is not None:
         return parse_config(given)
@@ -32,7 +33,10 @@ def read_config(given: Optional[Mapping[str, object]], file: Optional[Path]) -> 
         if len(data) > MAX_CONFIG_BYTES:
             raise RunFailed("user_input", f"odt_config is over {MAX_CONFIG_BYTES} bytes")
         return parse_config(json.loads(data))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        reason = f"odt_config {file.name!r} can't be read: {reason_of(error)}"
+        raise RunFailed("board_fault", reason) from error
+    except (ValueError, RecursionError) as error:
         raise RunFailed("user_input", f"odt_config {file.name!r} is not JSON: {error}") from error
 
 

@@ -488,6 +488,7 @@ class TestSmallSchemas:
         refused("user_input", read_config, None, None)
         file.write_text("epochs: 4")
         refused("user_input", read_config, None, file)
+        assert "can't be read" in refused("board_fault", read_config, None, tmp_path / "absent")
 
     def test_a_long_loss_curve_is_thinned_and_keeps_its_end(self) -> None:
         points = curve([float(step) for step in range(12_345)])
