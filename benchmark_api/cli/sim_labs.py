@@ -367,7 +367,7 @@ def simulate_in_processes(
     failures: dict[str, Failure] = {}
     count = 0
 
-    def done(cell: Cell, failure: Failure | None, wall_s: float) -> None:
+    def done(cell: Cell, failure: Failure | None, _wall_s: float) -> None:
         nonlocal count
         count += 1
         if failure is not None:
