@@ -1,4 +1,4 @@
-"""Scorers that are services: the batch's columns go out, one number a pair comes back.
+"""Scorers that are services: the batch's columns go out, one number per pair comes back.
 
 A policy names one by its URL::
 

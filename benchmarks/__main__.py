@@ -12,17 +12,17 @@ NAMES = (
     "learn",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
-BY_NAME_ONLY = (*REPEATS, "growth", "abuse", "sandbox", "client")
+SLOW_NAMES = (*REPEATS, "growth", "abuse", "sandbox", "client")
 """These take minutes each."""
 
 
 def main() -> int:
     """Run those that are named, or all."""
     wanted = sys.argv[1:] or list(NAMES)
-    unknown = [name for name in wanted if name not in (*NAMES, *BY_NAME_ONLY)]
+    unknown = [name for name in wanted if name not in (*NAMES, *SLOW_NAMES)]
     if unknown:
         print(
-            f"no benchmark {unknown[0]!r}; there are: {', '.join((*NAMES, *BY_NAME_ONLY))}",
+            f"no benchmark {unknown[0]!r}; there are: {', '.join((*NAMES, *SLOW_NAMES))}",
             file=sys.stderr,
         )
         return 1

@@ -21,7 +21,7 @@ from benchmarks.models import light
 from benchmarks.tables import Row
 from deploy.process import Server, edgeyard
 
-CALM_S = 10.0
+QUIET_S = 10.0
 ATTACK_S = 20.0
 READY_S = 180.0
 """For an attack to get to its full force."""
@@ -55,7 +55,7 @@ def run() -> list[Row]:
 
 
 @dataclass
-class Waits:
+class Latencies:
     """What one kind of caller waited.
 
     Attributes:
@@ -76,7 +76,9 @@ class Waits:
         return max(self.latencies_s) * 1000
 
 
-def _measured(name: str, folder: Path) -> tuple[tuple[Waits, Waits], tuple[Waits, Waits]]:
+def _measured(
+    name: str, folder: Path
+) -> tuple[tuple[Latencies, Latencies], tuple[Latencies, Latencies]]:
     limit = attacks.LIMITED_DESCRIPTORS.get(name)
     python = None if limit is None else attacks.wrapper(folder, sys.executable, limit)
     environment = {"EDGEYARD_ALLOW_HOSTS": f"{attacks.ADDRESS}/32"}
@@ -87,13 +89,13 @@ def _measured(name: str, folder: Path) -> tuple[tuple[Waits, Waits], tuple[Waits
         attacker, other = _account(server, "mallory"), _account(server, "bob")
         model = attacker.upload(light("squeezenet"))
         other.upload(light("squeezenet"))
-        _waits(other, 2.0)  # warms it up
-        calm = _waits(other, CALM_S)
+        _measure_latencies(other, 2.0)  # warms it up
+        calm = _measure_latencies(other, QUIET_S)
         victim = attacks.Victim(
             server.port, attacker.token, str(model["name"]), str(data_dir.resolve())
         )
         with _attack(name, victim):
-            attacked = _waits(other, ATTACK_S)
+            attacked = _measure_latencies(other, ATTACK_S)
     return calm, attacked
 
 
@@ -144,7 +146,7 @@ def _run(name: str, victim: attacks.Victim, ready: Event) -> None:
     attacks.start(name, victim, ready.set)
 
 
-def _waits(other: Server, seconds: float) -> tuple[Waits, Waits]:
+def _measure_latencies(other: Server, seconds: float) -> tuple[Latencies, Latencies]:
     """How long ``/livez`` and submissions of a user who does nothing bad take."""
     body = json.dumps(
         {
@@ -160,7 +162,7 @@ def _waits(other: Server, seconds: float) -> tuple[Waits, Waits]:
         "Connection: close\r\n\r\n"
     ).encode() + body
     livez = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    found = Waits(), Waits()
+    found = Latencies(), Latencies()
     until = time.monotonic() + seconds
     threads = [
         threading.Thread(target=_ask, args=(other.port, request, status, pause_s, until, waits))
@@ -177,7 +179,7 @@ def _waits(other: Server, seconds: float) -> tuple[Waits, Waits]:
 
 
 def _ask(
-    port: int, request: bytes, wanted: int, pause_s: float, until: float, waits: Waits
+    port: int, request: bytes, wanted: int, pause_s: float, until: float, waits: Latencies
 ) -> None:
     while time.monotonic() < until:
         began = time.perf_counter()

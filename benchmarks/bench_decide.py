@@ -412,7 +412,7 @@ def _changed(boards: list[Board], number: int) -> list[Board]:
 
 
 def _hosts(boards: list[Board]) -> list[Host]:
-    """Ten boards a host."""
+    """Ten boards per host."""
     return [
         Host(f"host-{start}", f"host-{start}", True, tuple(boards[start : start + BOARDS_PER_HOST]))
         for start in range(0, len(boards), BOARDS_PER_HOST)

@@ -61,7 +61,7 @@ def run(
         waits = [_p99_ms(each.submissions_s) for each in (ours, peer)]
         for each in (ours, peer):
             each.lab.store.close()
-    against = f"peer: day {peer_days + 1}; {per_day:,} benchmarks a day, in turns"
+    against = f"peer: day {peer_days + 1}; {per_day:,} benchmarks per day, in turns"
     return [
         _row("bytes per benchmark", sizes, "B", f"{against}; growth of the used pages"),
         _row("cycle p99", cycles, "ms", f"{against}; {len(ours.cycles_s):,} cycles each"),

@@ -70,7 +70,7 @@ class Lab:
 
 
 def scenario(lab: Lab) -> Scenario:
-    """Return a lab with five earlier runs a board in its history."""
+    """Return a lab with five earlier runs per board in its history."""
     count = lab.boards // len(SPEEDS)
     groups: list[BoardGroup] = []
     for speed in SPEEDS:

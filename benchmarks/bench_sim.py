@@ -7,7 +7,7 @@ each event. Both make the same schedule, which is checked.
 
 Reading the log and compilation are left out. The log is not part of Edgeyard; see `TRACES`.
 
-The rows ``paper env`` are steps a second of ``edgeyard/Cluster-v0`` with random actions, alone
+The rows ``paper env`` are steps per second of ``edgeyard/Cluster-v0`` with random actions, alone
 through Gymnasium and vectorised (64 side by side), observations included.
 
 ``service day`` is a day of a lab of 100 boards and about 5,000 benchmarks, simulated by the whole

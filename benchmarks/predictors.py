@@ -30,7 +30,7 @@ RUN_TIME_COLUMNS = (
 """The bound is none of them: a long bound does not make a run long."""
 
 FAILURE_COLUMNS = (*RUN_TIME_COLUMNS, "log_bound_s")
-MAY_MISS = ("log_history_s", "log_model_bytes", "log_board_cores")
+OPTIONAL_COLUMNS = ("log_history_s", "log_model_bytes", "log_board_cores")
 """Each has an input that states whether it is there."""
 
 COLUMNS = FAILURE_COLUMNS
@@ -110,7 +110,7 @@ def inputs_for(values: Mapping[str, Array], columns: Sequence[str]) -> tuple[Inp
         deviation = float(known.std()) if len(known) else 0.0
         mean = float(known.mean()) if len(known) else 0.0
         inputs.append(Input(column=name, mean=mean, scale=deviation if deviation > 1e-3 else 1.0))
-    return (*inputs, *(Input(column=f"{name}?") for name in MAY_MISS))
+    return (*inputs, *(Input(column=f"{name}?") for name in OPTIONAL_COLUMNS))
 
 
 def history_distribution(rows: Examples) -> Distribution:

@@ -78,7 +78,7 @@ RULES = (
     "the run count only for completed jobs.",
     "Fairness is Jain's index of the users' mean bounded slowdowns: 1 if all are equal.",
     "Overloaded nodes, energy, credits and the share of comparable runs (of completed benchmarks "
-    "beside which nothing ran on their host) are shown where the scenario knows them.",
+    "without a concurrent run on their host) are shown where the scenario knows them.",
     "Policies are compared on common random numbers: the same scenario and seed, job by job. Jobs "
     "that did not get so far under one of the two policies are counted as unpaired and are in "
     "neither mean.",

@@ -111,7 +111,7 @@ class _Runnable(Protocol[_Seen]):
 
 
 class _Item(Generic[_View, _Found, _Made]):
-    """One caller's change, and what became of it."""
+    """One caller's change and its result."""
 
     def __init__(
         self,

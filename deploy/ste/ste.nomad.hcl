@@ -7,7 +7,7 @@
 variable "driver" {
   type        = string
   default     = "docker"
-  description = "docker: one image a service; raw_exec: an installed Edgeyard"
+  description = "docker: one image per service; raw_exec: an installed Edgeyard"
 
   validation {
     condition     = contains(["docker", "raw_exec"], var.driver)
@@ -138,7 +138,7 @@ job "edgeyard-ste" {
       mode     = "delay"
     }
 
-    # One image a service; its entry point is `edgeyard ste serve SERVICE`.
+    # one image per service; its entry point is `edgeyard ste serve SERVICE`.
     dynamic "task" {
       for_each = { for name, each in local.services : name => each if var.driver == "docker" }
       labels   = [task.key]

@@ -92,7 +92,7 @@ def with_test_rows(
 
 
 def are_classes(y: NDArray[np.generic]) -> bool:
-    """Return whether ``y`` is one class number a row; otherwise it is targets."""
+    """Return whether ``y`` is one class number per row; otherwise it is targets."""
     return y.ndim == 1 and y.dtype.kind in "biu"
 
 

@@ -51,7 +51,7 @@ _PLACE = np.uint64((1 << 32) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assignment:
-    """Boards given out in one cycle.
+    """Assignment of boards in one cycle.
 
     Attributes:
         board_of_job: Shape (jobs,): row of the board, `NO_ROW` for none.
@@ -99,7 +99,7 @@ def assign(
     gangs: Mapping[int, Gang] = MappingProxyType({}),
     gang_placer: GangPlacer | None = None,
 ) -> Assignment:
-    """Give boards out.
+    """Assign boards to benchmarks.
 
     Args:
         pending: The benchmarks, in the batch's order.
@@ -149,7 +149,7 @@ def assign(
     explored: dict[int, tuple[int, bool]] = {}
     held_for: dict[int, int] = {}
     if conflicts is None and 1 < len(queue) <= max_joint_jobs and not in_gang.any():
-        planned = _jointly(batch, pending, queue, open_pairs, open_scores)
+        planned = _assign_jointly(batch, pending, queue, open_pairs, open_scores)
 
     def give(job: int, board: int) -> None:
         board_of_job[job] = board
@@ -165,9 +165,9 @@ def assign(
             blocked_by[others] = np.where(blocked_by[others] == NO_ROW, board, blocked_by[others])
 
     def withhold(job: int, row: int, avoided: Sequence[int]) -> None:
-        """State why one gets nothing although a board is free."""
+        """Record why a benchmark gets no board although one is free."""
         if avoided and (failed := choices.best(row)) != NO_ROW:
-            withheld[job] = _retried_later(batch, pending[job], failed)
+            withheld[job] = _retry_reason(batch, pending[job], failed)
         elif timeline.next_starts:
             own_later = own_reservation_reason(timeline, job)
             reserved = NO_ROW if own_later else _reserved_board(row, pairs, timeline, choices)
@@ -279,7 +279,7 @@ def assign(
 
 
 class _WithheldReasons(Mapping[int, WaitReason]):
-    """Why benchmarks get nothing; the sentence of one that is held back is made when read."""
+    """Reasons of benchmarks that get no board; sentences of held ones are made when read."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ def _avoided_boards(
     return {job: rows for job, rows in found.items() if rows}
 
 
-def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
+def _retry_reason(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
     """Return why a benchmark waits although a board is free.
 
     The board has just failed it, or another benchmark of its gang has or had it.
@@ -377,7 +377,7 @@ class _Choices:
         self._firsts: dict[int, Iterator[int]] = {}
 
     def take(self, board: int) -> None:
-        """Note that a board is given out."""
+        """Mark a board as taken."""
         self._flags[board] = 0
 
     def best(self, row: int, tried: Sequence[int] = (), avoided: Sequence[int] = ()) -> int:
@@ -391,7 +391,7 @@ class _Choices:
         if self._asking[row] > 1 and not tried and not avoided:
             firsts = self._firsts.get(row)
             if firsts is None:
-                firsts = self._firsts[row] = self._free_ones(row)
+                firsts = self._firsts[row] = self._free_boards(row)
             return next(firsts, NO_ROW)
         its = slice(self._starts[row], self._starts[row + 1])
         boards = self._boards[its]
@@ -405,15 +405,15 @@ class _Choices:
             return NO_ROW
         return int(boards[open_][self._keys[its][open_].argmin()])
 
-    def _free_ones(self, row: int) -> Iterator[int]:
-        """Yield the best board as long as it is free, then the next."""
+    def _free_boards(self, row: int) -> Iterator[int]:
+        """Yield the best board while it is free, then the next one."""
         flags = self._flags
         for board in self._boards[self._starts[row] : self._starts[row + 1]].tolist():
             while flags[board]:
                 yield board
 
 
-def _jointly(
+def _assign_jointly(
     batch: Batch,
     pending: Sequence[PendingBenchmark],
     queue: NDArray[np.intp],

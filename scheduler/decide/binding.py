@@ -47,19 +47,19 @@ def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: floa
         for job, each in enumerate(pending):
             if found[job] is Binding.LOOSE and each.target_uid is not None:
                 found[job] = Binding.STRICT
-            elif found[job] is Binding.LOOSE and _states_more(each):
+            elif found[job] is Binding.LOOSE and _states_constraints(each):
                 found[job] = Binding.FILTERED
     return found
 
 
-def _states_more(each: PendingBenchmark) -> bool:
+def _states_constraints(each: PendingBenchmark) -> bool:
     """Return whether a benchmark states more of its board than a loose job does."""
     return bool(each.constraints or each.job_completion_threshold)
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How the job of one placement is bound, and to which boards.
+    """Binding of one placement's job, with its allowed boards.
 
     Attributes:
         allowed_uids: Boards to which the job must be confined; none where its constraints do that.
@@ -142,7 +142,7 @@ class AllowLists:
         return f"filtered instead of loose: {uid} {self._why(row, first, uid in tried)}{more}"
 
     def _why(self, row: int, board: int, tried: bool) -> str:
-        """Return why a job must not get a board, to follow the board's name."""
+        """Return why a job must not get a board, as a phrase after the board's name."""
         decided, snapshot = self._decided, self._batch.snapshot
         code = int(decided.feasibility.codes[row, board])
         if self._kept_out[code]:
@@ -152,7 +152,7 @@ class AllowLists:
             (snapshot.drained, "is drained"),
             (~snapshot.healthy, "is unhealthy"),
             (decided.timeline.late_of(row), "is reserved before the run would be over"),
-            (self._firm, "is taken by a job on its way there"),
+            (self._claimed, "is taken by a job on its way there"),
             (self._sharing, "shares cores with another board"),
         )
         if tried:
@@ -170,7 +170,7 @@ class AllowLists:
                 | (snapshot.online & ~snapshot.healthy)
                 | self._kept_out[self._decided.feasibility.codes[row]]
                 | self._decided.timeline.late_of(row)
-                | self._firm
+                | self._claimed
                 | self._sharing
             )
             self._masks[row] = matching, matching & kept_out
@@ -189,8 +189,8 @@ class AllowLists:
         return np.array([False, *kept_out], np.bool_)
 
     @cached_property
-    def _firm(self) -> NDArray[np.bool_]:
-        """Whether a job goes there that names it or that is to start now, shape (boards,)."""
+    def _claimed(self) -> NDArray[np.bool_]:
+        """Whether a board goes to a job that names it or has a due reservation, shape (boards,)."""
         decided = self._decided
         firm = np.zeros(self._batch.shape[1], dtype=np.bool_)
         fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)

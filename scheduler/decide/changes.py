@@ -43,7 +43,7 @@ _BOUND_QUANTILE = 0.9  # quantile of the run time that a longer bound is to allo
 
 
 class ChangeKind(StrEnum):
-    """What is changed, the cheapest first; named as in the job description."""
+    """Kinds of changes, the cheapest first; named as in the job description."""
 
     PRIORITY = "user_priority"
     START = "start_time"
@@ -59,7 +59,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a user may ask for.
+    """Limits of what a user may request.
 
     Attributes:
         priority: Highest ``user_priority``.
@@ -90,7 +90,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The answer.
+    """The changes that help, and what was not tried.
 
     Attributes:
         decided_at: Of the cycle that was decided again.
@@ -146,7 +146,7 @@ def what_would_change(
     rerun = _CycleRerun(then, own, interval_scale)
     base = rerun.expected(own)
     aligned = _AlignedForecast(own, base, now, forecast)
-    reachable = None if aligned.in_time(base) else _reachable(own, base, rerun, aligned)
+    reachable = None if aligned.in_time(base) else _nearest_deadline(own, base, rerun, aligned)
     found: list[Change] = []
     untried: list[ChangeKind] = []
     budget = _TimeBudget(left_s)
@@ -156,7 +156,7 @@ def what_would_change(
         if not budget.has_time:
             untried.append(kind)
             continue
-        change = _first_that_gains(kind, candidates, rerun, aligned)
+        change = _first_gain(kind, candidates, rerun, aligned)
         budget.update()
         if change is not None:
             found.append(change)
@@ -171,7 +171,7 @@ def what_would_change(
 
 
 class _TimeBudget:
-    """The time that is left for further tries."""
+    """Time budget of the tries."""
 
     def __init__(self, left_s: Callable[[], float] | None) -> None:
         self._clock = left_s or (lambda: math.inf)
@@ -179,11 +179,11 @@ class _TimeBudget:
 
     @property
     def has_time(self) -> bool:
-        """Whether there is time for one more, which may take as long as the longest so far."""
+        """Whether there is time for another try, which may take as long as the longest so far."""
         return self._left_s > self._max_s
 
     def update(self) -> None:
-        """Note that a try has ended."""
+        """Record the end of a try."""
         before_s, self._left_s = self._left_s, self._clock()
         if math.isfinite(before_s):
             self._max_s = max(self._max_s, before_s - self._left_s)
@@ -232,7 +232,7 @@ class _AlignedForecast:
         return max(expected.finish_high + self._ends_later, self._now)
 
 
-def _reachable(
+def _nearest_deadline(
     own: PendingBenchmark,
     base: _ExpectedTimes | None,
     rerun: _CycleRerun,
@@ -269,13 +269,13 @@ def _candidates(
     if reachable is not None:
         yield ChangeKind.DEADLINE, [(time_to_json(reachable), replace(own, deadline=reachable))]
     row = int(then.batch.class_of_job[then.row_of_id[own.benchmark_id]])
-    refusing = _refusing(then, own, row)
-    times = _times(then, own, row, refusing)
+    refusing = _refused_boards(then, own, row)
+    times = _other_bounds(then, own, row, refusing)
     if times:
         yield ChangeKind.TIME, [(time_s, replace(own, user_time_s=time_s)) for time_s in times]
     if own.budget is not None and "budget" in refusing:
         rate = then.batch.knowledge.rate(own.family, then.batch.now)
-        cost = _through(then, row, refusing["budget"]) * rate
+        cost = _needed_bound_s(then, row, refusing["budget"]) * rate
         if math.isfinite(cost) and (bounds.budget is None or cost <= bounds.budget):
             budget = max(math.ceil(cost), math.floor(own.budget) + 1)
             yield ChangeKind.BUDGET, [(budget, replace(own, budget=float(budget)))]
@@ -312,7 +312,9 @@ def _candidates(
         )
 
 
-def _refusing(then: Decisions, own: PendingBenchmark, row: int) -> Mapping[str, NDArray[np.intp]]:
+def _refused_boards(
+    then: Decisions, own: PendingBenchmark, row: int
+) -> Mapping[str, NDArray[np.intp]]:
     """Return the boards of its family by the filter that refuses them."""
     boards = np.flatnonzero(np.equal(then.batch.board_families, own.family))
     codes = then.feasibility.codes[row, boards]
@@ -325,7 +327,7 @@ def _refusing(then: Decisions, own: PendingBenchmark, row: int) -> Mapping[str, 
     return found
 
 
-def _times(
+def _other_bounds(
     then: Decisions, own: PendingBenchmark, row: int, refusing: Mapping[str, NDArray[np.intp]]
 ) -> list[int]:
     """Return other bounds on its run time: longer where runs would be stopped, otherwise shorter.
@@ -333,19 +335,19 @@ def _times(
     A shorter one reserves fewer credits, and has ended before a reservation or a lease begins.
     """
     if own.user_time_s is not None and "user_time" in refusing:
-        longer = _through(then, row, refusing["user_time"])
+        longer = _needed_bound_s(then, row, refusing["user_time"])
         if math.isfinite(longer):
             return [max(math.ceil(longer), math.floor(own.user_time_s) + 1)]
     withheld = then.assignment.withheld.get(then.row_of_id[own.benchmark_id])
     if withheld is None or withheld.reason not in (WaitingReason.BUDGET, WaitingReason.RESERVED):
         return []
     boards = np.flatnonzero(then.feasibility.possible[row])
-    shorter = _through(then, row, boards)
+    shorter = _needed_bound_s(then, row, boards)
     return [math.ceil(shorter)] if shorter + 1.0 < then.batch.time_limits_s[row] else []
 
 
-def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
-    """Return within how many seconds nine of ten runs end on the quickest board; NaN: unknown."""
+def _needed_bound_s(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
+    """Return the time in which nine of ten runs end on the quickest board; NaN: unknown."""
     rows = np.full(len(boards), row, dtype=np.intp)
     if not len(boards) or not len(then.batch.knowledge.runs):
         return math.nan
@@ -364,7 +366,7 @@ def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
     return sorted(others, key=lambda family: (-free[family], family))[:_MAX_VALUES]
 
 
-def _first_that_gains(
+def _first_gain(
     kind: ChangeKind,
     candidates: Sequence[_Candidate],
     rerun: _CycleRerun,

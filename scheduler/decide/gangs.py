@@ -191,7 +191,7 @@ class GangPlacer:
         """Which boards each class could use when what runs there has ended."""
         occupancy = Occupancy(self._batch, self._holders, self._policy.cool_down_s)
         certain = np.isfinite(occupancy.free_s(bounds_left(self._batch, self._holders)))
-        return self._fits(occupancy.emptied()) & certain
+        return self._fits(occupancy.when_idle()) & certain
 
     def _apart(self, options: Sequence[Sequence[int]]) -> list[int]:
         """Return different boards that share no cores, from each list its first that is left."""

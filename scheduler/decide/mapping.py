@@ -149,7 +149,7 @@ class Mapper:
         fits: Callable[[Batch], NDArray[np.bool_]],
         timeline: Timeline,
     ) -> None:
-        """Take what the mapping depends on; nothing is computed yet.
+        """Store the input of the mapping; `map` computes it.
 
         Args:
             pending: The benchmarks, in the batch's order.
@@ -201,14 +201,14 @@ class Mapper:
     def _candidates(
         self, pairs: Pairs
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-        """Return classes and boards of the pairs that count, and boards that are not waited for."""
+        """Return classes and boards of possible pairs, and the boards that are not waited for."""
         possible = np.zeros(self._batch.shape, dtype=np.bool_)
         taken = self._occupancy.taken
         waits = taken & np.isfinite(self._occupancy.free_s(np.zeros(len(self._holders))))
         if self._timeline.next_starts or leases_of(self._batch):
             waits &= ~self._timeline.slots.cut
         if waits.any():
-            possible[:, waits] = self._fits(self._occupancy.emptied())[:, waits]
+            possible[:, waits] = self._fits(self._occupancy.when_idle())[:, waits]
         possible[pairs.rows, pairs.boards] = True
         rows, boards = np.nonzero(possible)
         return rows, boards, taken & ~waits
@@ -313,8 +313,8 @@ class _Mapping:
         self._open_boards = self.start.any(axis=0)
 
     def occupy(self, board: int, until_s: float) -> None:
-        """Note that a board, and those that share its cores, are taken until then."""
-        for near in self._near(board):
+        """Mark a board, and those that share its cores, as taken until a time."""
+        for near in self._with_conflicts(board):
             ready_s = max(float(self.ready_s[near]), until_s)
             self.ready_s[near] = ready_s
             np.add(self.run_s[:, near], ready_s, out=self.ends_s[:, near])
@@ -327,20 +327,20 @@ class _Mapping:
     def run(self, heuristic: Planner | None) -> None:
         """Map until no benchmark could start any more."""
         if heuristic is Planner.SUFFERAGE:
-            self._by_sufferage()
+            self._map_by_sufferage()
         elif heuristic in (Planner.MIN_MIN, Planner.MAX_MIN):
-            self._by_ends(latest=heuristic is Planner.MAX_MIN)
+            self._map_by_ends(latest=heuristic is Planner.MAX_MIN)
         elif heuristic in PROGRAMMES:
-            self._by_programme(PROGRAMMES[heuristic])
+            self._map_by_programme(PROGRAMMES[heuristic])
         else:
-            self._in_turn(by_run_time=heuristic is Planner.MET)
+            self._map_in_queue_order(by_run_time=heuristic is Planner.MET)
 
-    def _near(self, board: int) -> list[int]:
+    def _with_conflicts(self, board: int) -> list[int]:
         return conflict_group(self._mapper._batch, board) if self._shares else [board]
 
-    def _in_turn(self, *, by_run_time: bool) -> None:
-        """Map one after the other, in the queue's order."""
-        shortest = self._shortest() if by_run_time else None
+    def _map_in_queue_order(self, *, by_run_time: bool) -> None:
+        """Map the benchmarks one after the other in the order of the queue."""
+        shortest = self._quickest_boards() if by_run_time else None
         group_of = {job: group for group, jobs in enumerate(self._jobs) for job in jobs}
         queue = np.array(list(group_of), dtype=np.intp)
         for job in queue[np.argsort(self._place[queue])].tolist():
@@ -351,14 +351,14 @@ class _Mapping:
             if board != NO_ROW:
                 self._map(group, board)
 
-    def _shortest(self) -> list[NDArray[np.intp]]:
+    def _quickest_boards(self) -> list[NDArray[np.intp]]:
         """Return for each group the boards that run it in the least time, busy or not."""
         reachable = np.where(np.isfinite(self.ready_s), self.run_s, np.inf)
         shortest = reachable.min(axis=1, keepdims=True)
         same = np.isfinite(reachable) & (reachable <= shortest + _TOLERANCE_S)
         return [np.flatnonzero(each) for each in same]
 
-    def _by_ends(self, *, latest: bool) -> None:
+    def _map_by_ends(self, *, latest: bool) -> None:
         """Map the benchmark whose earliest end is the earliest of all, or the latest."""
         groups = np.arange(len(self._jobs))
         best = self._best_of(groups)
@@ -382,14 +382,14 @@ class _Mapping:
                 places[group] = self._place[self._jobs[group][0]]
             else:
                 open_[group] = False
-            near = self._near(board)
+            near = self._with_conflicts(board)
             there = best == near[0] if len(near) == 1 else np.isin(best, near)
             changed = np.flatnonzero(open_ & there)
             if len(changed):
                 best[changed] = self._best_of(changed)
                 note(changed)
 
-    def _by_programme(self, objective: str) -> None:
+    def _map_by_programme(self, objective: str) -> None:
         """Map as a solver's plan has it; the rest of the queue gets what is left."""
         group_of = {job: group for group, jobs in enumerate(self._jobs) for job in jobs}
         queue = sorted(group_of, key=lambda job: int(self._place[job]))[:MAX_PLANNED]
@@ -407,18 +407,18 @@ class _Mapping:
         for job, board in order:
             group = group_of[job]
             self._jobs[group].remove(job)
-            self._map_job(job, group, self._no_later(group, board))
-        self._in_turn(by_run_time=False)
+            self._map_job(job, group, self._free_board_no_later(group, board))
+        self._map_in_queue_order(by_run_time=False)
 
-    def _no_later(self, group: int, board: int) -> int:
-        """Return a free board on which a benchmark of the group ends no later, if there is one."""
+    def _free_board_no_later(self, group: int, board: int) -> int:
+        """Return a free board where a benchmark of the group ends no later, otherwise ``board``."""
         free = np.flatnonzero(self.start[group])
         if self.start[group, board] or not len(free):
             return board
         other = int(free[self.ends_s[group, free].argmin()])
         return other if self.ends_s[group, other] <= self.ends_s[group, board] else board
 
-    def _by_sufferage(self) -> None:
+    def _map_by_sufferage(self) -> None:
         """Map in rounds: of those that want the same board, who would lose most gets it."""
         groups = np.arange(len(self._jobs))
         open_ = self._best_of(groups) != NO_ROW
@@ -480,7 +480,7 @@ class _Mapping:
         self.occupy(board, float(self.ends_s[group, board]) + self._cool_down_s)
 
     def _hold(self, job: int, group: int, board: int) -> None:
-        """Note that a benchmark waits for a board, if one is free on which it could start."""
+        """Record that a benchmark is held back for a board, if it could start on a free one."""
         if not self._starts[group]:
             return
         other = self._free_boards.get(group, NO_ROW)

@@ -128,7 +128,7 @@ class _ClassCosts:
 
 
 class CostPlanner:
-    """Plans the benchmarks of one cycle; what it is asked first is planned first."""
+    """Plans the benchmarks of one cycle in the order of the calls of `choose`."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class CostPlanner:
         fits: Callable[[Batch], NDArray[np.bool_]],
         price: Callable[[Batch, Pairs], Costs | None],
     ) -> None:
-        """Take what the plan depends on; nothing is computed yet.
+        """Store the input of the plan; nothing is computed yet.
 
         Args:
             pending: The benchmarks, in the batch's order.
@@ -167,11 +167,11 @@ class CostPlanner:
         self._planned: dict[int, BoardPlan] = {}
 
     def place(self, job: int, board: int) -> None:
-        """Note that a benchmark starts on a board now."""
+        """Record that a benchmark starts on a board now."""
         self._notes.append((job, board))
 
     def pass_over(self, job: int) -> None:
-        """Note that no board is free for a benchmark."""
+        """Record that no board is free for a benchmark."""
         self._notes.append((job, None))
 
     def choose(
@@ -193,7 +193,7 @@ class CostPlanner:
         if costs is None or place < 0:
             return best
         now_s = float(costs.fixed_s[place] + costs.credits_s[place])
-        if not self._varies and now_s - costs.min_cost_s <= self._needed_gain_s(
+        if not self._cost_varies and now_s - costs.min_cost_s <= self._needed_gain_s(
             now_s, float(costs.error_s[place])
         ):
             return best
@@ -209,7 +209,7 @@ class CostPlanner:
 
     @property
     def holds(self) -> Mapping[int, BoardPlan]:
-        """Who waits although a board is free, by row."""
+        """Plans of the benchmarks that wait although a board is free, by row."""
         return {job: each for job, each in self._planned.items() if each.is_hold}
 
     def complete(self) -> Mapping[int, BoardPlan]:
@@ -223,7 +223,7 @@ class CostPlanner:
         planned: Mapping[int, BoardPlan],
         without: Container[int],
     ) -> None:
-        """Note what another planner decided from the same input.
+        """Take over the decisions of another planner with the same input.
 
         Args:
             board_of_job: Shape (jobs,): row of the board that each got, `NO_ROW` for none.
@@ -248,7 +248,7 @@ class CostPlanner:
                 continue
             if found is not None and not isinstance(found, BoardPlan):
                 found = BoardPlan(board=found, start_s=0.0, reason=PlanReason.NOW)
-            planned = found or self._soonest(job, costs)
+            planned = found or self._plan_without_free_board(job, costs)
             if planned is not None:
                 if planned.reason is not PlanReason.NOW:
                     self._planned[job] = planned
@@ -271,13 +271,13 @@ class CostPlanner:
             at_once = np.zeros(len(boards), dtype=np.bool_)
             its = self._pairs.boards[self._pairs.of(int(self._batch.class_of_job[job]))]
             at_once[np.searchsorted(boards, its[np.isin(its, boards)])] = True
-            at_once &= free[boards] & ~self._cut[boards] & ~np.isin(boards, failed_boards)
+            at_once &= free[boards] & ~self._not_awaited[boards] & ~np.isin(boards, failed_boards)
             if at_once.any():
                 quietest = int(np.where(at_once, now_s, np.inf).argmin())
                 needed = np.hypot(costs.error_s[quietest], costs.error_s[now_place])
                 if now_s[now_place] - now_s[quietest] > needed:
                     now_place = quietest
-        start_s, total_s, reasons = self._later(costs, failed_boards)
+        start_s, total_s, reasons = self._later_starts(costs, failed_boards)
         later = int(total_s.argmin())
         free_board = int(boards[now_place])
         start_now = BoardPlan(board=free_board, start_s=0.0, reason=PlanReason.NOW)
@@ -317,11 +317,11 @@ class CostPlanner:
             error_s=error_s,
         )
 
-    def _soonest(self, job: int, costs: _ClassCosts) -> BoardPlan | None:
+    def _plan_without_free_board(self, job: int, costs: _ClassCosts) -> BoardPlan | None:
         """Plan a benchmark for which no board is free."""
         self._left -= 1
         failed_boards = self._boards_that_failed(job)
-        start_s, total_s, reasons = self._later(costs, failed_boards, also_free=True)
+        start_s, total_s, reasons = self._later_starts(costs, failed_boards, also_free=True)
         later = int(total_s.argmin())
         if not np.isfinite(total_s[later]):
             return None
@@ -332,33 +332,35 @@ class CostPlanner:
             reason=PlanReason.NEXT_FREE if reason is PlanReason.BETTER_BOARD else reason,
         )
 
-    def _later(
+    def _later_starts(
         self, costs: _ClassCosts, failed_boards: Sequence[int], *, also_free: bool = False
     ) -> tuple[Floats, Floats, Sequence[PlanReason]]:
-        """Return start, expected cost and reason of all later starts; one block a candidate time.
+        """Return start, expected cost and reason of all later starts, one block per candidate time.
 
         Returns:
             Shape (times x boards of the class,) each; the cost is inf where it can't start.
         """
         boards, count = costs.boards, len(costs.boards)
-        wait_s = np.where(self._cut[boards], np.inf, self.ready_s[boards])
+        wait_s = np.where(self._not_awaited[boards], np.inf, self.ready_s[boards])
         if failed_boards:
             wait_s = np.where(np.isin(boards, failed_boards), np.inf, wait_s)
         times: list[tuple[PlanReason, Floats]] = [(PlanReason.BETTER_BOARD, wait_s)]
         if self._policy.quiet_s:
             quiet_s = np.maximum(wait_s, self._host_idle_at_s[boards])
             times.append((PlanReason.QUIET_HOST, np.where(quiet_s > wait_s, quiet_s, np.inf)))
-        if self._changes_s and costs.credits_s.any():
+        if self._tariff_changes_s and costs.credits_s.any():
             times += [
                 (PlanReason.CHEAP_HOUR, np.where(change_s > wait_s, change_s, np.inf))
-                for change_s in self._changes_s
+                for change_s in self._tariff_changes_s
             ]
         start_s = np.concatenate([each for _, each in times])
         reasons = [reason for reason, _ in times for _ in range(count)]
         tiled = np.tile(boards, len(times))
         total_s = start_s + np.tile(costs.fixed_s, len(times))
         credits_s = np.tile(costs.credits_s, len(times))
-        total_s += credits_s if not self._changes_s else credits_s * self._relative_rates(start_s)
+        total_s += (
+            credits_s if not self._tariff_changes_s else credits_s * self._relative_rates(start_s)
+        )
         known = np.isfinite(start_s)
         total_s[known] += self._noise_s(tiled[known], start_s[known])
         if not also_free:
@@ -374,7 +376,7 @@ class CostPlanner:
         self.ready_s[near] = np.maximum(self.ready_s[near], until_s)
         self._ready_error_s[near] = np.hypot(self._ready_error_s[near], error_s)
         self.__dict__.pop("_host_idle_at_s", None)
-        self.__dict__.pop("_by_host", None)
+        self.__dict__.pop("_ends_by_host", None)
 
     def _needed_gain_s(self, now_s: float, error_s: float) -> float:
         """Return the least gain for which a benchmark could be held back."""
@@ -397,7 +399,7 @@ class CostPlanner:
 
     @cached_property
     def ready_s(self) -> Floats:
-        """When each board is expected to come free, seconds from now; inf: unknown."""
+        """Time at which each board is expected to become free, seconds from now; inf: unknown."""
         return self._occupancy.free_s(self._left_times[0])
 
     @cached_property
@@ -412,38 +414,38 @@ class CostPlanner:
         return errors
 
     @cached_property
-    def _cut(self) -> NDArray[np.bool_]:
-        """Which boards no benchmark may wait for: they are reserved or leased from some time on."""
+    def _not_awaited(self) -> NDArray[np.bool_]:
+        """Boards that no benchmark waits for, because they will be reserved or leased."""
         if self._timeline.next_starts or leases_of(self._batch):
             return self._timeline.slots.cut
         return np.zeros(self._batch.shape[1], dtype=np.bool_)
 
     @cached_property
-    def _varies(self) -> bool:
+    def _cost_varies(self) -> bool:
         """Whether a later start on the same board may cost less."""
-        return bool(self._policy.quiet_s or self._changes_s)
+        return bool(self._policy.quiet_s or self._tariff_changes_s)
 
     @cached_property
     def _host_idle_at_s(self) -> Floats:
-        """When nothing is expected to run on each board's host any more, shape (boards,)."""
+        """Time from which nothing is expected to run on each board's host, shape (boards,)."""
         hosts = self._batch.board_hosts
         until_s = np.zeros(int(hosts.max(initial=-1)) + 1)
         np.maximum.at(until_s, hosts, self.ready_s)
         return until_s[hosts]
 
     @cached_property
-    def _by_host(self) -> tuple[Floats, NDArray[np.intp]]:
-        """When boards come free, sorted by host, then by time; and where each host ends."""
+    def _ends_by_host(self) -> tuple[Floats, NDArray[np.intp]]:
+        """Times at which boards become free, by host and time, and the end of each host's part."""
         hosts = self._batch.board_hosts
         keys = np.sort(hosts * (2.0 * _UNKNOWN_END_S) + np.minimum(self.ready_s, _UNKNOWN_END_S))
         ends = np.cumsum(np.bincount(hosts))
         return keys, ends
 
     def _noise_s(self, boards: NDArray[np.intp], start_s: Floats) -> Floats:
-        """Return what other runs on the hosts cost that are under way at these starts."""
+        """Return the cost of other runs on the hosts at these starts."""
         if not self._policy.quiet_s:
             return np.zeros(len(boards))
-        keys, ends = self._by_host
+        keys, ends = self._ends_by_host
         hosts = self._batch.board_hosts[boards]
         at = np.searchsorted(
             keys, hosts * (2.0 * _UNKNOWN_END_S) + start_s + _TOLERANCE_S, side="right"
@@ -452,17 +454,19 @@ class CostPlanner:
         return np.asarray(self._policy.quiet_s * others, dtype=np.float64)
 
     @cached_property
-    def _changes_s(self) -> Sequence[float]:
-        """When the tariff changes within the next day, seconds from now."""
+    def _tariff_changes_s(self) -> Sequence[float]:
+        """Changes of the tariff within the next day, seconds from now."""
         now = self._batch.now
         return [(at - now).total_seconds() for at in self._batch.knowledge.tariff.changes(now)]
 
     def _relative_rates(self, start_s: Floats) -> Floats:
         """Return the tariffs of starts within a day, over that of now; shape (starts,)."""
         now, tariff = self._batch.now, self._batch.knowledge.tariff
-        times = [now, *(now + timedelta(seconds=each) for each in self._changes_s)]
+        times = [now, *(now + timedelta(seconds=each) for each in self._tariff_changes_s)]
         factors = np.array([tariff.at(each + timedelta(seconds=_TOLERANCE_S)) for each in times])
-        place = np.searchsorted(np.array(self._changes_s), start_s + _TOLERANCE_S, side="right")
+        place = np.searchsorted(
+            np.array(self._tariff_changes_s), start_s + _TOLERANCE_S, side="right"
+        )
         relative: Floats = factors[place] / max(factors[0], 1e-9)
         return relative
 
@@ -502,24 +506,24 @@ class CostPlanner:
 
     @cached_property
     def _priced(self) -> tuple[Pairs, Costs | None] | None:
-        """The pairs of the classes that ask, boards included that are busy; and their costs."""
+        """Pairs of the planned classes with free and busy boards, and their costs."""
         batch = self._batch
         if not len(self._order) or batch.shape[0] * batch.shape[1] > MAX_CELLS:
             return None
         rows = batch.class_of_job[self._order]
         rows = rows[np.sort(np.unique(rows, return_index=True)[1])]
-        emptied = self._occupancy.emptied()
-        waits = self._occupancy.taken & np.isfinite(self.ready_s) & ~self._cut
+        when_idle = self._occupancy.when_idle()
+        waits = self._occupancy.taken & np.isfinite(self.ready_s) & ~self._not_awaited
         wanted = np.zeros(batch.shape, dtype=np.bool_)
         if waits.any():
-            wanted[:, waits] = self._fits(emptied)[:, waits]
+            wanted[:, waits] = self._fits(when_idle)[:, waits]
         wanted[self._pairs.rows, self._pairs.boards] = True
         sizes = np.cumsum(wanted[rows].sum(axis=1))
         kept = np.zeros(batch.shape[0], dtype=np.bool_)
         kept[rows[sizes <= MAX_PAIRS]] = True
         wanted[~kept] = False
         pairs = pairs_of(wanted)
-        return (pairs, self._price(emptied, pairs)) if len(pairs) else None
+        return (pairs, self._price(when_idle, pairs)) if len(pairs) else None
 
 
 def make_planner(

@@ -180,7 +180,7 @@ class _ReservationPlanner:
         self._batch, self._pending, self._policy = batch, pending, policy
         occupancy = Occupancy(batch, holders, policy.cool_down_s)
         self._free_s = occupancy.free_s(bounds_left(batch, holders))
-        self._fits = fits(occupancy.emptied())
+        self._fits = fits(occupancy.when_idle())
         self._place = np.empty(batch.shape[1], dtype=np.intp)
         self._place[batch.board_order] = np.arange(batch.shape[1])
         self._on: dict[int, list[int]] = {}

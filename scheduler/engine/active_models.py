@@ -27,7 +27,7 @@ class ActiveModels:
     """`refresh` on one thread at a time; `current` on any, at no cost.
 
     Attributes:
-        current: The active models, one a kind at most, as decisions know them; the same object
+        current: The active models, at most one per kind, as decisions know them; the same object
             until something changes. One whose file was replaced or can't be used states so.
     """
 

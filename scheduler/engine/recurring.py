@@ -573,7 +573,7 @@ def _check_overlap(uow: UnitOfWork, schedule: CronSchedule, live: Collection[str
 
     Raises:
         InvalidInput: The last benchmark has not ended.
-        _EndNotKnown: Its run has ended, and what becomes of it is not decided yet.
+        _EndNotKnown: Its run has ended, and its outcome is not decided yet.
     """
     last = last_benchmark(uow, schedule) if schedule.prohibit_overlap else None
     if last is None or last.status in TERMINAL:

@@ -312,7 +312,7 @@ class Evaluator(Protocol):
 
         Args:
             pairs: The pairs of class and board that passed all filters.
-            proposals: The answers of the scorers that did not fail, one number a pair each.
+            proposals: The answers of the scorers that did not fail, one number per pair each.
         """
         ...
 

@@ -11,7 +11,8 @@ A prediction is NaN, so that the history counts instead, where
 variance is the error of the expectation, and not the difference of one run to the next, is taken
 from the history's distribution; all of it where the history knows nothing. The error of a chance of
 failure is the change of the model's answer where the history's chances rise by their own standard
-errors."""
+errors.
+"""
 
 from __future__ import annotations
 
@@ -95,17 +96,17 @@ def load_active(model: ActiveModel) -> Model:
 
 def predicted_run_times(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
     """Return what the active model expects runs to take, in seconds; None: none is active."""
-    return _once(ModelKind.RUN_TIME, _run_times, batch, pairs)
+    return _predict_once(ModelKind.RUN_TIME, _run_times, batch, pairs)
 
 
 def predicted_failures(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
     """Return the active model's chances that the next run fails; None: none is active."""
-    return _once(ModelKind.FAILURE, _failures, batch, pairs)
+    return _predict_once(ModelKind.FAILURE, _failures, batch, pairs)
 
 
 def predicted_measurements(batch: Batch, pairs: Pairs) -> ModelPrediction | None:
     """Return the active model's chances that a number is not comparable; None: none is active."""
-    return _once(ModelKind.MEASUREMENT, _measurements, batch, pairs)
+    return _predict_once(ModelKind.MEASUREMENT, _measurements, batch, pairs)
 
 
 _Predict = Callable[[Model, Batch, Pairs], tuple[Floats, Floats]]
@@ -118,7 +119,9 @@ class _Predictions:
         self.found: dict[object, tuple[Pairs, ModelPrediction]] = {}
 
 
-def _once(kind: ModelKind, predict: _Predict, batch: Batch, pairs: Pairs) -> ModelPrediction | None:
+def _predict_once(
+    kind: ModelKind, predict: _Predict, batch: Batch, pairs: Pairs
+) -> ModelPrediction | None:
     active = batch.knowledge.model(kind)
     if active is None:
         return None
@@ -189,7 +192,7 @@ def _distribution(model: Model, batch: Batch, pairs: Pairs, past: RunTimeParts) 
         past: The history's distribution, which states the share of the error in the variance.
     """
     manifest = model.manifest
-    found, certain = _answers(model, batch, pairs)
+    found, certain = _outputs(model, batch, pairs)
     middle = found[:, manifest.quantiles.index(manifest.rank_by)]
     low, high = (NormalDist().inv_cdf(manifest.quantiles[place]) for place in (0, -1))
     deviation = (found[:, -1] - found[:, 0]) / (high - low)
@@ -232,19 +235,19 @@ def _chances(
         pairs: To be predicted.
         errors: Standard errors of the history's chances by column, shape (pairs,) each.
     """
-    found, certain = _answers(model, batch, pairs)
+    found, certain = _outputs(model, batch, pairs)
     chances = any_cause_chance(found)
     change = np.zeros(len(pairs))
     for column in sorted(errors.keys() & {each.column for each in model.manifest.inputs}):
-        raised, _ = _answers(model, batch, pairs, raised={column: errors[column]})
+        raised, _ = _outputs(model, batch, pairs, raised={column: errors[column]})
         change = np.hypot(change, any_cause_chance(raised) - chances)
     return np.where(certain, chances, np.nan), np.where(certain, change, np.nan)
 
 
-def _answers(
+def _outputs(
     model: Model, batch: Batch, pairs: Pairs, raised: Mapping[str, Floats] | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the model's numbers, shape (pairs, outputs), and where its inputs are usual ones.
+    """Return the model's outputs, shape (pairs, outputs), and where its inputs are usual ones.
 
     Args:
         model: Loaded.
@@ -253,7 +256,7 @@ def _answers(
     """
     manifest = model.manifest
     count = len(manifest.inputs)
-    bounded, needed = _bounded(manifest), _needed(manifest)
+    bounded, needed = _bounded_inputs(manifest), _required_columns(manifest)
     inputs = (*manifest.inputs, *(Input(column=f"{name}?") for name in needed))
     found = np.empty((len(pairs), manifest.outputs))
     usual = np.empty(len(pairs), dtype=np.bool_)
@@ -271,8 +274,8 @@ def _answers(
     return found, usual
 
 
-def _bounded(manifest: Manifest) -> list[int]:
-    """Return the places of inputs whose distance from the training counts."""
+def _bounded_inputs(manifest: Manifest) -> list[int]:
+    """Return the positions of inputs whose distance from the training is limited."""
     return [
         place
         for place, each in enumerate(manifest.inputs)
@@ -280,7 +283,7 @@ def _bounded(manifest: Manifest) -> list[int]:
     ]
 
 
-def _needed(manifest: Manifest) -> list[str]:
+def _required_columns(manifest: Manifest) -> list[str]:
     """Return the columns that were never missing in the training."""
     names = {each.column for each in manifest.inputs}
     return sorted(

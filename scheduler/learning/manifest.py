@@ -8,7 +8,7 @@
     objective = "completion"
     output = "log_seconds"           # or "failure", "score"
     quantiles = [0.1, 0.5, 0.9]      # of "log_seconds": one output each
-    causes = ["model", "board"]      # of "failure", if it is one output a cause: either may strike
+    causes = ["model", "board"]      # of "failure", with one output per cause
     rank_by = 0.5                    # the one that boards are compared by
     onnx = "my_model.onnx"           # in this file's folder
     sha256 = "..."
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def outputs(self) -> int:
-        """Numbers a pair."""
+        """Numbers per pair."""
         return len(self.quantiles) or len(self.causes) or 1
 
 

@@ -1,7 +1,7 @@
 """Learned queue policies: an ONNX file with a manifest that says ``kind = "queue_policy"``.
 
-The model takes the inputs of `edgeyard.scheduler.sim.kernel.queue_inputs`, one row a job, and gives
-one number a job; the least comes first.
+The model takes the inputs of `edgeyard.scheduler.sim.kernel.queue_inputs`, one row per job, and
+gives one number per job; the lowest comes first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class QueueModel:
     _session: onnxruntime.InferenceSession
 
     def scores(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one number a job, the least comes first.
+        """Return one number per job, the least comes first.
 
         Args:
             table: Shape (jobs, inputs).

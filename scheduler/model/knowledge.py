@@ -105,7 +105,7 @@ class Knowledge:
         host_loads: By host; hosts without a recent report are missing.
         weights: Learned weights of scorers under this policy version, by name.
         suspended: By scorer that is not called after repeated faults: why, and until when.
-        models: Active registered models, at most one a kind.
+        models: Active registered models, at most one per kind.
     """
 
     runs: History = field(default_factory=History)

@@ -9,8 +9,8 @@ Where there are few runs of just this kind on just this board, broader groups sa
 **Run times.** A hierarchical normal model of ``y = ln(run time) - b ln(runs asked for)``, of runs
 that led to a result; empirical Bayes, all in closed form (Gelman et al., *Bayesian Data Analysis*,
 3rd ed., section 5.4; Searle, Casella & McCulloch, *Variance Components*, 1992, section 3.6). Runs
-that a limit ended count with the time that they are expected to have lasted (`_completed`).
-A group g of n runs with mean y_g below its parent p ::
+that a limit ended count with the time that they are expected to have lasted
+(`_with_expected_times`). A group g of n runs with mean y_g below its parent p ::
 
     spread of children    t2  = max(0, (SSB - (k - p) MSW) / (N - sum_p sum_c n_c^2 / N_p))  ANOVA
     its mean's error      e_g = MSW / n_g + t2_below sum_c n_c^2 / n_g^2
@@ -419,9 +419,9 @@ class _Groups:
             means=counts,
             squares=counts,
             variances=variances,
-        ).about(y)
+        ).with_values(y)
 
-    def about(self, y: Floats) -> _Groups:
+    def with_values(self, y: Floats) -> _Groups:
         """Return the same groups with other values."""
         means = np.bincount(self.of_run, weights=y) / self.counts
         squares = np.bincount(self.of_run, weights=(y - means[self.of_run]) ** 2 + self.variances)
@@ -518,7 +518,7 @@ class _RunTimes:
         y = y - self._slope * x
         unseen: Floats | float = 0.0
         if cut.any():
-            y, unseen = _completed(_key(board, kind), y, cut)
+            y, unseen = _with_expected_times(_key(board, kind), y, cut)
         keys = (
             np.zeros_like(base),
             base,
@@ -531,10 +531,10 @@ class _RunTimes:
         self._of_boards = _Effect.none()
         for _ in range(_ROUNDS):
             shift = self._of_boards.of(board)
-            groups = [each.about(y - shift) for each in groups]
+            groups = [each.with_values(y - shift) for each in groups]
             self._fit_means(groups, stem, board)
         self._shift = shift[groups[_BOARD].first]
-        self._log_runs = [each.about(x).means for each in groups[:_BOARD]]
+        self._log_runs = [each.with_values(x).means for each in groups[:_BOARD]]
         model = groups[_MODEL]
         self._successes = np.bincount(model.of_run, weights=~cut, minlength=len(model.keys))
 
@@ -714,7 +714,7 @@ class _Effect:
 
     @classmethod
     def none(cls) -> _Effect:
-        """Return the effect of no name."""
+        """Return an effect without names."""
         flat = cls.__new__(cls)
         flat.spread, flat._means, flat._variances = 0.0, np.zeros(1), np.zeros(1)
         return flat
@@ -792,7 +792,7 @@ def _cut_runs(history: History, good: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(cut, dtype=np.bool_)
 
 
-def _completed(keys: Codes, y: Floats, cut: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _with_expected_times(keys: Codes, y: Floats, cut: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Replace runs that a limit ended by what they are expected to have lasted.
 
     The expectation of a normal variable above the limit c, by EM (Dempster, Laird & Rubin, 1977;

@@ -49,7 +49,7 @@ class WaitSamples:
         finishes: Shape (simulated, samples).
         ends: Shape (holders, samples): when those that run now end.
         grounded: Shape (simulated,): whether past runs say something of it.
-        soonest: Shape (simulated,): before then its start time or a lease lets no board have it;
+        earliest_start: Shape (simulated,): earliest start that its start time and leases allow;
             inf where they never do.
     """
 
@@ -58,7 +58,7 @@ class WaitSamples:
     finishes: Floats
     ends: Floats
     grounded: NDArray[np.bool_]
-    soonest: Floats
+    earliest_start: Floats
 
 
 def forecasts(
@@ -157,7 +157,7 @@ def sample_futures(
     starts = np.full((len(jobs), samples), np.inf)
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)
-    soonest = np.full(len(jobs), np.inf)
+    earliest_start = np.full(len(jobs), np.inf)
     gangs = SimulatedGangs(given, lab, runs, jobs)
     for number, job in enumerate(jobs.tolist()):
         if job in gangs:
@@ -167,7 +167,7 @@ def sample_futures(
         pairs, slots = lab.choices(job, row)
         if not len(pairs):
             continue
-        soonest[number] = lab.soonest(job, pairs, slots)
+        earliest_start[number] = lab.earliest_start(job, pairs, slots)
         while True:
             start = lab.starts(job, pairs, slots)
             choice = start.argmin(axis=1)
@@ -184,14 +184,14 @@ def sample_futures(
     for gang in gangs.all:
         numbers = [number_of_job[job] for job in gang.jobs]
         starts[numbers], finishes[numbers] = gang.starts, gang.ends
-        grounded[numbers], soonest[numbers] = gang.grounded, gang.soonest_s
+        grounded[numbers], earliest_start[numbers] = gang.grounded, gang.soonest_s
     return WaitSamples(
         jobs=jobs,
         starts=starts,
         finishes=finishes,
         ends=lab.ends,
         grounded=grounded,
-        soonest=soonest,
+        earliest_start=earliest_start,
     )
 
 
@@ -201,7 +201,7 @@ def _forecast(
     """Summarise the futures of one benchmark, the ``number``-th that was simulated."""
     job, now = int(futures.jobs[number]), given.batch.now
     each = given.pending[job]
-    starts = rescaled(futures.starts[number], float(futures.soonest[number]), interval_scale)
+    starts = rescaled(futures.starts[number], float(futures.earliest_start[number]), interval_scale)
     finishes = starts + (futures.finishes[number] - futures.starts[number])  # runs stay as drawn
     (start_low, start, start_high), (finish_low, finish, finish_high) = _moments(
         np.stack((starts, finishes)), now

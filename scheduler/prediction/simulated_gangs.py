@@ -114,7 +114,7 @@ class SimulatedGangs:
         return self._given.pending[job].gang_id in self._members
 
     def reach(self, job: int) -> None:
-        """Have the gang wait from now on whose first benchmark is the next in the queue.
+        """Add the gang whose first benchmark is the next one in the queue.
 
         A gang of which a benchmark is not in the queue never starts.
         """
@@ -128,7 +128,7 @@ class SimulatedGangs:
             self._waiting.append(gang)
 
     def start_before(self, job: int, pairs: Rows, begins: Floats) -> bool:
-        """Start the gangs that come before a benchmark behind them which wants a board of theirs.
+        """Start the gangs ahead of a benchmark that compete with it for boards.
 
         Args:
             job: Row of the benchmark.
@@ -144,14 +144,14 @@ class SimulatedGangs:
         return self._start_until(rivals, np.where(np.isfinite(begins), begins, -np.inf))
 
     def start_all(self) -> None:
-        """Start all gangs that nobody else can delay any more."""
+        """Start all remaining gangs, as no other benchmark can delay them."""
         while self._waiting and self._start_until(
             self._waiting, np.full(len(self._lab.samples), np.finfo(np.float64).max)
         ):
             pass
 
     def _compete(self, gang: SimulatedGang, job: int, pairs: Rows) -> bool:
-        if self._lab.share_places(gang.jobs[0], job):
+        if self._lab.share_run_limit(gang.jobs[0], job):
             return True
         return bool(gang.boards[self._lab.pairs.boards[pairs]].any())
 
@@ -160,8 +160,8 @@ class SimulatedGangs:
         started = False
         while gangs and not started:
             times = np.array([gang.next_s for gang in gangs])
-            first, soonest = times.argmin(axis=0), times.min(axis=0)
-            due = np.isfinite(soonest) & (soonest <= until)
+            first, earliest_start = times.argmin(axis=0), times.min(axis=0)
+            due = np.isfinite(earliest_start) & (earliest_start <= until)
             if not due.any():
                 break
             for number in np.unique(first[due]).tolist():
@@ -181,7 +181,7 @@ class SimulatedGangs:
             return False
         if (waited := samples & held).any():
             for choices in set(gang.choices):  # what it does not use in the end was held for it
-                lab.keep_until(choices.slots, starts, waited)
+                lab.block_until(choices.slots, starts, waited)
         gang.starts = np.where(samples, starts, gang.starts)
         for number, (job, choices) in enumerate(zip(gang.jobs, gang.choices, strict=True)):
             taken = choices.pairs[chosen[number]]
@@ -246,7 +246,7 @@ class SimulatedGangs:
         return _Choices(job, pairs, slots, boards, rankings)
 
     def _earliest(self, gang: SimulatedGang) -> tuple[Floats, Rows]:
-        """Return when a gang could start as its boards are taken now, and where.
+        """Return the earliest start of a gang and its boards.
 
         Returns:
             Shape (samples,), inf where it never could; shape (its benchmarks, samples), the
@@ -306,7 +306,7 @@ class SimulatedGangs:
         for choices in gang.choices:
             if choices.job not in free:
                 then = np.maximum(starts[choices.job][rows], at[:, None])
-                allowed = self._lab.where_open(choices.job, choices.pairs, choices.slots, then)
+                allowed = self._lab.open_starts(choices.job, choices.pairs, choices.slots, then)
                 free[choices.job] = allowed <= at[:, None]
         columns = np.zeros((len(gang.jobs), len(rows)), dtype=np.intp)
         whole = np.zeros(len(rows), dtype=np.bool_)
@@ -324,7 +324,7 @@ class SimulatedGangs:
         return columns, whole
 
     def _take(self, left: NDArray[np.bool_], boards: Rows) -> None:
-        """Note that one board a sample is not free any more, nor those that share its cores."""
+        """Mark one board per sample, and those that share its cores, as taken."""
         if self._apart is None:
             left[np.arange(len(boards)), boards] = False
         else:

@@ -3,7 +3,8 @@
 Run times are drawn from their predictive distribution (`edgeyard.scheduler.prediction.estimates`):
 what is not known of a kind on a board is drawn once a sample, the same for all its runs; what
 differs from run to run, anew for each (stratified: Latin hypercube, McKay, Beckman & Conover 1979).
-The time of a run that is under way is drawn given that it has not ended yet."""
+The time of a run that is under way is drawn given that it has not ended yet.
+"""
 
 from __future__ import annotations
 
@@ -116,14 +117,14 @@ class SimulatedLab:
         policy = given.timeline.policy
         self._cool_down_s = policy.cool_down_s
         occupancy = Occupancy(self.batch, given.holders, self._cool_down_s)
-        self.pairs = pairs_of(given.fits(_with_current_reports(occupancy.emptied())))
+        self.pairs = pairs_of(given.fits(_with_current_reports(occupancy.when_idle())))
         self._slots = self._timeline.slots
         self._cut = bool(self._slots.cut.any())
         self.ends = _ends(self.batch, given.holders, samples, rng)
         self.free: Floats = np.maximum(
             occupancy.free_s(self.ends).T[:, self._slots.boards], self._slots.begins
         )
-        self._places_of_user = _places_of_users(self.batch, given.holders, self.ends, samples)
+        self._places_of_user = _free_times_of_users(self.batch, given.holders, self.ends, samples)
         self._reserved = self._reserved_pairs()
         self._holds_s = np.zeros(0)
         if self._cut:
@@ -227,17 +228,17 @@ class SimulatedLab:
         its: Floats = scores[self.pairs.boards[self.pairs.of(row)]]
         return its
 
-    def soonest(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> float:
-        """Return when it could start if no other benchmark waited or ran; inf: never."""
+    def earliest_start(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> float:
+        """Return its earliest start without any other benchmark; inf: never."""
         return float(self.starts_if_empty(job, pairs, slots).min())
 
     def starts_if_empty(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> Floats:
-        """Return when it could start in each slot if no other benchmark waited or ran.
+        """Return its start in each slot without any other benchmark.
 
         Shape (pairs,); inf where it may not.
         """
         begins: Floats = np.maximum(self._slots.begins[slots], self._due_s(job))
-        return self.where_open(job, pairs, slots, begins)
+        return self.open_starts(job, pairs, slots, begins)
 
     def _due_s(self, job: int) -> float:
         start = self._given.pending[job].start_time
@@ -245,13 +246,13 @@ class SimulatedLab:
         held = self._given.held.get(job)
         return due_s if held is None else max(due_s, held.start_s)
 
-    def share_places(self, job: int, other: int) -> bool:
-        """Return whether two are of one user whose benchmarks at a time are bounded."""
+    def share_run_limit(self, job: int, other: int) -> bool:
+        """Return whether two benchmarks share the limit of running benchmarks of a user."""
         user = self._given.pending[job].user_id
         return user in self._places_of_user and user == self._given.pending[other].user_id
 
     def _ready_s(self, job: int, count: int) -> Floats:
-        """Return from when on its user may start so many, shape (samples,)."""
+        """Return from when on its user may start ``count`` benchmarks, shape (samples,)."""
         ready_s: Floats = np.full(len(self.samples), self._due_s(job))
         places = self._places_of_user.get(self._given.pending[job].user_id)
         if places is None:
@@ -264,7 +265,7 @@ class SimulatedLab:
     def starts(
         self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], count: int = 1
     ) -> Floats:
-        """Return when it could start in each slot.
+        """Return its possible start in each slot.
 
         Args:
             job: Row of the benchmark.
@@ -276,9 +277,9 @@ class SimulatedLab:
             Shape (samples, pairs), seconds from now; inf where it may not.
         """
         start: Floats = np.maximum(self.free[:, slots], self._ready_s(job, count)[:, None])
-        return self.where_open(job, pairs, slots, start)
+        return self.open_starts(job, pairs, slots, start)
 
-    def where_open(
+    def open_starts(
         self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], start: Floats
     ) -> Floats:
         """Return ``start``, shape (..., pairs), with inf where it may not start then."""
@@ -306,7 +307,7 @@ class SimulatedLab:
         return own
 
     def hold(self, job: int, slots: NDArray[np.intp], ends: Floats) -> None:
-        """Let it run until ``ends`` in one slot a sample; later slots are free no sooner.
+        """Occupy one slot per sample until ``ends``; later slots are not free before.
 
         Args:
             job: Row of the benchmark.
@@ -328,10 +329,10 @@ class SimulatedLab:
             started = np.isfinite(ends)
             places[self.samples[started], places.argmin(axis=1)[started]] = ends[started]
 
-    def keep_until(
+    def block_until(
         self, slots: NDArray[np.intp], until: Floats, samples: NDArray[np.bool_]
     ) -> None:
-        """Let nobody have slots before a time.
+        """Block slots until a time.
 
         Args:
             slots: Those that may come free sooner.
@@ -383,7 +384,7 @@ class RunSampler:
     ) -> None:
         self._bounds = batch.time_limits_s[pairs.rows]
         self.known = ~np.isnan(distributions.run.location)
-        self._distribution = _or_unknown(distributions.run, self._bounds)
+        self._distribution = _with_default(distributions.run, self._bounds)
         self._loading = distributions.loading
         self._loads = bool(np.isfinite(distributions.loading.location).any())
         self._rng = rng
@@ -421,8 +422,8 @@ def _student_table(freedom: int, samples: int) -> Floats:
     return table
 
 
-def _or_unknown(distribution: RunTimeParts, bounds: Floats) -> RunTimeParts:
-    """Fill in a wide distribution where nothing is known of a run but its bound."""
+def _with_default(distribution: RunTimeParts, bounds: Floats) -> RunTimeParts:
+    """Return the distribution, with a wide one by the bound where it is unknown."""
     unknown = np.isnan(distribution.location)
     if not unknown.any():
         return distribution
@@ -444,7 +445,7 @@ def _with_current_reports(batch: Batch) -> Batch:
     return replace(batch, snapshot=replace(snapshot, age_s=0.0, progress=progress))
 
 
-def _places_of_users(
+def _free_times_of_users(
     batch: Batch, holders: Sequence[BoardHolder], ends: Floats, samples: int
 ) -> dict[str, Floats]:
     """Return when each of a user's places comes free, shape (samples, max_running) by user.
@@ -498,7 +499,7 @@ def expected_times(
     """Return what `expected_run_times` and `expected_left_s` return, predicted at once."""
     pairs, running = _predicted(batch, rows, boards, holders)
     bounds = batch.time_limits_s[rows]
-    run_s = np.minimum(np.exp(_or_unknown(pairs, bounds).location), bounds)
+    run_s = np.minimum(np.exp(_with_default(pairs, bounds).location), bounds)
     left_s = _left_s(batch, holders, running, np.full((len(holders), 1), 0.5))[:, 0]
     return np.asarray(run_s, dtype=np.float64), left_s
 
@@ -571,7 +572,7 @@ def _left_s(
     from scipy.special import stdtr, stdtrit
 
     bounds, elapsed = run_bounds(batch, holders), elapsed_times(batch, holders)
-    distribution = _or_unknown(predicted, bounds)
+    distribution = _with_default(predicted, bounds)
     scale = np.sqrt(distribution.noise + distribution.error)
     with np.errstate(divide="ignore"):
         passed = stdtr(distribution.freedom, (np.log(elapsed) - distribution.location) / scale)

@@ -194,7 +194,7 @@ class Timeline:
         return self._closing_times[user]
 
     def late(self, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which runs might not be over at the board's next reservation or foreign lease.
+        """Return which runs may overlap the board's next reservation or a lease of others.
 
         The owner of a reservation counts like all others of its class.
 
@@ -289,7 +289,7 @@ def _time_slots(timeline: Timeline) -> TimeSlots:
 
 
 class Occupancy:
-    """Which boards are taken now, by whom, and when they come free.
+    """Boards that are taken now, their holders, and when they become free.
 
     Attributes:
         taken: Shape (boards,): held by a run that is known, next to such a board, or cooling down.
@@ -335,8 +335,8 @@ class Occupancy:
             free_s[group] = np.maximum(free_s[group], end_s)
         return free_s
 
-    def emptied(self) -> Batch:
-        """Return the batch as it will be when the taken boards are free and no lease applies."""
+    def when_idle(self) -> Batch:
+        """Return the batch without runs and leases."""
         batch = without_runs(self._batch, np.flatnonzero(self.taken).tolist())
         batch = replace(batch, knowledge=replace(batch.knowledge, leases=()))
         of_boards(self._batch, batch)

@@ -1,8 +1,8 @@
 """The paper's cluster: jobs of several resources on N nodes, in steps; many environments at once.
 
-Jobs arrive in steps of time, at most one a step. Up to ``slots`` of them are visible; more wait in
-the backlog, and those past its end are lost (and counted). An action is a visible job or "none". A
-job is put on the first node, and there at the first step, at which its resources are free for as
+Jobs arrive in steps of time, at most one per step. Up to ``slots`` of them are visible; more wait
+in the backlog, and those past its end are lost (and counted). An action is a visible job or "none".
+A job is put on the first node, and there at the first step, at which its resources are free for as
 long as it runs; it must end within the horizon. Time goes on when the action is "none", an empty
 slot, or a job that fits nowhere.
 

@@ -305,7 +305,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         return self.clusters.choice(0, baseline, self.np_random)
 
     def render(self) -> str:
-        """Return the observation as text: a character a cell."""
+        """Return the observation as text, one character per cell."""
         rows = self.clusters.image(0)
         return "\n".join(
             "".join(" .#"[int(cell > 0) + int(cell == 1)] for cell in row) for row in rows

@@ -335,7 +335,7 @@ class RunMetrics:
         overloaded: Mean number of overloaded nodes over time; NaN: the world has none.
         energy_j: Of all runs; NaN: unknown.
         credits: Cost of all runs; NaN: unknown.
-        comparable_share: Share of the completed benchmarks beside which nothing ran on their host,
+        comparable_share: Share of the completed benchmarks without a concurrent run on their host,
             0 to 1; NaN: unknown.
     """
 

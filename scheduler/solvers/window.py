@@ -56,7 +56,7 @@ def window_of(batch: Batch, pairs: Pairs, objective: str, jobs: int) -> Window:
     boards = batch.board_order[open_[batch.board_order]]
     column = np.empty(batch.shape[1], dtype=np.intp)
     column[boards] = np.arange(len(boards))
-    order = sorted(first.tolist(), key=lambda job: (_what(batch, job), batch.job_users[job]))
+    order = sorted(first.tolist(), key=lambda job: (_identity(batch, job), batch.job_users[job]))
     classes = batch.class_of_job[order] if order else np.empty(0, dtype=np.intp)
     run_s = np.full((len(order), len(boards)), np.nan)
     for job, row in enumerate(classes.tolist()):
@@ -178,8 +178,8 @@ def _seconds(batch: Batch, pairs: Pairs) -> NDArray[np.float64]:
     return np.where(np.isnan(expected), UNKNOWN_RUN_S, expected)
 
 
-def _what(batch: Batch, job: int) -> tuple[str, ...]:
-    """Return what a benchmark is, for an order that does not depend on its place."""
+def _identity(batch: Batch, job: int) -> tuple[str, ...]:
+    """Return the identity of a benchmark, for an order that does not depend on the queue."""
     row = int(batch.class_of_job[job])
     kind = batch.kinds[row]
     return (

@@ -133,7 +133,7 @@ class SqlAttempts(Attempts):
         row = {n: v for n, v in attempt_row(saved).items() if n not in _KEY}
         done = self._tx.run(_SAVE_AS[attempt.state], {**row, **key, "was": attempt.version})
         if not done.rowcount:
-            raise self._not_saved(attempt)
+            raise self._save_error(attempt)
         return saved
 
     def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -155,7 +155,7 @@ class SqlAttempts(Attempts):
             raise ConcurrentUpdate(f"one of {len(rows)} attempts can't become {state}")
         return saved
 
-    def _not_saved(self, attempt: Attempt) -> Exception:
+    def _save_error(self, attempt: Attempt) -> Exception:
         name = f"{attempt.benchmark_id}/{attempt.number}"
         stored = self._tx.row(_STATE, {"id": attempt.benchmark_id, "n": attempt.number})
         if stored is None:

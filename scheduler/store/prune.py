@@ -177,7 +177,7 @@ def _rule(
     )
     first = tuple(_FIRST.get(type(key.type), -1) for key in keys)
     return Rule(
-        limit, page, first, remove or _each(delete(keys[0].table).where(*_are(*keys))), step
+        limit, page, first, remove or _each(delete(keys[0].table).where(*_keys_equal(*keys))), step
     )
 
 
@@ -187,7 +187,7 @@ def _unnamed(kind: Table, *keys: ColumnElement[Any], kept: bool = False) -> Remo
     Args:
         kept: The rows stay, and name the content no longer.
     """
-    where = _are(*keys)
+    where = _keys_equal(*keys)
     changing = (
         update(kind).where(*where, kind.c.kept).values(kept=False).returning(kind)
         if kept
@@ -227,7 +227,7 @@ def _each(statement: Delete | Update) -> Remove:
     return remove
 
 
-def _are(*keys: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+def _keys_equal(*keys: ColumnElement[Any]) -> list[ColumnElement[bool]]:
     return [key == bindparam(f"key{place}", type_=key.type) for place, key in enumerate(keys)]
 
 
@@ -333,8 +333,8 @@ def _remove_uploads(tx: Transaction, rows: Sequence[Row], before: datetime) -> i
     return len(gone)
 
 
-def _has(table: Table, *where: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
-    """Return whether a deleted benchmark has such rows."""
+def _has_rows(table: Table, *where: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
+    """Return the condition that a deleted benchmark has such rows."""
     return exists().where(table.c.benchmark_id == deleted_benchmarks.c.benchmark_id, *where)
 
 
@@ -432,8 +432,10 @@ RULES: Mapping[str, Rule] = {
         _KINDS.EXPIRED,
         [deleted_benchmarks.c.benchmark_id],
         _remove_data,
-        where=or_(*(_has(table, *where) for table, where in _DATA.items())),
-        kept=or_(_has(benchmarks, text(LIVE_STATUSES)), _has(attempts, text(LIVE_STATES))),
+        where=or_(*(_has_rows(table, *where) for table, where in _DATA.items())),
+        kept=or_(
+            _has_rows(benchmarks, text(LIVE_STATUSES)), _has_rows(attempts, text(LIVE_STATES))
+        ),
         step=_SMALL_PAGE,
     ),
     "remembered": _rule(
@@ -480,7 +482,7 @@ RULES: Mapping[str, Rule] = {
             update(attempts)
             .where(
                 text(HAS_HCL),
-                *_are(attempts.c.ended_at, attempts.c.benchmark_id, attempts.c.number),
+                *_keys_equal(attempts.c.ended_at, attempts.c.benchmark_id, attempts.c.number),
             )
             .values(hcl="")
         ),

@@ -76,7 +76,7 @@ def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tu
 
 
 def chance_files(kind: ModelKind, model: ChanceModel, trained_on: str) -> tuple[bytes, str]:
-    """Return the ONNX file and the manifest of a model of chances, one output a cause.
+    """Return the ONNX file and the manifest of a model of chances, one output per cause.
 
     Args:
         kind: Of the model.

@@ -136,11 +136,11 @@ def _rate_error(predicted: Floats, struck: NDArray[np.bool_], rows: OutcomeRows)
     return max(errors, key=lambda each: abs(each.mean))
 
 
-def _any(predicted: Floats) -> Floats:
+def _any_cause(predicted: Floats) -> Floats:
     return np.asarray(1.0 - np.prod(1.0 - predicted, axis=1))
 
 
-def _of_seconds(
+def _seconds_target(
     kind: ModelKind,
     columns: tuple[str, ...],
     fit: Callable[[OutcomeRows], QuantileModel],
@@ -165,7 +165,7 @@ def _of_seconds(
     )
 
 
-def _of_chances(
+def _chance_target(
     kind: ModelKind,
     columns: tuple[str, ...],
     fit: Callable[[OutcomeRows], ChanceModel],
@@ -187,7 +187,7 @@ def _of_chances(
         losses=lambda predicted, rows: brier_losses(predicted, struck(rows)),
         unit="Brier score" + (", summed over the causes" if len(rates) > 1 else ""),
         calibration=lambda predicted, rows: _rate_error(predicted, struck(rows), rows),
-        middle=_any,
+        middle=_any_cause,
         max_user_change=0.1,
         struck=struck,
         events=events,
@@ -197,14 +197,14 @@ def _of_chances(
 
 
 TARGETS: Mapping[ModelKind, OutcomeTarget] = {
-    ModelKind.RUN_TIME: _of_seconds(
+    ModelKind.RUN_TIME: _seconds_target(
         ModelKind.RUN_TIME,
         RUN_TIME_COLUMNS,
         fit_run_times,
         lambda rows: rows.only(np.isfinite(rows.run_s)),
         "run time",
     ),
-    ModelKind.FAILURE: _of_chances(
+    ModelKind.FAILURE: _chance_target(
         ModelKind.FAILURE,
         FAILURE_COLUMNS,
         fit_failures,
@@ -215,10 +215,10 @@ TARGETS: Mapping[ModelKind, OutcomeTarget] = {
         events="failed",
         form="chances that the next run fails, because of what is run and because of the board",
     ),
-    ModelKind.LOADING: _of_seconds(
+    ModelKind.LOADING: _seconds_target(
         ModelKind.LOADING, LOADING_COLUMNS, fit_loading, loading_rows, "time of loading"
     ),
-    ModelKind.MEASUREMENT: _of_chances(
+    ModelKind.MEASUREMENT: _chance_target(
         ModelKind.MEASUREMENT,
         MEASUREMENT_COLUMNS,
         fit_measurements,
@@ -321,7 +321,7 @@ def measure_gates(
             against = compare(target, new, predicted[unseen], predict_loaded(active, new))
     else:
         by_time = against = None
-    gates.append(_better("later", "the history on later decisions", target, by_time))
+    gates.append(_better_gate("later", "the history on later decisions", target, by_time))
     metrics["later"] = figures_json(by_time)
     held, guesses, others = [], [], []
     for known, unknown in split_by_boards(rows):
@@ -332,10 +332,12 @@ def measure_gates(
     by_boards = None
     if held:
         by_boards = compare(target, joined(held), np.concatenate(guesses), np.concatenate(others))
-    gates.append(_better("other_boards", "the history on other boards", target, by_boards))
+    gates.append(_better_gate("other_boards", "the history on other boards", target, by_boards))
     metrics["other_boards"] = figures_json(by_boards)
     if active is not None:
-        gates.append(_better("active", "the active model on what is new to both", target, against))
+        gates.append(
+            _better_gate("active", "the active model on what is new to both", target, against)
+        )
         metrics["active"] = figures_json(against)
     gates.append(coverage_gate(by_time))
     gates.append(user_gate(target, rows))
@@ -421,7 +423,7 @@ def lowest_rise(model: Model) -> float:
         for _ in range(32):
             x = np.tile(rng.standard_normal(len(inputs)), (len(_STEPS), 1))
             x[:, place] = (_STEPS - inputs[place].mean) / inputs[place].scale
-            found = _any(model.run(x.astype(np.float32)).astype(np.float64))
+            found = _any_cause(model.run(x.astype(np.float32)).astype(np.float64))
             lowest = min(lowest, float(np.diff(found).min()))
     return lowest
 
@@ -450,7 +452,9 @@ def figures_json(found: PredictionFigures | None) -> dict[str, object] | None:
     }
 
 
-def _better(name: str, what: str, target: OutcomeTarget, found: PredictionFigures | None) -> Gate:
+def _better_gate(
+    name: str, what: str, target: OutcomeTarget, found: PredictionFigures | None
+) -> Gate:
     if found is None:
         return Gate(
             name=name,

@@ -136,9 +136,9 @@ class QuantileModel:
             np.nan_to_num(each)[:, None] for each in (rows.location, rows.scale, rows.error)
         )
         quantiles = location + scale * self.by_scale + error * self.by_error
-        return np.asarray(np.where(known, quantiles, self.alone) + self._rest(rows)[:, None])
+        return np.asarray(np.where(known, quantiles, self.alone) + self._linear_part(rows)[:, None])
 
-    def _rest(self, rows: OutcomeRows) -> Floats:
+    def _linear_part(self, rows: OutcomeRows) -> Floats:
         if not self.inputs:
             return np.zeros(len(rows))
         x = normalise(rows.values, self.inputs).astype(np.float64)
@@ -150,7 +150,7 @@ class ChanceModel:
     """Chances by cause; see the module.
 
     Attributes:
-        rates: Columns of the history's chances, one a cause.
+        rates: Columns of the history's chances, one per cause.
         inputs: Of ``weights``, in the same order.
         weights: Shape (inputs, causes).
         history_weights: ``a``, shape (causes,).

@@ -299,7 +299,7 @@ class TestForecasts:
         found = self.futures(lab(A, B), jobs, knowledge=known)
         starts = self.starts(lab(A, B), jobs, knowledge=known)
         assert starts == {"single": 0.0, "gang-0": 90.0, "gang-1": 90.0}
-        assert found.soonest.tolist() == [0.0, 90.0, 90.0]
+        assert found.earliest_start.tolist() == [0.0, 90.0, 90.0]
         later = gang(2, start_time=NOW + timedelta(seconds=300))
         assert self.starts(lab(A, B), later) == {"gang-0": 300.0, "gang-1": 300.0}
 

@@ -362,7 +362,7 @@ DATA: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
     "no rows": (X[:0], Y[:0], "no rows"),
     "labels out of range": (X, Y + 1, "1 to 3"),
     "negative labels": (X, Y - 1, "-1 to 1"),
-    "targets of another width": (X, X[:, :2], "3 values a row"),
+    "targets of another width": (X, X[:, :2], "3 values per row"),
     "NaN in x": (np.where(X[3, 3] == X, np.nan, X), Y, "not finite"),
     "text": (X.astype(str), Y, "instead of numbers"),
     "a single number": (X, np.array(3), "single number"),

@@ -92,7 +92,7 @@ def combined(
 
 def _write(services: Services, array: _RawArray, name: str, member: IO[bytes]) -> None:
     shape = (array.rows, *array.shape)
-    # class numbers are one number a row
+    # class numbers are one number per row
     if name.startswith("y") and array.dtype.kind in "iu" and math.prod(array.shape) == 1:
         shape = (array.rows,)
     header = {

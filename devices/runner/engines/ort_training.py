@@ -259,13 +259,13 @@ def _targets(y: NDArray[np.generic], rows: int, width: int, head: Head) -> Float
     if "Softmax" in head.tail or "LogSoftmax" in head.tail:
         raise RunFailed(
             "user_input",
-            f"the model ends in {head.tail[0]}: y must be one whole class number a row, "
+            f"the model ends in {head.tail[0]}: y must be one whole class number per row, "
             f"but is {y.dtype} of shape {y.shape}",
         )
     if y.size != rows * width:
         raise RunFailed(
             "user_input",
-            f"y has the shape {y.shape}, but the model gives {width} values a row: expected "
+            f"y has the shape {y.shape}, but the model gives {width} values per row: expected "
             f"({rows}, {width}), or ({rows},) of class numbers",
         )
     return y.reshape(rows, width).astype(np.float32)

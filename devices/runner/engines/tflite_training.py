@@ -202,7 +202,7 @@ class _Network:
         if not are_classes(y) and y.size != outputs.size:
             raise RunFailed(
                 "user_model",
-                f"infer answers {outputs.shape[1]} values a row, but y has the shape {y.shape}: "
+                f"infer answers {outputs.shape[1]} values per row, but y has the shape {y.shape}: "
                 "set validation_split to 0, or let infer answer what y holds",
             )
         return judge(outputs, y)

@@ -53,7 +53,7 @@ _GPU = re.compile(r"(?:^|,)\s*100[12]=(\d+)")
 
 
 def _slurm_memory(text: str) -> float:
-    """Return megabytes a node, or as a negative number megabytes a CPU."""
+    """Return megabytes per node, or as a negative number megabytes per CPU."""
     value = float(text)
     if value < _PER_CPU or not text.isdecimal():
         return value

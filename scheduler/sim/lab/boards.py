@@ -190,10 +190,10 @@ class Boards:
 
     def count_online(self) -> int:
         """Return how many boards are really healthy and online."""
-        return sum(1 for each in self._of_now.boards if self.usable(each))
+        return sum(1 for each in self._present_boards.boards if self.usable(each))
 
     @property
-    def _of_now(self) -> _PresentBoards:
+    def _present_boards(self) -> _PresentBoards:
         if self._present is None:
             self._present = _present(self, [each for each in self.rows if each.present])
         return self._present
@@ -207,7 +207,7 @@ class Boards:
             age_s: Age of the twin.
             taken_at: When it was refreshed.
         """
-        present = self._of_now
+        present = self._present_boards
         before, rows = present.snapshot, present.rows
         held = self._held[rows]
         started_s = self._started_s[rows]
@@ -305,7 +305,7 @@ def _mask(rows: list[int], count: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _whole(number: float) -> float:
+def _as_published(number: float) -> float:
     """Return a whole number as an int, as hosts publish it."""
     return int(number) if number == int(number) else number
 
@@ -326,5 +326,5 @@ def board_of(each: LabBoard) -> Board:
             )
             for name, types in group.engines.items()
         ),
-        attributes={} if group.cpu_cores is None else {"cpu.cores": _whole(group.cpu_cores)},
+        attributes={} if group.cpu_cores is None else {"cpu.cores": _as_published(group.cpu_cores)},
     )

@@ -207,7 +207,9 @@ def draw_jobs(scenario: Scenario, lab: LabScenario, boards: Boards, seed: int) -
     if lab.arrivals is not None:
         drawn = _drawn(scenario, lab, lab.arrivals, boards, seed)
     sizes = Counter(job.gang for job in lab.jobs if job.gang)
-    stated = [_stated(job, row, boards, sizes[job.gang] or 1) for row, job in enumerate(lab.jobs)]
+    stated = [
+        _listed_job(job, row, boards, sizes[job.gang] or 1) for row, job in enumerate(lab.jobs)
+    ]
     jobs = sorted([*drawn, *stated], key=lambda job: (job.submit_s, job.job_id))
     if not jobs:
         raise InvalidInput.at(
@@ -224,7 +226,7 @@ def draw_history(lab: LabScenario, boards: Boards, seed: int) -> list[tuple[LabJ
         return []
     times = np.full(lab.history_jobs, 0.0)
     present = [each for each in boards.rows if each.present]
-    jobs = _at_times(lab, lab.arrivals, boards, seed, times, "history", present)
+    jobs = _jobs_at_times(lab, lab.arrivals, boards, seed, times, "history", present)
     random = stream(seed, "history boards")
     picks = random.random(len(jobs))
     found = []
@@ -250,7 +252,7 @@ def can_run(group: BoardGroup, description: JobKind | JobRow) -> bool:
     )
 
 
-def _stated(job: JobRow, row: int, boards: Boards, gang_size: int) -> LabJob:
+def _listed_job(job: JobRow, row: int, boards: Boards, gang_size: int) -> LabJob:
     key = f"lab.jobs[{row}]"
     if job.target_uid and job.target_uid not in boards.row_of_uid:
         raise InvalidInput.at(
@@ -305,7 +307,7 @@ def _drawn(
             f"at most {_MAX_ARRIVALS:,} benchmarks in the whole time: a lower rate or a shorter "
             "time",
         )
-    return _at_times(lab, arrivals, boards, seed, times, "arrivals", boards.rows)
+    return _jobs_at_times(lab, arrivals, boards, seed, times, "arrivals", boards.rows)
 
 
 def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> Floats:
@@ -357,7 +359,7 @@ def _has_batches(arrivals: Arrivals) -> bool:
     return arrivals.process == "weekly" and arrivals.batch_size > 1.0
 
 
-def _at_times(
+def _jobs_at_times(
     lab: LabScenario,
     arrivals: Arrivals,
     boards: Boards,
@@ -451,7 +453,7 @@ class _Families:
         for each in able:
             self._boards.setdefault(each.group.family, []).append(each.uid)
         self._count = kind.count
-        self._stated = [family for family in kind.families if family in self._boards]
+        self._listed_job = [family for family in kind.families if family in self._boards]
         times = sorted({0.0, *(each.at_s for each in lab.changes)})
         self._times = np.array(times)
         self._known = [self._families_at(lab, at_s, able) for at_s in times]
@@ -475,7 +477,7 @@ class _Families:
         return sorted(family for family, count in counts.items() if count >= self._count)
 
     def at(self, at_s: float, draw: float) -> str:
-        families = list(self._stated)
+        families = list(self._listed_job)
         if not families:
             place = int(np.searchsorted(self._times, at_s, side="right")) - 1
             families = self._known[place] or sorted(self._boards)

@@ -233,7 +233,7 @@ def simulate_lab(
         policy: Decides.
         plugins: What the policy names, from `Registry.resolve`.
         seed: Of arrivals and faults; None: the scenario's.
-        models: That predict as the active ones of a server, at most one a kind.
+        models: That predict as the active ones of a server, at most one per kind.
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
         watch: Called after each cycle with its time, its input and its result.
 
@@ -334,7 +334,7 @@ class LabWorld:
         self._tariff = Tariff(self._lab.tariff)
         self._zero = BEGIN + timedelta(seconds=self._lab.day_s)
         self._charged, self._undisturbed = 0.0, 0
-        self._leases = self._made_leases()
+        self._leases = self._checked_leases()
         self._models = tuple(models)
         self._loads = HostLoads(self._lab, self.boards.hosts, self._scenario.name)
         self._limit_s = scenario.duration_s + scenario.drain_s
@@ -353,11 +353,13 @@ class LabWorld:
             if self.ended == self.count:
                 return False
             if not self._events.size[0]:
-                raise self._endless("no event is left")
+                raise self._endless_wait("no event is left")
             at_s, _, number = pop(self._events)
             if at_s > self._limit_s:
                 days = self._scenario.drain_s / 86400
-                raise self._endless(f"{days:g} days (drain_s) have passed since the last arrival")
+                raise self._endless_wait(
+                    f"{days:g} days (drain_s) have passed since the last arrival"
+                )
             if at_s > self.now_s:
                 self._note_state()
                 self.now_s = at_s
@@ -369,7 +371,7 @@ class LabWorld:
     def _at(self, at_s: float, order: int, handle: Callable[..., None], *arguments: object) -> None:
         self._pushed += 1
         if int(self._events.size[0]) == len(self._events.times):
-            self._events = _larger(self._events)
+            self._events = _with_double_capacity(self._events)
         self._payloads[self._pushed] = (handle, arguments)
         push(self._events, max(at_s, self.now_s), (order << 48) + self._pushed, self._pushed)
 
@@ -400,14 +402,14 @@ class LabWorld:
                     f"there is no {outage.what} {outage.name!r}",
                     ", ".join(sorted(known)[:10]),
                 )  # fmt: skip
-            self._later(outage.from_s, self._fail, outage.what, outage.name)
-            self._later(outage.to_s, self._repair, outage.what, outage.name)
+            self._schedule_change(outage.from_s, self._fail, outage.what, outage.name)
+            self._schedule_change(outage.to_s, self._repair, outage.what, outage.name)
         for row, change in enumerate(self._lab.changes):
             if change.what != "load":
-                self._later(change.at_s, self._change, row)
+                self._schedule_change(change.at_s, self._change, row)
         for lease in self._leases:
             for moment in (lease.since, lease.until):
-                self._later((moment - self._zero).total_seconds(), self._pass)
+                self._schedule_change((moment - self._zero).total_seconds(), self._pass)
         for board in self.boards.rows:
             if board.present:
                 self._next_fault("board", board.uid, board.faults.board_mean_between_s)
@@ -432,16 +434,18 @@ class LabWorld:
         ]
         self._online = self.boards.count_online()
 
-    def _later(self, at_s: float, handle: Callable[..., None], *arguments: object) -> None:
-        """Add an event that may end a wait."""
+    def _schedule_change(
+        self, at_s: float, handle: Callable[..., None], *arguments: object
+    ) -> None:
+        """Add an event that may end the wait of a benchmark."""
         self._to_come += 1
 
-        def happen() -> None:
+        def handle_event() -> None:
             self._to_come -= 1
             self._changed()
             handle(*arguments)
 
-        self._at(at_s, _NORMAL, happen)
+        self._at(at_s, _NORMAL, handle_event)
 
     def _pass(self) -> None:
         self._wake()
@@ -465,9 +469,9 @@ class LabWorld:
         if job.cancel_s is not None:
             self._at(job.cancel_s, _NORMAL, self._cancel, state)
         if job.start_s is not None:
-            self._later(job.start_s, self._pass)
+            self._schedule_change(job.start_s, self._pass)
             # Afterwards its reservation is over, and others may have its board.
-            self._later(job.start_s + self._policy.twin_max_age_s + 1.0, self._pass)
+            self._schedule_change(job.start_s + self._policy.twin_max_age_s + 1.0, self._pass)
         self._enqueue(state)
 
     def _enqueue(self, state: _JobState) -> None:
@@ -482,14 +486,16 @@ class LabWorld:
             row = self.boards.row_of_uid[pending.target_uid]
             if not self.boards.is_available(row):
                 since_s = self._unavailable_s.setdefault(row, self.now_s)
-                self._at(max(since_s + PIN_GRACE_S, self.now_s), _NORMAL, self._unpin, row, since_s)
+                self._at(
+                    max(since_s + PIN_GRACE_S, self.now_s), _NORMAL, self._drop_pins, row, since_s
+                )
         bounded = pending.user_time_s is not None or pending.deadline is not None
         if bounded and state.queued == 1:
             ready_s = max(job.submit_s, job.start_s or 0.0)
             wait_s = self._policy.prediction_wait_s
             if job.deadline_s is not None:
                 wait_s = min(wait_s, (job.deadline_s - ready_s) / 2)
-            self._later(ready_s + max(wait_s, 0.0), self._pass)
+            self._schedule_change(ready_s + max(wait_s, 0.0), self._pass)
         self._wake()
 
     def _close(self, state: _JobState, status: int) -> None:
@@ -523,8 +529,8 @@ class LabWorld:
                 self._close(each, runs.CANCELLED)
                 self._wake()
 
-    def _unpin(self, row: int, since_s: float) -> None:
-        """Let benchmarks run elsewhere whose one board is unavailable for the grace time."""
+    def _drop_pins(self, row: int, since_s: float) -> None:
+        """Drop the pins on a board that has been unavailable for the grace time."""
         if self._unavailable_s.get(row) != since_s or self.boards.is_available(row):
             return
         uid = self.boards.rows[row].uid
@@ -534,7 +540,7 @@ class LabWorld:
                 self._wake()
 
     def _wake(self) -> None:
-        """Ask for a cycle: now, or when the minimum interval after the last one is over."""
+        """Request a cycle, after the minimum interval since the last one."""
         if not self._cycle_is_due:
             self._cycle_is_due = True
             self._at(self._last_cycle_s + self._lab.cycle_s, _LAST, self._decide)
@@ -545,7 +551,7 @@ class LabWorld:
                 self._heartbeat_s = min(2.0 * self._heartbeat_s, MAX_HEARTBEAT_S)
                 stuck = self.now_s - self._last_change_s > STUCK_S
                 if stuck and not self._to_come and len(self._states) == self.count:
-                    raise self._endless(
+                    raise self._endless_wait(
                         "no board runs a benchmark, and no event is left that could change that"
                     )
             self._wake()
@@ -560,7 +566,7 @@ class LabWorld:
             ),
             pending=[state.pending for state in self._queue.values()],
             now=now,
-            holders=self._shown_holders(),
+            holders=self._holders_in_twin(),
             knowledge=self._knowledge(now),
             seed=(self._seed << 24) + self.cycles,
         )
@@ -608,7 +614,7 @@ class LabWorld:
     def _await_heartbeat(self) -> None:
         self._at(self.now_s + self._heartbeat_s, _NORMAL, self._on_heartbeat, self._heartbeat)
 
-    def _shown_holders(self) -> list[BoardHolder]:
+    def _holders_in_twin(self) -> list[BoardHolder]:
         holders = list(self._holders.values())
         if not any(each.pending.job_completion_threshold for each in self._queue.values()):
             return holders  # phases are not used
@@ -648,7 +654,7 @@ class LabWorld:
             models=self._models,
         )
 
-    def _made_leases(self) -> tuple[Lease, ...]:
+    def _checked_leases(self) -> tuple[Lease, ...]:
         for row, each in enumerate(self._lab.leases):
             if each.target_uid not in self.boards.row_of_uid:
                 raise InvalidInput.at(
@@ -672,16 +678,16 @@ class LabWorld:
             self._refuse(result.never, lambda each: result.waiting[each].sentence)
 
     def _refuse(self, never: Iterable[str], reason: Callable[[str], str]) -> None:
-        """Refuse a scenario in which one of these waits for ever, because nothing is to come."""
+        """Refuse a scenario in which one of these waits for ever, as no event is left."""
         if self._to_come or len(self._states) < self.count:
             return
         for benchmark_id in sorted(never):
             job = self._states[benchmark_id].job
             ends = (job.deadline_s, job.description.queue_timeout_s, job.cancel_s)
             if all(each is None for each in ends):
-                raise self._endless(reason(benchmark_id), benchmark_id)
+                raise self._endless_wait(reason(benchmark_id), benchmark_id)
 
-    def _endless(self, why: str, benchmark_id: str = "") -> InvalidInput:
+    def _endless_wait(self, why: str, benchmark_id: str = "") -> InvalidInput:
         waiting = len(self._queue)
         first = benchmark_id or next(iter(self._queue), "")
         state = self._states.get(first)
@@ -712,7 +718,7 @@ class LabWorld:
         state.status = runs.RUNNING
         state.pending = replace(state.pending, start_time=None)  # it has had its start
         if job.gang_id is not None:
-            self._leave_gang(state, job.gang_id, board.uid)
+            self._detach_from_gang(state, job.gang_id, board.uid)
         starts = self.boards.usable(board)
         if starts:
             assert board.holder == -1, f"{board.uid} runs two benchmarks"
@@ -770,8 +776,8 @@ class LabWorld:
         self._running += 1
         self._at(attempt.end_s, _EARLY, self._end, attempt)
 
-    def _leave_gang(self, state: _JobState, gang_id: str, uid: str) -> None:
-        """Have one of a gang that has started start by itself from now on; it got a board."""
+    def _detach_from_gang(self, state: _JobState, gang_id: str, uid: str) -> None:
+        """Let a benchmark of a started gang start alone from now on; it got a board."""
         state.pending = replace(state.pending, gang_id=None, gang_size=1)
         for each in self._gangs[gang_id]:
             if each is not state:
@@ -854,7 +860,7 @@ class LabWorld:
             if self.now_s + UPLOAD_RETRY_S <= attempt.tries_until_s:
                 self._at(self.now_s + UPLOAD_RETRY_S, _EARLY, self._end, attempt)
                 return
-        self._leave(attempt, runs.FAULTED if attempt.failure is not None else runs.ENDED)
+        self._free_board(attempt, runs.FAULTED if attempt.failure is not None else runs.ENDED)
         faults = attempt.board.faults
         delay_s = 0.0
         if faults.late_event_mean_s or faults.lost_event_rate:
@@ -871,7 +877,7 @@ class LabWorld:
         else:
             self._report(attempt)
 
-    def _leave(self, attempt: _Attempt, how: int) -> None:
+    def _free_board(self, attempt: _Attempt, how: int) -> None:
         """Free the real board, which the service does not know yet."""
         attempt.is_live, attempt.ended_s, attempt.how = False, self.now_s, how
         attempt.board.holder = -1
@@ -881,14 +887,14 @@ class LabWorld:
         row = (attempt.from_s, attempt.board.row, attempt.state.job.row, self.now_s, how)
         self._occupancy.append(row)
 
-    def _lose(self, attempt: _Attempt, noticed_after_s: float) -> None:
-        """End a run by a fault of its board or host, which the service learns later."""
+    def _end_by_fault(self, attempt: _Attempt, noticed_after_s: float) -> None:
+        """End a run by a fault of its board or host, which the service is notified of later."""
         attempt.failure = FailureCategory.BOARD_FAULT
-        self._leave(attempt, runs.FAULTED)
+        self._free_board(attempt, runs.FAULTED)
         self._at(self.now_s + noticed_after_s, _EARLY, self._report, attempt)
 
     def _release(self, attempt: _Attempt, *, stopped: bool = False) -> None:
-        """Note that the service knows that an attempt has ended.
+        """Record that the service knows the end of an attempt.
 
         Args:
             attempt: Its board is free now.
@@ -917,7 +923,7 @@ class LabWorld:
             self._new_runs.append(attempt.past_run(self._kind(job), self._time(self.now_s)))
         self._changed()
         if self._policy.cool_down_s:
-            self._later(self.now_s + self._policy.cool_down_s + 1e-3, self._pass)
+            self._schedule_change(self.now_s + self._policy.cool_down_s + 1e-3, self._pass)
         self._wake()
 
     def _report(self, attempt: _Attempt) -> None:
@@ -940,7 +946,7 @@ class LabWorld:
             return
         self._log(_STOP, state.job.row, attempt.board.row)
         if attempt.is_live:
-            self._leave(attempt, how)
+            self._free_board(attempt, how)
         self._release(attempt, stopped=how == runs.STOPPED)
 
     def _preempt(self, victim_id: str) -> None:
@@ -1003,12 +1009,14 @@ class LabWorld:
         if found.avoid_until is not None:
             avoid_until = {**dict(pending.avoid_until), uid: found.avoid_until}
             pending = replace(pending, avoid_until=tuple(avoid_until.items()))
-            self._later((found.avoid_until - self._zero).total_seconds() + 1e-6, self._pass)
+            self._schedule_change(
+                (found.avoid_until - self._zero).total_seconds() + 1e-6, self._pass
+            )
         if found.not_before is not None:
             waiting = waiting_reasons.pinned_board_failed(pending.target_uid, found.not_before)
             pending = replace(pending, not_ready=waiting)
             ready_s = (found.not_before - self._zero).total_seconds()
-            self._later(ready_s + 1e-6, self._end_backoff, state, state.queued + 1)
+            self._schedule_change(ready_s + 1e-6, self._end_backoff, state, state.queued + 1)
         state.pending = pending
         self._enqueue(state)
 
@@ -1045,7 +1053,7 @@ class LabWorld:
             self._repair(what, name)
             self._next_fault(what, name, between_s)
 
-        self._later(self.now_s + after_s, repair)
+        self._schedule_change(self.now_s + after_s, repair)
 
     def _fail(self, what: str, name: str) -> None:
         host, hit = self._parts(what, name)
@@ -1059,11 +1067,11 @@ class LabWorld:
         for board in hit:
             attempt = self._attempt_on(board)
             if attempt is not None and what == "board":
-                self._lose(attempt, attempt.board.faults.stale_twin_s)
+                self._end_by_fault(attempt, attempt.board.faults.stale_twin_s)
             elif attempt is not None and what == "host":
-                self._lose(attempt, max(attempt.board.faults.stale_twin_s, LOST_HOST_S))
+                self._end_by_fault(attempt, max(attempt.board.faults.stale_twin_s, LOST_HOST_S))
                 self._lost[host.name].append(attempt)
-        self._show(hit)
+        self._update_in_twin(hit)
 
     def _repair(self, what: str, name: str) -> None:
         host, hit = self._parts(what, name)
@@ -1078,7 +1086,7 @@ class LabWorld:
             host.unreachable -= 1
             if not host.unreachable:
                 self._report_each(self._deferred.pop(host.name, []))
-        self._show(hit)
+        self._update_in_twin(hit)
 
     def _report_each(self, attempts: Iterable[_Attempt]) -> None:
         for attempt in attempts:
@@ -1095,8 +1103,8 @@ class LabWorld:
             return None
         return self._states[self._jobs[board.holder].job_id].attempt
 
-    def _show(self, boards: list[LabBoard]) -> None:
-        """Let the twin show the present state of boards, at once or later."""
+    def _update_in_twin(self, boards: list[LabBoard]) -> None:
+        """Update the state of boards in the twin, at once or later."""
         self._online = self.boards.count_online()
         self._dirty = True
         host = self.boards.hosts[boards[0].host]
@@ -1116,7 +1124,7 @@ class LabWorld:
             elif board.row not in self._unavailable_s:
                 self._unavailable_s[board.row] = self.now_s
                 due_s = self.now_s + PIN_GRACE_S
-                self._at(due_s, _NORMAL, self._unpin, board.row, self.now_s)
+                self._at(due_s, _NORMAL, self._drop_pins, board.row, self.now_s)
         self._wake()
 
     def _change(self, row: int) -> None:
@@ -1127,7 +1135,7 @@ class LabWorld:
                 board.present = True
                 self._next_fault("board", board.uid, board.faults.board_mean_between_s)
             self.boards.change_members()
-            self._show_each(self.boards.joining[row])
+            self._update_boards_in_twin(self.boards.joining[row])
             return
         chosen = [
             each
@@ -1140,16 +1148,16 @@ class LabWorld:
                 attempt = self._attempt_on(board)
                 board.present = False
                 if attempt is not None:
-                    self._lose(attempt, board.faults.stale_twin_s)
+                    self._end_by_fault(attempt, board.faults.stale_twin_s)
             self.boards.change_members()
         else:
             for board in chosen:
                 self.boards.drain(board.row, change.what == "drain")
-        self._show_each(chosen)
+        self._update_boards_in_twin(chosen)
 
-    def _show_each(self, boards: list[LabBoard]) -> None:
+    def _update_boards_in_twin(self, boards: list[LabBoard]) -> None:
         for board in boards:
-            self._show([board])
+            self._update_in_twin([board])
         self._wake()
 
     def _kind(self, job: LabJob) -> RunKind:
@@ -1256,7 +1264,7 @@ class LabWorld:
         return {"energy_j": float((busy * busy_s + idle * (self.now_s - busy_s)).sum())}
 
 
-def _larger(events: Events) -> Events:
+def _with_double_capacity(events: Events) -> Events:
     """Return the same events with room for twice as many."""
     made = no_events(2 * len(events.times))
     size = int(events.size[0])

@@ -552,11 +552,11 @@ def _result(
             to = each.task_ended_at or each.ended_at or each.started_at
             rows.append(
                 (
-                    _s(each.started_at, start),
+                    _seconds_from(each.started_at, start),
                     boards.row_of_uid[uid],
                     job.row,
-                    _s(to, start),
-                    _how(each, found),
+                    _seconds_from(to, start),
+                    _end_code(each, found),
                 )
             )
     held = np.array(sorted(rows), dtype=np.float64).reshape(-1, 5)
@@ -581,13 +581,20 @@ def _result(
         jobs=JobColumns(
             job=np.array([job.job_id for job in jobs], dtype=np.str_),
             user=np.array([job.user for job in jobs], dtype=np.str_),
-            submit_s=np.array([_s(each.submit_time, start) for each in ended], dtype=np.float64),
+            submit_s=np.array(
+                [_seconds_from(each.submit_time, start) for each in ended], dtype=np.float64
+            ),
             start_s=np.array(
-                [math.nan if each is None else _s(each.started_at, start) for each in last],
+                [
+                    math.nan if each is None else _seconds_from(each.started_at, start)
+                    for each in last
+                ],
                 dtype=np.float64,
             ),
-            end_s=np.array([_s(each.ended_at, start) for each in ended], dtype=np.float64),
-            board=np.array([_row(boards, each) for each in last], dtype=np.int64),
+            end_s=np.array(
+                [_seconds_from(each.ended_at, start) for each in ended], dtype=np.float64
+            ),
+            board=np.array([_board_row(boards, each) for each in last], dtype=np.int64),
             status=np.array([_STATUSES[each.status] for each in ended], dtype=np.int64),
             attempts=np.array([len(tried[job.job_id]) for job in jobs], dtype=np.int64),
             preemptions=np.array(
@@ -641,8 +648,8 @@ def _series(
     held: np.ndarray, ended: Sequence[Benchmark], boards: int, start: datetime
 ) -> SeriesColumns:
     """Return how many waited and ran over time."""
-    submitted = np.array([_s(each.submit_time, start) for each in ended])
-    gone = np.array([_s(each.ended_at, start) for each in ended])
+    submitted = np.array([_seconds_from(each.submit_time, start) for each in ended])
+    gone = np.array([_seconds_from(each.ended_at, start) for each in ended])
     times = np.concatenate((submitted, gone, held[:, 0], held[:, 3]))
     count, runs_count = len(ended), len(held)
     live = np.concatenate((np.ones(count), -np.ones(count), np.zeros(2 * runs_count)))
@@ -660,7 +667,7 @@ def _series(
     )
 
 
-def _how(attempt: Attempt, found: dict[str, Benchmark]) -> int:
+def _end_code(attempt: Attempt, found: dict[str, Benchmark]) -> int:
     failure = attempt.failure or attempt.task_failure
     if failure is None:
         completed = found[attempt.benchmark_id].status is Status.COMPLETED
@@ -670,7 +677,7 @@ def _how(attempt: Attempt, found: dict[str, Benchmark]) -> int:
     return runs.LOST if failure.category in _LOST else runs.FAULTED
 
 
-def _row(boards: Boards, attempt: Attempt | None) -> int:
+def _board_row(boards: Boards, attempt: Attempt | None) -> int:
     uid = None if attempt is None else attempt.placed_uid or attempt.target_uid
     return runs.NO_BOARD if uid is None else boards.row_of_uid[uid]
 
@@ -679,7 +686,7 @@ def _start_of(lab: LabScenario) -> datetime:
     return START + timedelta(seconds=lab.day_s)
 
 
-def _s(moment: datetime | None, start: datetime) -> float:
+def _seconds_from(moment: datetime | None, start: datetime) -> float:
     return math.nan if moment is None else (moment - start).total_seconds()
 
 

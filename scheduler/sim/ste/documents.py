@@ -502,7 +502,7 @@ def _check_parts(data: TwinData, known: set[str]) -> None:
             raise InvalidInput.at(f"{here}/ends_by_s", "is missing of a running job", "seconds")
         for name, its in (("node_ids", parts.node_ids), ("gpu_bits", parts.gpu_bits)):
             if len(its) != parts.nodes:
-                accepted = f"{parts.nodes}, one a node"
+                accepted = f"{parts.nodes}, one per node"
                 raise InvalidInput.at(f"{here}/{name}", f"has {len(its)} entries", accepted)
         for place, name in enumerate(parts.node_ids):
             if name not in known:

@@ -113,15 +113,17 @@ def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEE
     lengths = np.zeros(count * steps, dtype=np.int64)
     sizes = np.zeros((count * steps, mix.resources), dtype=np.int64)
 
-    def within(bounds: tuple[int, int]) -> int:
+    def drawn_from(bounds: tuple[int, int]) -> int:
         return int(random.randint(bounds[0], bounds[1] + 1))
 
     for row in range(count * steps):
         if random.rand() < mix.rate:
-            lengths[row] = within(mix.short if random.rand() < mix.short_share else mix.long)
+            lengths[row] = drawn_from(mix.short if random.rand() < mix.short_share else mix.long)
             dominant = random.randint(0, mix.resources)
             for resource in range(mix.resources):
-                sizes[row, resource] = within(mix.dominant if resource == dominant else mix.other)
+                sizes[row, resource] = drawn_from(
+                    mix.dominant if resource == dominant else mix.other
+                )
     rows = lengths.reshape(count, steps)
     rows[:, 0] = 0
     return Sequences(rows, sizes.reshape(count, steps, mix.resources))
