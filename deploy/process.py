@@ -183,7 +183,7 @@ def edgeyard(
     *,
     python: Path | None = None,
 ) -> Iterator[Server]:
-    """A server for the length of a ``with`` block; arguments as of `start`."""
+    """A server for the length of a ``with`` block; see `start` for arguments."""
     server = start(data_dir, environment, python=python)
     try:
         yield server

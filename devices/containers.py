@@ -29,7 +29,7 @@ class Container:
     Attributes:
         image: "": in the image of the bootstrap.
         auth: ``username`` and ``password`` at the image's registry.
-        devices: Device files, as of `device_mappings`.
+        devices: Device files as `device_mappings` returns them.
         volumes: Docker's text, ``/host:/inside:ro``.
         user: ``UID:GID``; "": the default, which is not root.
     """

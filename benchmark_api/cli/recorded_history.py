@@ -56,6 +56,6 @@ def exported_history(
         recorded = Path(folder)
         tables = ("benchmarks", "boards", "loads", "users")
         export_tables(recorded, tables, since, until, data_dir, config)
-        # Those of before are what predictions are made from.
+        # Predictions are made from the earlier ones.
         export_tables(recorded, ("outcomes",), None, None, data_dir, config)
         yield recorded, "--since" if since else "--until" if until else "--data-dir"

@@ -35,15 +35,15 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """What came out, row by row.
+    """Predictions of the model, row by row.
 
     Attributes:
         measurement: Latencies of batches.
         ranked: Shape (rows, k): the most likely classes, best first.
-        labels: Shape (rows,); None: the dataset has none, and nothing is said of accuracy.
+        labels: Shape (rows,); None: the dataset has none, so that no accuracy is known.
         top: Share of rows whose class is among the first k, by k.
-        classes: Scores a row; 0 where the model returns classes itself.
-        batch_size: Rows a run.
+        classes: Scores per row; 0 where the model returns classes itself.
+        batch_size: Rows per run.
         numbers: Of another metric; None: ``top`` says how often classes were right.
     """
 

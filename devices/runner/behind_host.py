@@ -9,8 +9,8 @@
     out  {"kind": "running"}, {"kind": "progress", "percent", "phase"}, ...
          {"kind": "file", "name", "size"} and the file, for each result, then {"kind": "done"}
 
-When the host hangs up, is not heard for a while, or we are stopped, the run is ended and its folder
-removed. A folder that was left by a power cut goes at the next visit.
+When the host closes the session or is silent for a while, or the program is stopped, the run is
+ended and its folder removed. A folder that a power cut left is removed at the next run.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ OPTION = "--behind-host"
 FOLDER_PREFIX = "edgeyard-"
 
 HEARTBEAT_S = 10.0
-"""How often the host lets itself be heard; each wakes the board for some microseconds."""
+"""Interval of the host's keep-alive messages; each wakes the board for some microseconds."""
 
 SILENT_S = 60.0
-"""A host that was not heard for so long is gone, whatever TCP still believes."""
+"""Maximum silence of the host; after it the connection counts as lost, whatever TCP reports."""
 
 _BLOCK = 256 * 1024
 _MAX_HEADER = 64 * 1024

@@ -93,7 +93,7 @@ class Conditions:
 
 
 def together(parts: Sequence[Conditions]) -> Conditions:
-    """Circumstances of several measurements, one after another, as of one."""
+    """Merge the conditions of several successive measurements into those of one."""
     wall_s = sum(one.wall_s for one in parts)
 
     def mean(of: Callable[[Conditions], Optional[float]]) -> Optional[float]:

@@ -38,11 +38,11 @@ sys.exit(status if status >= 0 else 128 - status)
 
 @contextlib.contextmanager
 def hooks_around(hooks: Sequence[Hook], address: Optional[SshAddress]) -> Iterator[None]:
-    """Run the hooks of before, the block, and, whatever became of it, the hooks of after.
+    """Run the hooks before the block, the block, and in any case the hooks after it.
 
     Raises:
-        RunFailed: ``board_fault``: a hook of before failed, and the block was not run. What goes
-            wrong with a hook of after is only logged: the measurement is done.
+        RunFailed: ``board_fault``: a hook before the block failed, and the block was not run.
+            Failures of hooks after the block are only logged, because the measurement is done.
     """
     try:
         for hook in hooks:

@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 
 
 class RegretEvaluator:
-    """See the module."""
+    """Rewards scorers by the regret of the boards that they prefer."""
 
     name = "regret"
 

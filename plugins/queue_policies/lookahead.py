@@ -22,7 +22,7 @@ MAX_WAIT_S = 30 * 86400.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolRollout:
-    """What came out for the jobs of one pool.
+    """Order and rule that were found for the jobs of one pool.
 
     Attributes:
         jobs: Shape (its jobs,): rows of the queue, the oldest first.

@@ -111,10 +111,10 @@ def assign(
         timeline: Which boards are reserved for whom, and who might not be over in time.
         planner: Learns of each benchmark what it gets, and may hold it back if it has neither
             waited for the policy's ``guard_s`` nor a reservation that is due.
-        max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
+        max_joint_jobs: Maximum queue that is assigned jointly, if no boards share cores.
         mapper: Chooses the boards of all that neither have waited for the policy's ``guard_s`` nor
             have a reservation that is due; None: the policy has no mapping.
-        guarded: Shape (jobs,): have waited for so long; None: no benchmark.
+        guarded: Shape (jobs,): have waited for the guard time; None: no benchmark.
         explorer: Draws benchmarks that get a board at random; None: all get the best one.
         gangs: The gang of each benchmark that has one, by row.
         gang_placer: Finds boards for them; needed where there are gangs.

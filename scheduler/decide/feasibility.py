@@ -60,7 +60,7 @@ class Feasibility:
 def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner) -> Feasibility:
     """Ask all filters.
 
-    One that fails refuses every board, not for ever: whom it would have kept out is unknown.
+    A filter that fails refuses every board for now, as its verdict is unknown.
     """
     reasons: list[Reason] = []
     answers: list[tuple[NDArray[np.uint8], int, tuple[Refusal, ...]]] = []

@@ -51,7 +51,7 @@ from edgeyard.scheduler.prediction.simulated_lab import expected_run_times, left
 from edgeyard.scheduler.prediction.timeline import Occupancy, Timeline, conflict_group, leases_of
 
 HOLD_ERRORS = 2.0
-"""A benchmark is held back only if that saves more than so many standard errors.
+"""Standard errors that holding a benchmark back has to save at least.
 
 In labs of 20 boards 1, 0.5 and 0 make completion 3 to 5 % longer (`benchmarks.plan_margins`).
 """

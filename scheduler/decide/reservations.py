@@ -236,7 +236,7 @@ class _ReservationPlanner:
     def _first_gap_s(
         self, board: int, hold_s: float, leases: Sequence[tuple[float, float]]
     ) -> float:
-        """Return from when on the board is free of reservations for so long, seconds from now."""
+        """Return the begin of the first gap of this length between reservations, s from now."""
         spans = [
             self._span(other)
             for near in conflict_group(self._batch, board)

@@ -143,7 +143,7 @@ class ScorerChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """See the module.
+    """A validated policy: the plugins and rules by which a cycle decides.
 
     Attributes:
         binding: Of benchmarks that state none; None: strict while the twin is fresh (see

@@ -52,7 +52,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """See the module.
+    """A parsed manifest of an ONNX model; the module documents its fields.
 
     Attributes:
         quantiles: Ascending; empty where the output is none of `Output.LOG_SECONDS`.

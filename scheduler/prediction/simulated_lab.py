@@ -413,7 +413,7 @@ class RunSampler:
 
 @lru_cache(maxsize=1024)
 def _student_table(freedom: int, samples: int) -> Floats:
-    """Return quantiles of Student's t in the middle of so many strata, shape (samples,)."""
+    """Return quantiles of Student's t at the middles of equally likely strata, shape (samples,)."""
     from scipy.special import stdtrit  # slow to import, and not needed elsewhere
 
     strata = (np.arange(samples) + 0.5) / samples

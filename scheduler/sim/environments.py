@@ -275,7 +275,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin an episode; ``options`` may bring its arrivals as ``lengths`` and ``sizes``."""
+        """Begin an episode; ``options`` may set its arrivals as ``lengths`` and ``sizes``."""
         super().reset(seed=seed)
         if options and "lengths" in options:
             self.clusters.check_arrivals(options)
@@ -351,7 +351,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin an episode in each; ``options`` may bring all arrivals, as of `ClusterEnv.reset`.
+        """Begin an episode in each; ``options`` may set all arrivals, as in `ClusterEnv.reset`.
 
         ``lengths`` then has the shape (envs, steps), and ``sizes`` (envs, steps, resources).
         """

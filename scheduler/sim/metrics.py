@@ -178,8 +178,8 @@ def compare(
         first: A figure of each job (or run) under the first policy.
         second: The same figure of the same jobs (or runs) under the second.
         seed: Of the resampling.
-        block: As of `mean_interval`.
-        resamples: As of `mean_interval`.
+        block: See `mean_interval`.
+        resamples: See `mean_interval`.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} values can't be paired with {len(second)}")

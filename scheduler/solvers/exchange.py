@@ -158,7 +158,7 @@ def answer_from_bytes(data: bytes, variables: int) -> SolverAnswer:
     """Return what a worker found.
 
     Raises:
-        ValueError: It is no answer to a programme of so many variables.
+        ValueError: It is no answer to a programme with this number of variables.
     """
     if len(data) < ANSWER.size or data[:4] != _MAGIC:
         raise ValueError("not an answer of a solver")

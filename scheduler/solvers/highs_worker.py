@@ -18,7 +18,7 @@ from edgeyard.scheduler.solvers.exchange import (
 
 
 def main() -> None:
-    """Answer requests from standard input; what HiGHS itself prints is thrown away."""
+    """Answer requests from standard input; what HiGHS itself prints is discarded."""
     import scipy.optimize  # slow once: before the first request
     import scipy.sparse  # noqa: F401
 

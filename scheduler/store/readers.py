@@ -26,7 +26,7 @@ class SqliteReaders:
         """Open none yet.
 
         Args:
-            engine: Its pool has as many connections, which nobody else takes.
+            engine: Engine whose pool has as many connections, which are used here alone.
             max_connections: How many transactions there may be at the same time.
             wait_s: Longest wait of a further one for the end of another.
         """

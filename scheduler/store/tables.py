@@ -105,7 +105,7 @@ IS_REPEATABLE = "p50_error IS NOT NULL"
 
 
 def _guard(column: Column[str], *ends: str) -> None:
-    """Let nobody change an end of the column: no bug of ours, and no hand in the database."""
+    """Create a trigger that refuses changes of terminal values of a column."""
     guard = f"guard_{column.table.name}"
     words = ", ".join(f"'{end}'" for end in ends)
     trigger = f"CREATE TRIGGER {guard} BEFORE UPDATE OF {column.name} ON {column.table.name}"

@@ -36,7 +36,7 @@ def export_queue(
 def queue_model(
     name: str, weights: NDArray[np.float64], hidden: int, trained_on: str
 ) -> tuple[QueueManifest, bytes]:
-    """Return the manifest and the ONNX file; arguments as of `export_queue`."""
+    """Return the manifest and the ONNX file; see `export_queue` for arguments."""
     layer = weights[: (INPUTS + 1) * hidden].reshape(hidden, INPUTS + 1)
     rest = weights[(INPUTS + 1) * hidden :]
     data = queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
@@ -69,7 +69,7 @@ def export_boards(
 def board_model(
     name: str, network: Network, inputs: Sequence[Input], trained_on: str
 ) -> tuple[Manifest, bytes]:
-    """Return the manifest and the ONNX file; arguments as of `export_boards`."""
+    """Return the manifest and the ONNX file; see `export_boards` for arguments."""
     data = onnx_bytes(network, sigmoid=False)
     manifest = Manifest(
         name=name,

@@ -41,7 +41,7 @@ class Judgement:
 
 
 def judge(windows: Sequence[Window], ends: Callable[[Window], Floats]) -> Judgement:
-    """Replay each sequence; return what came out.
+    """Replay each sequence; return its figures.
 
     Args:
         windows: At least one.

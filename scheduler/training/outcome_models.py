@@ -113,7 +113,7 @@ def varying_inputs(rows: OutcomeRows, columns: Sequence[str]) -> tuple[Input, ..
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantileModel:
-    """Quantiles of ln seconds; see the module.
+    """A fitted model of the quantiles of ln seconds.
 
     Attributes:
         inputs: Of ``weights``, in the same order.
@@ -147,7 +147,7 @@ class QuantileModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChanceModel:
-    """Chances by cause; see the module.
+    """A fitted model of the chances of failures by cause.
 
     Attributes:
         rates: Columns of the history's chances, one per cause.

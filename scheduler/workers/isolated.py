@@ -193,7 +193,7 @@ class Workers:
         """Start no process yet.
 
         Args:
-            min_budget_s: As of `IsolatedScorer`.
+            min_budget_s: See `IsolatedScorer`.
         """
         self._min_budget_s = min_budget_s
         self._lock = threading.Lock()

@@ -145,7 +145,7 @@ class NomadCluster(Cluster, NodeSource):
         """Speak to the same cluster in another way from the next call on. Any thread.
 
         Args:
-            access: With the namespace, region and device of before.
+            access: The new access, with the same namespace, region and device.
 
         Raises:
             ConfigError: A file of certificates can't be used; nothing has changed.
@@ -367,7 +367,7 @@ class NomadCluster(Cluster, NodeSource):
             return self._hosts
 
     def _all_nodes(self) -> tuple[Host, ...]:
-        """As of now; read whole only when Nomad says that a node changed.
+        """Return the current hosts; nodes are read only when Nomad reports that one has changed.
 
         The index is asked for, not waited for: the event stream wakes the cycle when a node
         changes, and a decision needs what holds now. A blocking query would report the same news

@@ -121,7 +121,7 @@ def read_history(
     source: str = "",
     advanced: Callable[[float], None] = lambda share: None,
 ) -> RecordedHistory:
-    """Read a folder of `edgeyard export`; arguments and errors as of `import_history`."""
+    """Read a folder of `edgeyard export`; see `import_history` for arguments and errors."""
     source = source or str(folder)
     benchmarks = sorted(
         _rows(folder / "benchmarks.parquet", _BENCHMARKS),
@@ -596,7 +596,7 @@ def _past(
 
 
 def loads_of(rows: Iterable[Row], known: KnownBoards) -> Iterator[LoadRow]:
-    """Yield the loads of the hosts of the known boards; those of before hold at the beginning.
+    """Yield the loads of the hosts of the known boards; earlier loads hold at the begin.
 
     A load that a cycle saw first began between it and the cycle before: half-way.
     """

@@ -65,7 +65,7 @@ class EpisodeFigures:
 
 
 class EpisodeLab(LabWorld):
-    """See the module.
+    """An episode in a simulated lab, in which each job takes a whole board.
 
     Attributes:
         is_due: A cycle is due: a decision on the present state is awaited.

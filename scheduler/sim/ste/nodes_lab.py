@@ -38,7 +38,7 @@ _MAX_DATE_S = 250_000_000_000.0
 
 
 class NodesLab:
-    """See the module.
+    """An episode on simulated nodes, which several jobs share.
 
     Attributes:
         is_due: A pass is due: a decision on the present state is awaited.

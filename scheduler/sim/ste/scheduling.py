@@ -128,7 +128,7 @@ class _Run:
 
 
 class SchedulerController:
-    """See the module. Thread-safe: one round at a time."""
+    """Does steps 6 to 13 of the rounds with the decision core. Thread-safe: one round at a time."""
 
     def __init__(
         self,

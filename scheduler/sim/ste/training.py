@@ -104,7 +104,7 @@ class TrainingState:
 
 
 class PolicyGradient:
-    """The trainer of one model; see the module. Not thread-safe: the scheduler controller locks."""
+    """Trains one model by policy gradients. Not thread-safe: the scheduler controller locks it."""
 
     def __init__(
         self,
