@@ -420,7 +420,7 @@ class _StoredPulls(PulledScenarios):
 
 
 TWIN_TIMEOUT_S = 5.0
-"""Of a question to the Prometheus of the digital twin, which a request waits for."""
+"""Timeout of a query to the digital twin's Prometheus, for which a request waits."""
 
 
 def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> MetricsSource | None:

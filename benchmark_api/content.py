@@ -54,11 +54,11 @@ TFLITE_IDENTIFIER = b"TFL3"
 """In the bytes 4 to 8 of a LiteRT model."""
 
 MAX_VALUES_BYTES = 64 * 2**20
-"""Of arrays whose values are looked at, too; larger ones the board looks at."""
+"""Maximum size of arrays whose values are checked here; the board checks larger ones."""
 
 _REMEMBERED = 256
 _MAX_FIELDS = 300_000
-"""Of an ONNX file that is looked into here; a larger network is left to the board."""
+"""Maximum fields of an ONNX file that is checked here; the board checks larger ones."""
 
 _MAX_CONFIG_BYTES = 2**20
 _ARCHIVE_HEAD = b"PK\x03\x04"

@@ -30,7 +30,7 @@ from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 CHECK_S = 2.0
-"""How often a server looks whether file or database have changed."""
+"""Interval between checks of the file and the database for changes."""
 
 _ADDED, _REMOVED = RegistrationKind.LAB_BOARD, RegistrationKind.REMOVED_LAB_BOARD
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_CHARACTERS = 1000
-"""Of one value: a user's text must not fill the disk."""
+"""Maximum characters of a logged value, so that a user's text can't fill the disk."""
 
 
 class JsonLines(logging.Formatter):

@@ -20,7 +20,7 @@ from edgeyard.scheduler.twin.twin import Twin
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
-"""Between two refreshes, the one after the other."""
+"""Interval from the end of a refresh to the next one."""
 
 _JOIN_S = 1.0
 

@@ -19,7 +19,7 @@ from edgeyard.tls import context_for
 MAX_ANSWER_BYTES = 256 * 2**20
 TIMEOUT_S = 30.0
 MAX_ANSWER_S = 300.0
-"""Of a whole answer: a server that sends a byte now and then is left after that."""
+"""Maximum time of a whole answer, which ends the wait for a server that sends slowly."""
 _PATH = "/api/v1/query_range"
 
 

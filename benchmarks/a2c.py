@@ -56,7 +56,7 @@ differ by more than `_NEAR` even for a fixed rule, whose episodes have other arr
 _NEAR = 0.1
 """Share of the last mean."""
 _DRAWS = 2_000
-"""Of seeds, for intervals."""
+"""Number of bootstrap draws of the seeds."""
 _MAX_POINTS = 100
 """About as many points a curve keeps."""
 _ENUMS = {"critic": Critic, "network": NetworkKind, "reward": Reward}

@@ -35,10 +35,10 @@ NAME_PATTERN = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
 MAX_FIELDS = 64
 MAX_DECLARATION_BYTES = 16 * 1024
 MAX_DECLARED_TYPES = 16
-"""Of one engine."""
+"""Maximum number of types that an engine declares."""
 
 MAX_DECLARATIONS_BYTES = 32 * 1024
-"""Of all types of one engine together: hosts publish them with each of its boards."""
+"""Maximum bytes of all declarations of an engine, which hosts publish with each of its boards."""
 
 _MAX_TEXT = 256
 _MAX_VALUE_CHARS = 4096

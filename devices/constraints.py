@@ -20,7 +20,7 @@ MAX_TEXT_CHARS = 1000
 """Regular expressions match no longer text. The device plugin publishes none."""
 
 _MAX_PATTERN_BYTES = 64 * 1024
-"""Of memory for a compiled expression: a search of the longest text takes a few milliseconds."""
+"""Maximum memory of a compiled expression, which then searches any text in a few milliseconds."""
 
 _MAX_NUMBER_CHARS = 64
 """Longer texts are not meant as numbers, and ``int`` takes long to read them."""

@@ -16,7 +16,7 @@ VERSION = "1.11.3"
 
 _FITS = re.compile(r"Nomad v1\.11\.([0-9]+)(?![0-9])")
 _MIN_PATCH = 2
-"""Older ones have known bugs in dispatch and device accounting."""
+"""Minimum patch version; older ones have bugs in dispatch and device accounting."""
 
 _ANSWER_S = 30.0
 

@@ -297,7 +297,7 @@ def _decisions(
 
 
 _ALL_CYCLES = 1 << 31
-"""Of recorded cycles: more than any store keeps."""
+"""A number of recorded cycles that no store reaches."""
 
 
 def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:

@@ -27,7 +27,7 @@ from edgeyard.errors import InvalidInput
 _KINDS = ("run_time", "failure", "loading", "measurement")
 
 _POLL_INTERVAL_S = 0.5
-"""Between two requests for the state of a training that is waited for."""
+"""Interval between requests for the state of a training that the command waits for."""
 
 _ENDS = {
     "learned": "the training has ended; what it learned: edgeyard models list",

@@ -23,7 +23,7 @@ _HATCHES = {"suspect": "///", "invalid": "xxx"}
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest p50 from which a linear axis hides the small bars."""
 MAX_LABELS = 24
-"""Of more bars the numbers are left out."""
+"""Maximum number of bars that are labelled with their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ _INTERRUPTED = 130
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-"""Of commands that call no server; those that do have ``-o``."""
+"""Option of commands that call no server; the others have ``-o``."""
 
 
 class Output(StrEnum):

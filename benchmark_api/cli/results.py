@@ -51,7 +51,7 @@ Html = Annotated[
 ]
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_EPOCHS = 12
-"""Of more epochs only the first and the last losses are shown."""
+"""Maximum number of epochs whose losses are all shown; of more only the first and the last are."""
 
 
 def results(

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.sweep import Cell
 
 MAX_SUBMISSIONS = 3
-"""How often a cell is submitted whose job is lost: by an agent without a disk, or with its node."""
+"""Maximum number of submissions of a cell whose jobs are lost with their agent or node."""
 MAX_OUTAGE_S = 600.0
 """A sweep waits so long for a Nomad that does not answer any more: time to restart it."""
 CHECK_S = 1.0
-"""Between two looks at the jobs."""
+"""Interval between checks of the jobs."""
 _RESULT = "run.npz"
 _OUTAGE = "outage"
 

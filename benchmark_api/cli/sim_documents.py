@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.cli.sim_plots import Plot, PlottedRun
 
 MAX_SCENARIO_CHARACTERS = 20_000
-"""Of a scenario in the page; longer ones list thousands of jobs."""
+"""Maximum length of a scenario in the page; longer ones list thousands of jobs."""
 MAX_PAIRS_SHOWN = 6
-"""Of more pairs of policies those with the first one are shown; the page has the others folded."""
+"""Maximum pairs of policies that are shown; of more only those with the first one are unfolded."""
 
 TITLES: Mapping[str, str] = {
     "wait_s": "waiting time, s",

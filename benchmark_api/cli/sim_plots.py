@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.metrics import JobOutcomes
 
 BINS = 600
-"""Of a curve over time: each point is the mean over its bin."""
+"""Number of bins of a curve over time; each point is the mean of its bin."""
 MAX_GANTT_BOARDS = 60
-"""Of more boards the first are drawn."""
+"""Maximum number of boards that are drawn; of more the first ones are."""
 MAX_VECTORS = 3000
-"""More bars than this are drawn as pixels, also in SVG."""
+"""Maximum number of bars that are drawn as vectors in SVG; more are drawn as pixels."""
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARKER_GAP = 0.15
-"""Between two markers of a curve, as a share of the plot's diagonal."""
+"""Distance between markers of a curve, as a share of the plot's diagonal."""
 _INK = "#010203"
 """Drawn in the colour of the page's text where the SVG is part of a page."""
 _FORMATS = ("png", "svg")

@@ -46,7 +46,7 @@ router = Router(prefix="/v1/campaigns", tags=["campaigns"])
 
 _PAGE = 1000
 MAX_CAMPAIGN_BYTES = 16 * 2**20
-"""Of all its members' descriptions: a body of 200 KB could ask for 1,000 of 200 KB each."""
+"""Maximum bytes of all descriptions of a campaign; a small body could describe very large ones."""
 MAX_PROBLEMS = 50
 """Mistakes of one matrix that are listed."""
 _NOT_SHARED = ("benchmark_id", "cron", "count")

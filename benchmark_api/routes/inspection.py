@@ -33,13 +33,13 @@ router = Router(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
 HEARTBEAT_S = 15.0
 """Proxies cut streams that say nothing; a comment keeps them."""
 TOKEN_CHECK_S = 2.0
-"""Between two looks at whether the token of somebody who follows is still good."""
+"""Interval between checks of the token of a client that follows a stream."""
 FOLLOW_S = 0.5
-"""Between two looks at a log that is followed."""
+"""Interval between reads of a log that is followed."""
 EVENTS_PAGE = 1000
 LOG_READ_BYTES = 64 * 1024
 MAX_LOG_BYTES = 4 * 2**20
-"""Of a log that is answered whole."""
+"""Maximum bytes of a log that is returned as a whole."""
 
 _UPLOADED_LOG = "runner.log"
 """What the runner uploads; it outlives the cluster's own log."""

@@ -37,7 +37,7 @@ from edgeyard.scheduler.twin.twin import BoardView
 router = Router(prefix="/v1", tags=["lab"])
 
 MAX_VALUES = 20
-"""Of an attribute, as `attributes` lists them."""
+"""Maximum number of values that `attributes` lists of an attribute."""
 
 
 @router.get("/boards")

@@ -30,7 +30,7 @@ from edgeyard.scheduler.sim.metrics import RunMetrics
 
 router = Router(prefix="/v1/policies", tags=["policies"])
 own = Router(prefix="/v1/benchmarks", tags=["policies"])
-"""Of a benchmark that is decided by a policy of its own."""
+"""Routes of benchmarks that are decided by a policy of their own."""
 
 MAX_CYCLES = 10_000
 MAX_ENDED = 10_000

@@ -33,7 +33,7 @@ from edgeyard.scheduler.ports import FileStore, FileWriter
 BLOCK_BYTES = 2**20
 MAX_PARTS = 64
 MAX_FIELD_BYTES = 64 * 1024
-"""Of a form's other fields and of a part's headers."""
+"""Maximum bytes of a form's other fields and of a part's headers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 
 MAX_FREE_BYTES = 64 * 1024
-"""Of ``extra``, ``parameters``, ``odt_config`` and ``input``, each, as JSON."""
+"""Maximum bytes of each of ``extra``, ``parameters``, ``odt_config`` and ``input`` as JSON."""
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
 MAX_DATASETS = 64
@@ -64,7 +64,7 @@ MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
 MAX_SPREAD_TARGETS = 32
 MAX_ELEMENTS = 2**28
-"""Of one input tensor: 1 GiB of float32."""
+"""Maximum elements of an input tensor: 1 GiB of float32."""
 
 _ORDERS = ("=", "!=", "<", "<=", ">", ">=")
 

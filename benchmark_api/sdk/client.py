@@ -93,7 +93,7 @@ HASH_FROM_BYTES = 2**20
 """Smaller files are sent without asking first whether the server has them: that takes as long."""
 
 MIN_MEMBERS_FOR_CAMPAIGN = 4
-"""From so many members on, one request for their campaign is cheaper than one for each."""
+"""Minimum members for which one request for their campaign is cheaper than one for each."""
 
 _CAMPAIGN_ID = re.compile("campaign-[0-9a-f]{16}")
 

@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.sdk.http import Api
 from edgeyard.scheduler.model.benchmark import TERMINAL
 
 PAUSE_S = 1.0
-"""Between looks while there is nothing to follow, and after a cut connection."""
+"""Interval between requests while there is nothing to follow, and after a lost connection."""
 MAX_RECONNECTS = 30
 """Cut connections in a row without anything new, until it is given up."""
 SILENCE_S = 120.0

@@ -17,7 +17,7 @@ from edgeyard.scheduler.sim.ste.steps import Notice, Round
 from edgeyard.tls import context_for
 
 TIMEOUT_S = 60.0
-"""Of connecting, and of each pause of an answer."""
+"""Timeout of connecting, and of each pause of an answer."""
 
 
 def service_client(url: str, token: str, flag: str) -> httpx.Client:

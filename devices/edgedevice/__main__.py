@@ -9,7 +9,7 @@ import sys
 import threading
 
 _PARENT_POLL_INTERVAL_S = 1.0
-"""How often we check whether the agent that started us is still there."""
+"""Interval between checks whether the agent that started the plugin still runs."""
 
 
 def main() -> None:

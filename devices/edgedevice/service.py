@@ -32,7 +32,7 @@ PROBLEM_TYPE = "boardsfile"
 API_VERSION = "v0.1.0"
 _VERSION = "0.1.0"
 _CALLER_POLL_INTERVAL_S = 1.0
-"""How often a stream checks whether its caller is still there."""
+"""Interval between checks whether the caller of a stream is still connected."""
 
 _MAX_STATS_S = 3600.0
 _MAX_TEXT_CHARS = 1000

@@ -20,7 +20,7 @@ from edgeyard.errors import RunFailed
 MAX_ARRAYS_BYTES = 8 * 1024**3
 MAX_HEADER = 10_000
 _MAX_RATIO = 1100
-"""Of the sizes before and after compression; no more is possible with Deflate (1032)."""
+"""Maximum ratio of the sizes before and after compression; Deflate reaches at most 1032."""
 
 
 def array_names(archive: zipfile.ZipFile) -> Sequence[str]:

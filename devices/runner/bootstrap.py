@@ -32,7 +32,7 @@ DEFAULT_USER = "10001:10001"
 
 _LABEL = "edgeyard.allocation"
 _STOP_S = 3
-"""From SIGTERM to SIGKILL; Nomad gives the bootstrap itself 5 s."""
+"""Time from SIGTERM to SIGKILL; Nomad gives the bootstrap itself 5 s."""
 
 _PR_SET_DUMPABLE = 4
 _RUNNER = ("-m", "edgeyard.devices.runner")

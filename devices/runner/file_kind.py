@@ -6,7 +6,7 @@ Only the standard library; Python 3.10.
 from typing import Optional
 
 HEAD_BYTES = 512
-"""So many bytes from the start of a file are enough for `foreign_kind`."""
+"""Number of bytes from the start of a file that `foreign_kind` needs."""
 
 TFLITE = "a TensorFlow Lite model"
 

@@ -45,7 +45,7 @@ _EXACT_UP_TO = 1000
 _Z = 1.959963984540054
 
 _LONG = 100
-"""From so many samples on, more than the first autocorrelation can be estimated."""
+"""Minimum samples with which more than the first autocorrelation can be estimated."""
 
 _MAX_PHI = 0.97
 _PHI_ERROR_SHARE = 1.5

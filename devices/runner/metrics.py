@@ -18,11 +18,11 @@ CLASSIFICATION = "classification"
 NAMES = (CLASSIFICATION, "regression", "segmentation", "detection")
 
 IGNORED_LABEL = 255
-"""Of pixels that no class is stated for."""
+"""Label of pixels without a class."""
 
 MAX_CLASSES = 1000
 MAX_BOXES = 100
-"""Of a class in an image, by score."""
+"""Maximum boxes of a class in an image, by score."""
 
 _THRESHOLDS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0.0, 1.0, 101)

@@ -31,12 +31,12 @@ MAX_GRAPH_DEPTH = 16
 """Graphs within graphs (If, Loop, Scan)."""
 
 MAX_FIELDS = 10_000_000
-"""More fields take longer to look through than a run may say nothing."""
+"""Maximum number of fields; reading more takes longer than a run may stay silent."""
 
 MAX_PAIR_BYTES = 4096
 MAX_INPUT_BYTES = 2**16
 MAX_OPSET_BYTES = 2**16
-"""Of one entry that names an operator set and its version."""
+"""Maximum bytes of an entry that names an operator set and its version."""
 
 MAX_SPARSE_ELEMENTS = 2**28
 """onnxruntime writes sparse initialisers out in full: 1 GiB of float32."""

@@ -18,7 +18,7 @@ _TAIL_OPERATORS = {"Softmax", "LogSoftmax", "Identity", "Dropout", "Flatten", "C
 """What may stand between the last dense layer and an output: none has weights."""
 
 _FREE_INITIALIZERS = 4
-"""From this IR version on, initialisers need not be inputs of the graph, too."""
+"""First IR version in which initialisers need not be inputs of the graph, too."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ DEFAULT_USER_TIME_S = 900.0
 """Bound on a run whose user states none. The server's setting has the same default."""
 
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
-"""How long a run may say nothing. The server's setting has the same default."""
+"""Maximum time without output of a run. The server's setting has the same default."""
 
 DEFAULT_UPLOAD_TIMEOUT_S = 600.0
 """A server that restarts or a network that flaps is back by then; the board must be freed."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.measure import Measurement
 
 RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric")
-"""Of ``parameters``, what is the runner's; the rest is the engine's."""
+"""Parameters of the runner; all others are the engine's."""
 
 RAW_OUTPUT = "raw_output.bin"
 OUTPUTS = "outputs.npz"
@@ -40,7 +40,7 @@ _WARM_LOAD_UP_TO_S = 30.0
 
 _PROGRESS_INTERVAL_S = 0.5
 _SHARE_OF_TIME = 0.8
-"""Of the time limit: a measurement for a precision ends then, so that its result is reported."""
+"""Share of the time limit after which a measurement for a precision ends, to report its result."""
 
 _RESERVE_S = 1.5
 """Of a short time limit, so much is left for starts of processes: a slow board takes long."""

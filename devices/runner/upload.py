@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 CALL_TIMEOUT_S = 60.0
-"""Of one socket operation, not of the whole upload."""
+"""Timeout of one socket operation, not of the whole upload."""
 
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _DAMAGED = 400

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Queue, ranks_of
 
 UNKNOWN_RUN_S = 60.0
-"""Of a benchmark of which nothing is known: a run of the kind that the lab is for."""
+"""Run time of a benchmark without any prediction."""
 
 
 class FairShare:

@@ -19,7 +19,7 @@ from edgeyard.scheduler.solvers.window import Window, plan_scores, plan_seconds,
 MAX_JOBS = 500
 
 _SHARE_OF_BUDGET = 0.6
-"""Of the scorer's time; the rest is for making the window and the programme."""
+"""Share of the scorer's time for the solver; the rest is for making window and programme."""
 
 
 class PlanScorer(DetailedScorer):

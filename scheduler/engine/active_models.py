@@ -16,7 +16,7 @@ from edgeyard.scheduler.ports import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
-"""Between two looks at the registry: so long a promotion or a roll-back takes to have an effect."""
+"""Interval between reads of the registry: the maximum delay of a promotion or a roll-back."""
 
 
 RETRY_S = 300.0

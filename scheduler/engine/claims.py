@@ -37,7 +37,7 @@ MAX_KEPT_FILES = 64
 DEFAULT_TIMEOUT_S = 300.0
 
 RETRY_S = 5.0
-"""Between two tries of one result whose host does not answer."""
+"""Interval between tries to fetch a result whose host does not answer."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ LEASE_S = 8.0
 """A leader that was not seen to renew its lease for so long is replaced."""
 
 TURN_S = 1.5
-"""Between two renewals, or two checks of the leader's: a lease outlasts some late renewals."""
+"""Interval between renewals, or checks of the leader's; a lease outlasts some late renewals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

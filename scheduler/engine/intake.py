@@ -56,7 +56,7 @@ UNAVAILABLE_PAUSE_S = 5.0
 """After a download that the store or the disk could not take, before it begins again."""
 
 CANCEL_CHECK_S = 2.0
-"""Between two checks whether a benchmark whose files are downloaded has ended."""
+"""Interval between checks whether a benchmark whose files are downloaded has ended."""
 
 
 def fetch_files(

@@ -86,7 +86,7 @@ from edgeyard.scheduler.ports import (
 logger = logging.getLogger(__name__)
 
 MAX_REFRESH_INTERVAL_S = 5.0
-"""Between two readings of Nomad's jobs while all is as it should be."""
+"""Maximum interval between reads of Nomad's jobs while nothing has changed."""
 
 RETRY_INTERVAL_S = 10.0
 """A job that is gone, or whose registration was not answered, is replaced no sooner: one that Nomad

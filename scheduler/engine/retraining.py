@@ -28,10 +28,10 @@ from edgeyard.scheduler.ports import Clock
 logger = logging.getLogger(__name__)
 
 FIRST_AFTER_S = 300.0
-"""From the start of a server to its first training at least, so that a restart costs none."""
+"""Minimum time from the start of a server to its first training."""
 
 CHECK_S = 1.0
-"""Between two looks at the process and the interval."""
+"""Interval between checks of the process and the training interval."""
 
 STOP_S = 5.0
 """Longest wait for a training that was asked to end, before it is killed."""

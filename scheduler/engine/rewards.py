@@ -65,10 +65,10 @@ SUSPENSION_S = 300.0
 MAX_SUSPENSION_S = 3600.0
 
 SETTLE_S = 5.0
-"""Between two checks for runs that ended: nothing waits for them."""
+"""Interval between checks for ended runs, which nothing waits for."""
 
 EVALUATOR_SHARE = 0.25
-"""Of a difference between the evaluator's rewards, by which weights are learned."""
+"""Share of a difference between the evaluator's rewards that weights learn."""
 
 _AT_ONCE = 500  # ends in one transaction
 _SHARPNESS = 4.0

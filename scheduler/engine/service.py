@@ -82,26 +82,26 @@ TICK_S = 1.0
 """Maximum time until a submission that another process made is seen."""
 
 FOLLOW_S = 2.0
-"""Between two decisions of a server that follows, unless something is submitted there."""
+"""Interval between decisions of a follower, unless something is submitted there."""
 
 FORECAST_S = 1.0
-"""Between two forecasts at least."""
+"""Minimum interval between forecasts."""
 
 FORECAST_SHARE = 0.05
-"""Of one core that forecasts take at most, whatever the length of the queue."""
+"""Maximum share of a core that forecasts take, whatever the length of the queue."""
 
 MAX_DISPATCH_WAIT_S = 0.1
 """Longest wait of a cycle for the jobs of what it placed to be registered, before it stores why the
 other benchmarks wait."""
 
 FULL_REPAIR_S = 5.0
-"""Between two comparisons of all jobs with the cluster."""
+"""Interval between comparisons of all jobs with the cluster."""
 
 GARBAGE_INTERVAL_S = 3600.0
-"""Between two collections of garbage."""
+"""Interval between garbage collections."""
 
 SAVE_TIME_INTERVAL_S = 10.0
-"""Between two times that are saved for the next process."""
+"""Interval between saves of the time for the next process."""
 
 IDLE_WAIT_S = 0.5
 """Longest wait of a thread for work before it looks whether the engine stops."""

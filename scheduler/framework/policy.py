@@ -37,7 +37,7 @@ _PREDICTION_WAIT_S = 300.0
 """A prediction that no board is quick enough is put to the test after this wait."""
 
 _BUDGET_S = 1.0
-"""Of a scorer: boards idle while it thinks."""
+"""Default time budget of a scorer, during which boards are idle."""
 
 MAX_JOINT = 1000
 """Benchmarks that are ever assigned jointly: 1,000 to 1,000 boards take a tenth of a second."""

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 FAULT_CAUSES = ("raised", "nonsense", "timed_out")
 
 MAX_SECONDS = 1e10
-"""Of a scorer's answer: 300 years. Plans and explanations add such times to the present."""
+"""Maximum answer of a scorer (300 years), because plans and explanations add it to the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,13 +45,13 @@ without repeats differ for certain only from 20 % on; with 2, from 6 % on.
 MAX_DEVIATIONS = 8.0
 
 MAX_HALF_WIDTH = 3.0
-"""Of a logarithm: of a number that may be 20 times as large, nothing is known."""
+"""Maximum half width of a logarithm; a number that may be 20 times as large is unknown."""
 
 _MIN_SERIES = 6
-"""Fewer numbers show neither outliers nor how they depend on one another."""
+"""Minimum numbers that show outliers and how they depend on one another."""
 
 _MAX_DEGREES = 20.0
-"""Of one work among several: no work decides alone what a board varies by."""
+"""Maximum degrees of freedom of one workload, so that none decides alone what a board varies by."""
 
 _MIN_SPREAD = 0.1
 _NORMAL_MAD = 1.4826

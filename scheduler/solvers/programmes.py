@@ -44,7 +44,7 @@ from edgeyard.scheduler.solvers.run import Limits, SolverResult, run
 OBJECTIVES = ("completion", "deadlines", "fairness", "run time")
 
 MAX_ENTRIES = 100_000
-"""Of a programme's constraints: more take longer to write than a solver has time."""
+"""Maximum entries of a programme's constraints; more take too long to write."""
 
 _Row = tuple[NDArray[np.intp], NDArray[np.float64], float, float]
 """Columns, entries, lower and upper bound."""

@@ -88,7 +88,7 @@ _SQLITE_PRAGMAS = (
 )
 
 _CACHED_STATEMENTS = 1000
-"""Of a connection to SQLite. An engine uses some hundred, those with lists once for each length."""
+"""Cached statements per connection to SQLite. An engine uses a few hundred."""
 
 _LOCKED_S = 0.02
 _MIN_FREE_PAGES = 256  # 1 MiB: new rows take these before long

@@ -25,7 +25,7 @@ _RUNS_S = (60.0, 900.0)
 _SPEED_SPREAD = 0.6
 """Standard deviation of the logarithm of the speed of groups of boards."""
 _MAX_RUN_S = 4 * 3600.0
-"""Beyond all run times: a policy must not seem better because its long runs end without results."""
+"""Time limit of runs, above all run times, so that no run is ended by it."""
 _HISTORY = 5
 """Earlier runs for each board."""
 

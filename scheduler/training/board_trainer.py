@@ -73,7 +73,7 @@ _MODEL = "candidate"
 _SLOW_S = 60.0
 """Time for an answer in training: on a busy machine a candidate must not be left out."""
 _REFUSED: LabFigures = (1e9, 0, 1)
-"""Of a candidate whose answers can't be seconds: `decide()` refuses them."""
+"""Figures of a candidate whose answers `decide` refuses, because they can't be seconds."""
 _VALIDATION = 10_000
 """Offset of the seed of validation labs."""
 

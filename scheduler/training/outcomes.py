@@ -48,7 +48,7 @@ MIN_FAILURES = 10
 """Minimum number of failures, and of results; likewise of numbers that are not comparable."""
 
 _MAX_DIFFERENCE = 1e-3
-"""Between the fitted model and its file, in ln seconds or as a chance: float32 has 7 digits."""
+"""Maximum difference of the fitted model and its float32 file, in ln seconds or as a chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

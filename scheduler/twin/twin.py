@@ -30,7 +30,7 @@ _NO_REASONS: Mapping[str, str] = {}
 _NO_LOADS: Mapping[str, LoadReport] = {}
 
 LOAD_MAX_AGE = timedelta(minutes=1)
-"""Older loads of hosts are ignored."""
+"""Maximum age of hosts' loads; older ones are ignored."""
 
 REPORT_LAG = timedelta(seconds=30)
 """A board that reports a task so soon after a job of Edgeyard held it probably reports that job:

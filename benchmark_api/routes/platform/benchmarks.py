@@ -49,7 +49,7 @@ router = Router(prefix="/api/benchmarks", tags=["platform"])
 NONE: dict[int | str, dict[str, Any]] = {204: {"description": "The benchmark has no such output."}}
 
 API_VERSION = "1.2"
-"""Of the contract: the client takes what begins with ``1.``."""
+"""Version of the contract; the client accepts versions that begin with ``1.``."""
 
 TRAINING_DATA = "training_data.npz"
 _OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"

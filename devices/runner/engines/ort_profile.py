@@ -15,7 +15,7 @@ from edgeyard.errors import RunFailed
 
 WARMUP_RUNS = 3
 MAX_EVENTS = 200_000
-"""Of all profiled runs: a run of a large network is profiled fewer times."""
+"""Maximum events of all profiled runs; fewer runs of a large network are profiled."""
 
 _NODE_SUFFIX = "_kernel_time"
 

@@ -23,7 +23,7 @@ from edgeyard.errors import RunFailed
 READ_SIGNATURE = "edgeyard_read_variables"
 
 _ALIGNMENT = 16
-"""Of constants, as the format's schema demands (``force_align: 16``)."""
+"""Alignment of constants, as the format's schema requires (``force_align: 16``)."""
 
 _UNREADABLE = (
     AttributeError,

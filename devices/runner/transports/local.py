@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 """A longer message is not one of ours."""
 
 _PARENT_POLL_INTERVAL_S = 0.5
-"""How often we check that our parent lives where the kernel has no pidfd (before 5.3)."""
+"""Interval between checks of the parent process on kernels without pidfd (before 5.3)."""
 
 _MAX_POLL_S = 60.0
 """poll takes a C int of milliseconds; waking once a minute costs nothing."""

@@ -30,7 +30,7 @@ RETRY_INTERVAL_S = 10.0
 """Time after which a node that could not be read is tried again."""
 
 MAX_CHARACTERS = 1000
-"""Of a value; longer ones are left out."""
+"""Maximum characters of a value; longer ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,13 @@ LONG_RUN = (312.0, 0.03)
 SHORT_RUN_SLOPE, SHORT_RUN_INTERCEPT = -0.0054, 0.78
 """Share of short run times: slope * processors + intercept, cut to 0 to 1."""
 MAX_LOG_RUN = 12.0
-"""Longer jobs are drawn again: run times are at most e^12 s, 1.9 days."""
+"""Maximum ln of run times (e^12 s is 1.9 days); longer ones are drawn again."""
 
 GAP = (10.2303 * 1.0225, 0.4871)
 """Shape and scale of the logarithm of the time between two jobs (seconds): fitted to the rush hours
 and stretched to the whole day by 1.0225."""
 MAX_LOG_GAP = 13.0
-"""Longer gaps are drawn again."""
+"""Maximum ln of the seconds between jobs; longer gaps are drawn again."""
 
 DAILY_CYCLE = (8.1737, 3.9631)
 """Shape and scale, in half-hours, of when in a day jobs arrive."""

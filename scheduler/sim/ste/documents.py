@@ -52,13 +52,13 @@ PLAIN_ENGINE = "job"
 """Family and engine of nodes and jobs that state none: each plain job fits on each plain node."""
 
 ATTEMPT_MARK = "#"
-"""Between a job's id and the number of an attempt that failed and was repeated."""
+"""Separator between a job's id and the number of an attempt that failed and was repeated."""
 
 MAX_NODES = 20_000
 MAX_JOBS = 200_000
 MAX_LINKS = 200_000
 MAX_GPUS = 62
-"""Of a node."""
+"""Maximum GPUs of a node."""
 
 _Number = Annotated[float, msgspec.Meta(ge=0)]
 _Megabytes = Annotated[float, msgspec.Meta(ge=0, le=1 << 42)]

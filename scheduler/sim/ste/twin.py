@@ -13,7 +13,7 @@ MAX_VERSIONS = 8
 """States that can be pulled: the newest one, and a few for controllers that lag behind."""
 
 DEFAULT_MAX_BYTES = 64 << 20
-"""Of all states together."""
+"""Default maximum bytes of all states together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

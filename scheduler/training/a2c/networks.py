@@ -26,7 +26,7 @@ _USUAL_JOBS = 20.0
 """Counts of jobs are divided by it: inputs are then of the order of 1."""
 _SMALL = 1e-6
 _LAST_SCALE = 0.01
-"""Of the first weights of the last layer: an agent begins with nearly equal probabilities."""
+"""Scale of the first weights of the last layer, so that an agent begins with equal chances."""
 _FORBIDDEN = -1e9
 
 
