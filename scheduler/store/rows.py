@@ -36,6 +36,11 @@ _DESCRIPTIONS = 1000
 """Cached descriptions: they never change, but are read with each change of their benchmark."""
 
 _OUTCOME = tuple(field.name for field in fields(Outcome))
+_BENCHMARK = tuple(  # what is stored as it is
+    field.name
+    for field in fields(Benchmark)
+    if field.name not in ("status", "description", "files", "waiting", "failure")
+)
 _FAILURES = ("failure", "task_failure", "stopping")  # of an attempt
 
 
@@ -49,33 +54,16 @@ def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
     """Return the columns of ``benchmarks``."""
     description, waiting = benchmark.description, benchmark.waiting
     return {
-        "benchmark_id": benchmark.benchmark_id,
-        "user_id": benchmark.user_id,
-        "campaign_id": benchmark.campaign_id,
-        "schedule_id": benchmark.schedule_id,
-        "name": description.name or None,
-        "submit_time": benchmark.submit_time,
+        **{name: getattr(benchmark, name) for name in _BENCHMARK},
         "status": benchmark.status.value,
+        "name": description.name or None,
         "family": description.family,
         "engine": description.runtime,
         "benchmark_type": description.benchmark_type.value,
         "model": description.model,
-        "target_uid": benchmark.target_uid,
         "waiting_reason": None if waiting is None else waiting.reason.value,
         "waiting_sentence": None if waiting is None else waiting.sentence,
         **_failure_columns("failure", benchmark.failure),
-        "priority": benchmark.priority,
-        "phase": benchmark.phase,
-        "progress": benchmark.progress,
-        "held": benchmark.held,
-        "unpinned": benchmark.unpinned,
-        "unavailable_since": benchmark.unavailable_since,
-        "lost_in_a_row": benchmark.lost_in_a_row,
-        "retry_of": benchmark.retry_of,
-        "started_at": benchmark.started_at,
-        "ended_at": benchmark.ended_at,
-        "version": benchmark.version,
-        "user_priority": benchmark.user_priority,
     }
 
 
@@ -88,29 +76,12 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
             reason=WaitingReason(r["waiting_reason"]), sentence=r["waiting_sentence"]
         )
     return Benchmark(
-        benchmark_id=r["benchmark_id"],
-        user_id=r["user_id"],
-        description=_description(r["body"]),
-        submit_time=r["submit_time"],
+        **{name: r[name] for name in _BENCHMARK},
         status=Status(r["status"]),
-        campaign_id=r["campaign_id"],
-        schedule_id=r["schedule_id"],
+        description=_description(r["body"]),
         files=tuple(files),
         waiting=waiting,
         failure=_failure_of("failure", row),
-        priority=r["priority"],
-        phase=r["phase"],
-        progress=r["progress"],
-        target_uid=r["target_uid"],
-        held=r["held"],
-        unpinned=r["unpinned"],
-        unavailable_since=r["unavailable_since"],
-        lost_in_a_row=r["lost_in_a_row"],
-        retry_of=r["retry_of"],
-        started_at=r["started_at"],
-        ended_at=r["ended_at"],
-        version=r["version"],
-        user_priority=r["user_priority"],
     )
 
 
