@@ -176,11 +176,9 @@ def list_campaigns(
         )
         counts = uow.campaigns.counts([each.campaign_id for each in found])
     items = [
-        shapes.CampaignSummary(
-            campaign_id=each.campaign_id,
-            user_id=each.user_id,
-            name=each.name,
-            created_at=each.created_at,
+        views.same(
+            shapes.CampaignSummary,
+            each,
             benchmarks=sum(counts[each.campaign_id].values()),
             counts={word.value: count for word, count in counts[each.campaign_id].items()},
         )
@@ -207,11 +205,9 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Cam
             if cursor is None:
                 break
     return Answer(
-        shapes.Campaign(
-            campaign_id=campaign.campaign_id,
-            user_id=campaign.user_id,
-            name=campaign.name,
-            created_at=campaign.created_at,
+        views.same(
+            shapes.Campaign,
+            campaign,
             benchmarks=[views.listed_benchmark(services, each) for each in reversed(found)],
         )
     )

@@ -83,8 +83,9 @@ def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Answer[
 def _account(uow: UnitOfWork, user_id: str, context: Context) -> shapes.Account:
     user = uow.accounts.user(user_id)
     balance = uow.credits.balance(user_id)
-    return shapes.Account(
-        user_id=user_id,
+    return views.same(
+        shapes.Account,
+        user,
         credits=balance.credits,
         credits_left=balance.credits_left,
         reserved=balance.reserved,
@@ -92,11 +93,6 @@ def _account(uow: UnitOfWork, user_id: str, context: Context) -> shapes.Account:
         usage_board_s=round(balance.usage_s(context.services.clock.now()), 3),
         usage_half_life_s=USAGE_HALF_LIFE_S,
         running=uow.credits.running(user_id),
-        max_running=user.max_running,
-        max_priority=user.max_priority,
-        max_budget=user.max_budget,
-        share=user.share,
-        max_lease_s=user.max_lease_s,
         charges=[views.charge(each) for each in uow.credits.charges(user_id, limit=_CHARGES)],
     )
 

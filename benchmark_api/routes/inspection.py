@@ -91,19 +91,16 @@ def explanation(
 
 
 def _changes(found: Changes, now: datetime) -> shapes.Changes:
-    return shapes.Changes(
-        decided_at=found.decided_at,
+    return views.same(
+        shapes.Changes,
+        found,
         age_s=round(max((now - found.decided_at).total_seconds(), 0.0), 3),
-        start=found.start,
         changes=[
             shapes.Change(
                 field=each.kind.value, value=each.value, start=each.start, gain_s=each.gain_s
             )
             for each in found.changes
         ],
-        deadline=found.deadline,
-        reachable_deadline=found.reachable_deadline,
-        untried=[kind.value for kind in found.untried],
     )
 
 

@@ -31,7 +31,6 @@ from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.strict_json import time_from_json
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
 router = Router(prefix="/v1", tags=["lab"])
@@ -149,12 +148,11 @@ def check(caller: Submitter, context: Ctx) -> Answer[shapes.InventoryCheck]:
     age_s = services.engine.twin_age_s()
     unknown_matters = found.unknown and services.settings.unknown_devices != "allow"
     return Answer(
-        shapes.InventoryCheck(
+        views.same(
+            shapes.InventoryCheck,
+            found,
             ok=not (found.missing or found.differing or unknown_matters),
             unknown_devices=services.settings.unknown_devices,
-            missing=[_finding(each) for each in found.missing],
-            unknown=[_finding(each) for each in found.unknown],
-            differing=[_finding(each) for each in found.differing],
             taken_at=services.clock.now() - timedelta(seconds=age_s),
             age_s=round(age_s, 3),
         )
@@ -397,15 +395,6 @@ def _text(board: Board, name: str) -> str | None:
 def _accelerators(board: Board) -> list[str] | None:
     stated = _text(board, "accelerators")
     return None if stated is None else sorted(members(stated) - {"none", ""})
-
-
-def _finding(finding: Finding) -> shapes.Finding:
-    return shapes.Finding(
-        target_uid=finding.target_uid,
-        host=finding.host,
-        reason=finding.reason,
-        differences=[views.same(shapes.Difference, each) for each in finding.differences],
-    )
 
 
 def _family(name: str, facts: Family | None) -> shapes.FamilyFacts:

@@ -165,13 +165,4 @@ def _item(model: RegisteredModel) -> shapes.Model:
 
 
 def _details(model: RegisteredModel) -> shapes.ModelDetails:
-    return shapes.ModelDetails(
-        **asdict(_item(model)),
-        data=dict(model.data),
-        metrics=dict(model.metrics),
-        gates=[views.same(shapes.ModelGate, each) for each in model.gates],
-        card=model.card,
-        manifest=model.manifest,
-        activated_at=model.activated_at,
-        replaced=model.replaced,
-    )
+    return views.same(shapes.ModelDetails, model, **asdict(_item(model)))

@@ -19,7 +19,6 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
-from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
@@ -86,7 +85,7 @@ def comparison(
         ended = uow.policies.ended(since=_utc(since), until=_utc(until), limit=MAX_ENDED)
     return Answer(
         shapes.Comparison(
-            cycles=[_compared(seq, each) for seq, each in found],
+            cycles=[views.same(shapes.ComparedCycle, each, seq=seq) for seq, each in found],
             policies=[
                 _figures(policy, metrics) for policy, metrics in measure_policies(ended).items()
             ],
@@ -95,10 +94,11 @@ def comparison(
 
 
 def _figures(policy: str, metrics: RunMetrics) -> shapes.PolicyFigures:
-    return shapes.PolicyFigures(
+    return views.same(
+        shapes.PolicyFigures,
+        metrics,
         policy=policy,
         benchmarks=metrics.jobs,
-        statuses=dict(metrics.statuses),
         figures={
             name: shapes.FigureOfPolicy(
                 jobs=found.jobs,
@@ -113,11 +113,6 @@ def _figures(policy: str, metrics: RunMetrics) -> shapes.PolicyFigures:
             )
             for name, found in metrics.figures.items()
         },
-        deadlines=metrics.deadlines,
-        deadline_misses=metrics.deadline_misses,
-        preemptions=metrics.preemptions,
-        failed_attempts=metrics.failed_attempts,
-        makespan_s=metrics.makespan_s,
         fairness=_known(metrics.fairness),
     )
 
@@ -125,10 +120,6 @@ def _figures(policy: str, metrics: RunMetrics) -> shapes.PolicyFigures:
 def _known(value: float) -> float | None:
     """Return a number for JSON, which has no NaN."""
     return value if math.isfinite(value) else None
-
-
-def _compared(seq: int, cycle: CycleComparison) -> shapes.ComparedCycle:
-    return views.same(shapes.ComparedCycle, cycle, seq=seq)
 
 
 def _utc(when: datetime | None) -> datetime | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -64,21 +65,17 @@ def _item(
     weighted: WeightedScorer, state: ScorerState, weight: float, stated: float, now: datetime
 ) -> shapes.Scorer:
     suspended = state.suspended_until is not None and now < state.suspended_until
-    return shapes.Scorer(
-        scorer=state.scorer,
+    return views.same(
+        shapes.Scorer,
+        state,
         kind=weighted.scorer.kind.value,
         objective=weighted.scorer.objective,
         unit=weighted.scorer.unit.value,
         budget_s=weighted.budget_s,
         weight=weight,
         stated_weight=stated,
-        rounds=state.rounds,
         mean_reward=state.reward_sum / state.rounds if state.rounds else None,
-        outcomes=state.outcomes,
         mean_outcome_reward=state.outcome_sum / state.outcomes if state.outcomes else None,
-        faults=state.faults,
-        last_fault=state.last_fault,
-        last_fault_at=state.last_fault_at,
         suspended_until=state.suspended_until if suspended else None,
         suspension_reason=suspension_reason(state) if suspended else "",
     )
@@ -86,9 +83,5 @@ def _item(
 
 def _round(each: RewardRound) -> shapes.RewardRound:
     # Not whose run it was: its owner's business.
-    return shapes.RewardRound(
-        at=each.at,
-        after="outcome" if each.benchmark_id else "cycle",
-        rewards=dict(each.rewards),
-        weights=dict(each.weights),
-    )
+    after = "outcome" if each.benchmark_id else "cycle"
+    return views.same(shapes.RewardRound, each, after=after)

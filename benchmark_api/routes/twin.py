@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator
 from edgeyard.benchmark_api.live_twin import Metrics, live_data
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -80,14 +81,12 @@ def health_check(caller: AnyCaller, context: Ctx) -> Answer[shapes.TwinHealth]:
     services, posted = context.services, context.posted.health()
     age_s = services.engine.twin_age_s()
     return Answer(
-        shapes.TwinHealth(
+        views.same(
+            shapes.TwinHealth,
+            posted,
             status="ok" if age_s <= services.twin_max_age_s else "stale",
             age_s=round(age_s, 3) if age_s < float("inf") else None,
             cluster_problem=services.engine.cluster_problem(),
-            version=posted.version,
-            refreshing=posted.refreshing,
-            held_bytes=posted.held_bytes,
-            max_bytes=posted.max_bytes,
         )
     )
 

@@ -63,27 +63,13 @@ def links(services: Services, benchmark_id: str) -> dict[str, str]:
 
 def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedBenchmark:
     """Return a benchmark as lists show it: without files and attempts."""
-    return shapes.ListedBenchmark(
-        benchmark_id=benchmark.benchmark_id,
-        user_id=benchmark.user_id,
-        campaign_id=benchmark.campaign_id,
-        schedule_id=benchmark.schedule_id,
+    return same(
+        shapes.ListedBenchmark,
+        benchmark,
         name=benchmark.description.name,
-        status=benchmark.status,
-        phase=benchmark.phase,
-        progress=benchmark.progress,
         waiting_reason=waiting_reason(benchmark.waiting),
-        failure=failure(benchmark.failure),
-        priority=benchmark.priority,
-        target_uid=benchmark.target_uid,
-        held=benchmark.held,
-        unpinned=benchmark.unpinned,
         description=description_to_json(benchmark.description),
-        submit_time=benchmark.submit_time,
-        started_at=benchmark.started_at,
-        ended_at=benchmark.ended_at,
         deadline=benchmark.description.deadline,
-        retry_of=benchmark.retry_of,
         user_priority=benchmark.user_priority or benchmark.description.user_priority,
         links=links(services, benchmark.benchmark_id),
     )

@@ -356,24 +356,9 @@ class RunQueue:
         return live.record if live else self._runs.run(run_id)
 
     def _detail(self, record: dict[str, Any], live: _Live | None) -> RunDetail:
-        return RunDetail(
-            run_id=record["run_id"],
-            created_at=record["created_at"],
-            state=record["state"],
-            scenario=record["scenario"],
-            scenario_sha256=record["scenario_sha256"],
-            policy=record["policy"],
-            seed=record["seed"],
-            train=record["train"],
-            max_rounds=record["max_rounds"],
-            episodes_wanted=record["episodes_wanted"],
-            episodes_done=len(record["episodes"]),
-            progress=live.progress if live else None,
-            problem=record.get("problem", ""),
-            model_version=record.get("model_version"),
-            episodes=list(record["episodes"]),
-            judgement=record["judgement"],
-        )
+        progress = live.progress if live else None
+        own = {"episodes_done": len(record["episodes"]), "progress": progress}
+        return msgspec.convert(record | own, RunDetail, from_attributes=True)
 
 
 def curves(run: RunDetail) -> Curves:
