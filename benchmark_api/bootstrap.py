@@ -110,7 +110,7 @@ from edgeyard.scheduler.sim.importers.prometheus import (
 from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
 from edgeyard.scheduler.sim.runs import SimulatedRun
 from edgeyard.scheduler.sim.scenario import Scenario
-from edgeyard.scheduler.sim.service.lab import IDLE_S, READ_BACK, simulate_service
+from edgeyard.scheduler.sim.service.lab import IDLE_S, simulate_service
 from edgeyard.scheduler.sim.service.server import SimServer
 from edgeyard.scheduler.sim.service.simulation import (
     ServersCluster,
@@ -757,7 +757,6 @@ def simulate_whole_service(
     plugins: Registry | None = None,
     *,
     seed: int | None = None,
-    read_back: float = READ_BACK,
     progress: Callable[[float], None] | None = None,
 ) -> SimulatedRun:
     """Simulate a scenario of a lab with the whole service, in a temporary folder.
@@ -767,7 +766,6 @@ def simulate_whole_service(
         policy: Decides.
         plugins: All that can be named; None: those that Edgeyard brings.
         seed: Of arrivals and faults; None: the scenario's.
-        read_back: Share of the rendered jobs that are parsed and compared with the decision, 0-1.
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
 
     Raises:
@@ -795,7 +793,6 @@ def simulate_whole_service(
             f"sqlite:///{folder}/edgeyard.db",
             server_factory,
             seed=seed,
-            read_back=read_back,
             progress=progress,
         )
 

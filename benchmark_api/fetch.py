@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpcore
@@ -27,7 +26,7 @@ from edgeyard.benchmark_api.bounded_http import BoundedTransport, never
 from edgeyard.errors import Cancelled, RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.files import StoredFile
-from edgeyard.scheduler.ports import FileStore, UrlFetcher
+from edgeyard.scheduler.ports import FileStore
 
 logger = logging.getLogger(__name__)
 
@@ -478,7 +477,3 @@ def resolved(host: str, port: int) -> Sequence[str]:
         )
         raise RunFailed(category, f"the host name {host[:100]} does not resolve") from None
     return [str(info[4][0]) for info in found]
-
-
-if TYPE_CHECKING:
-    _: type[UrlFetcher] = Fetcher

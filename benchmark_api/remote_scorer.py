@@ -24,7 +24,7 @@ import io
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -199,10 +199,3 @@ def _extras(batch: Batch) -> bytes:
             left -= len(text)
         texts.append(text)
     return b"[" + b",".join(texts) + b"]"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    def _conforms(scorer: RemoteScorer) -> Scorer:
-        return scorer

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.bounded_http import never
@@ -99,9 +98,3 @@ class WebhookSender:
             cancelled=cancelled,
         ) as response:
             return response.status_code
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import WebhookPost
-
-    _: WebhookPost = WebhookSender(AddressRules())

@@ -6,7 +6,7 @@ A provider is asked once, when the server starts. Contract: ``tests/contract/tes
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from edgeyard.devices.inventory import Inventory
 
@@ -64,8 +64,3 @@ class CallableProvider:
     def load(self) -> Inventory:
         """See `InventoryProvider.load`."""
         return self.make()
-
-
-if TYPE_CHECKING:
-    _file: InventoryProvider = FileProvider(Path())
-    _given: InventoryProvider = CallableProvider(lambda: Inventory(()), "")

@@ -8,7 +8,7 @@ from typing import List
 from edgeyard.devices.model import SshAddress
 
 
-def ssh_options(address: SshAddress, *, connect_timeout_s: int = 5) -> List[str]:
+def ssh_options(address: SshAddress) -> List[str]:
     """Options that ssh, scp and sftp share.
 
     No configuration file is read, so that what a host does is what the boards file says; a board
@@ -18,7 +18,7 @@ def ssh_options(address: SshAddress, *, connect_timeout_s: int = 5) -> List[str]
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
-        "ConnectTimeout": str(connect_timeout_s),
+        "ConnectTimeout": "5",
         # a link that dies under us is noticed within ten seconds
         "ServerAliveInterval": "5",
         "ServerAliveCountMax": "2",
@@ -43,11 +43,10 @@ def ssh_options(address: SshAddress, *, connect_timeout_s: int = 5) -> List[str]
     return options
 
 
-def ssh_command(address: SshAddress, command: str, *, connect_timeout_s: int = 5) -> List[str]:
+def ssh_command(address: SshAddress, command: str) -> List[str]:
     """Run a command there.
 
     Args:
         command: For the board's shell, which takes it apart: quote what comes from elsewhere.
     """
-    options = ssh_options(address, connect_timeout_s=connect_timeout_s)
-    return ["ssh", "-T", *options, "--", address.host, command]
+    return ["ssh", "-T", *ssh_options(address), "--", address.host, command]

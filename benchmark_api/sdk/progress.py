@@ -195,16 +195,15 @@ def _counts(benchmarks: Sequence[Benchmark], hidden: int) -> str:
     return f"{counted} ({hidden} not shown)" if hidden else counted
 
 
-def view_for(progress: bool, stream: TextIO | None = None) -> ProgressView:
-    """Return a live view if the stream (default: stderr) is a terminal, otherwise one of lines."""
-    stream = stream or sys.stderr
+def view_for(progress: bool) -> ProgressView:
+    """Return a live view if stderr is a terminal, otherwise one of lines."""
     if not progress:
         return NoView()
-    if stream.isatty():
+    if sys.stderr.isatty():
         try:
             from rich.console import Console
 
-            return LiveView(Console(file=stream))
+            return LiveView(Console(file=sys.stderr))
         except ImportError:  # rich is for people's comfort only
             pass
-    return LineView(stream)
+    return LineView(sys.stderr)

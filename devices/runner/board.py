@@ -130,10 +130,10 @@ def queued_s(root: Path = ROOT) -> Optional[float]:
     return total / 1e9 if found else None
 
 
-def memory_bytes(root: Path = ROOT) -> Mapping[str, int]:
+def memory_bytes() -> Mapping[str, int]:
     """This process's VmHWM, VmRSS and VmSize in bytes."""
     found: Dict[str, int] = {}
-    for line in (_text(root / "proc/self/status") or "").splitlines():
+    for line in (_text(ROOT / "proc/self/status") or "").splitlines():
         key, _, rest = line.partition(":")
         if key in ("VmHWM", "VmRSS", "VmSize"):
             found[key] = int(rest.split()[0]) * 1024

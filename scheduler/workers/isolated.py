@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,10 +216,3 @@ class Workers:
             scorers, self._scorers = self._scorers, {}
         for scorer in scorers.values():
             scorer.close()
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Scorer
-
-    def _conforms(scorer: IsolatedScorer) -> Scorer:
-        return scorer

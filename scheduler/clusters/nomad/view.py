@@ -17,7 +17,6 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.cluster import NomadCluster, filter_of_jobs
 from edgeyard.scheduler.clusters.nomad.garbage_collection import PREFIX
-from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.recurring import is_parent, job_of_attempt
 from edgeyard.scheduler.ports import ClusterView, JobRun, JobState, LoadReport, ObservedJob
@@ -37,13 +36,12 @@ class NomadView(ClusterView):
         self,
         access: NomadAccess,
         *,
-        retry: RetryPolicy | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Begin without a request; the first call sends one."""
         self._access, self._now = access, now
-        self._nodes = NomadCluster(access, retry=retry, now=now)
-        self._client = NomadClient(access, policy=retry, now=now)
+        self._nodes = NomadCluster(access, now=now)
+        self._client = NomadClient(access, now=now)
         self._stated: dict[_Key, Json] = {}
         self._ended: dict[_Key, ObservedJob] = {}
 

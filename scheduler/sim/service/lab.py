@@ -95,7 +95,6 @@ def simulate_service(
     server_factory: ServerFactory,
     *,
     seed: int | None = None,
-    read_back: float = READ_BACK,
     progress: Callable[[float], None] | None = None,
 ) -> SimulatedRun:
     """Simulate a scenario of the world of boards with the whole service.
@@ -106,7 +105,6 @@ def simulate_service(
         url: Of an empty database of this code's schema.
         server_factory: Starts the server.
         seed: Of arrivals and faults; None: the scenario's.
-        read_back: Share of the rendered jobs that are parsed and compared with the decision, 0-1.
         progress: Called now and then with the share of benchmarks that have ended, 0-1.
 
     Raises:
@@ -129,7 +127,7 @@ def simulate_service(
         [_arrival(job, lab, boards, seed, concurrent, preempting=preempting) for job in jobs],
         server_factory,
         start=_start_of(lab),
-        read_back=read_back,
+        read_back=READ_BACK,
         intervals=TurnIntervals(cycle_s=lab.cycle_s, idle_s=IDLE_S, lease_s=IDLE_S),
     )
     concurrent.holders = simulation.cluster.holders

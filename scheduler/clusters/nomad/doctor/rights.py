@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
@@ -17,9 +17,7 @@ _NO_JOB = "edgeyard-doctor"
 _PREFIX = "nomad/jobs/benchmark-"
 
 
-def token_findings(
-    asker: DoctorClient, now: Callable[[], datetime] | None = None
-) -> Iterator[Finding]:
+def token_findings(asker: DoctorClient) -> Iterator[Finding]:
     """Check the token itself."""
     answer = asker.ask("/v1/acl/token/self")
     if "ACL support disabled" in answer.text:
@@ -60,16 +58,16 @@ def token_findings(
         yield Finding(
             check="nomad token", state="ok", found=f"{name}; policies: {names or 'by roles'}"
         )
-    yield from _expiry(answer, (now or (lambda: datetime.now(UTC)))())
+    yield from _expiry(answer)
 
 
-def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
+def _expiry(answer: Answer) -> Iterator[Finding]:
     until = answer.at("ExpirationTime")
     try:
         at = datetime.fromisoformat(until) if isinstance(until, str) else None
     except ValueError:
         at = None
-    if at is not None and at.tzinfo is not None and at - now < EXPIRES_SOON:
+    if at is not None and at.tzinfo is not None and at - datetime.now(UTC) < EXPIRES_SOON:
         yield Finding(
             check="nomad token",
             state="warning",
