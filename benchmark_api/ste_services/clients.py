@@ -49,18 +49,15 @@ class HttpTwin:
         self._client = client
 
     def refresh(self) -> int:
-        """See `TwinSink.refresh`."""
         return int(ask(self._client, "POST", "/refresh").json()["version"])
 
     def send(self, body: bytes) -> int:
-        """See `TwinSink.send`."""
         base = self._client.base_url
         # The twin of a server is at /v1/twin, without a slash at the end.
         path = "/" if base.path == "/" else str(base).rstrip("/")
         return int(ask(self._client, "POST", path, body=body).json()["version"])
 
     def pull(self, version: int) -> TwinData:
-        """See `TwinSource.pull`."""
         return read_twin_data(ask(self._client, "GET", f"/data?version={version}").content)
 
 
@@ -72,12 +69,10 @@ class HttpScheduling:
         self._client = client
 
     def notify(self, notice: Notice) -> Round:
-        """See `Scheduling.notify`."""
         answer = ask(self._client, "POST", "/notify", body=msgspec.json.encode(notice))
         return msgspec.json.decode(answer.content, type=Round)
 
     def policy(self) -> Policy:
-        """See `Scheduling.policy`."""
         answer = ask(self._client, "GET", "/policy")
         return msgspec.json.decode(answer.content, type=Policy)
 
@@ -90,16 +85,13 @@ class HttpTraining:
         self._client = client
 
     def begin(self, run_id: str, name: str, *, new: bool, resume: bool) -> None:
-        """See `Training.begin`."""
         body = msgspec.json.encode({"model": name, "new": new, "resume": resume})
         ask(self._client, "PUT", f"/training/{run_id}", body=body)
 
     def keep(self, run_id: str) -> None:
-        """See `Training.keep`."""
         ask(self._client, "POST", f"/training/{run_id}/keep")
 
     def publish(self, run_id: str, trained_on: str) -> int:
-        """See `Training.publish`."""
         body = msgspec.json.encode({"trained_on": trained_on})
         answer = ask(self._client, "POST", f"/training/{run_id}/publish", body=body)
         return int(answer.json()["version"])
@@ -113,7 +105,6 @@ class HttpScenarios:
         self._client = client
 
     def scenario(self, name: str) -> Scenario:
-        """See `ScenarioSource.scenario`."""
         path = f"/scenarios/{quote(name, safe='')}"
         answer = ask(self._client, "GET", path, kind="scenario", name=name)
         return scenario_from_json(answer.content, source=f"scenario {name}")

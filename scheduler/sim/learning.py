@@ -28,27 +28,21 @@ class MemoryScoring:
         self.last_rounds: list[RewardRound] = []
 
     def states(self, policy: str) -> Mapping[str, ScorerState]:
-        """See `Scoring.states`."""
         return {name: each for (of, name), each in self._states.items() if of == policy}
 
     def policies(self) -> Sequence[str]:
-        """See `Scoring.policies`."""
         return sorted({policy for policy, _ in self._states})
 
     def save(self, state: ScorerState) -> None:
-        """See `Scoring.save`."""
         self._states[state.policy, state.scorer] = state
 
     def add_round(self, round_: RewardRound) -> None:
-        """See `Scoring.add_round`."""
         self.last_rounds.append(round_)
 
     def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
-        """See `Scoring.rounds`."""
         return [each for each in reversed(self.last_rounds) if each.policy == policy][:limit]
 
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """See `Scoring.add_ratings`."""
         self._ratings.update((each.benchmark_id, each) for each in ratings)
 
     def end(self, outcome: Outcome) -> None:
@@ -58,11 +52,9 @@ class MemoryScoring:
             self._ended.append((rating, outcome))
 
     def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
-        """See `Scoring.ended_ratings`."""
         return self._ended[:limit]
 
     def remove_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """See `Scoring.remove_ratings`."""
         gone = {each.benchmark_id for each in ratings}
         self._ended = [each for each in self._ended if each[0].benchmark_id not in gone]
         for name in gone:

@@ -87,15 +87,12 @@ class LocalTwin:
         self._twin = twin
 
     def refresh(self) -> int:
-        """See `TwinSink.refresh`."""
         return self._twin.refresh()
 
     def send(self, body: bytes) -> int:
-        """See `TwinSink.send`."""
         return self._twin.receive(body).version
 
     def pull(self, version: int) -> TwinData:
-        """See `TwinSource.pull`."""
         return self._twin.state(version).data
 
 
@@ -106,11 +103,9 @@ class LocalScheduling:
         self._controller = controller
 
     def policy(self) -> Policy:
-        """See `Scheduling.policy`."""
         return self._controller.policy()
 
     def notify(self, notice: Notice) -> Round:
-        """See `Scheduling.notify`."""
         return self._controller.notify(notice)
 
 

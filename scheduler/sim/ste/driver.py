@@ -95,7 +95,6 @@ class LocalTraining:
         return self._run_id
 
     def begin(self, run_id: str, name: str, *, new: bool, resume: bool) -> None:
-        """See `Training.begin`."""
         folder = self._checkpoints.path(run_id)
         path = model_path(self._models, name, new=new and not resume)
         if new and not resume:
@@ -113,12 +112,10 @@ class LocalTraining:
         self._scheduler.set_trainer(self._trainer)
 
     def keep(self, run_id: str) -> None:
-        """See `Training.keep`."""
         trainer = self._of(run_id)
         training.write_checkpoint(self._checkpoints.path(run_id) / CHECKPOINT_FILE, trainer.state)
 
     def publish(self, run_id: str, trained_on: str) -> int:
-        """See `Training.publish`."""
         trainer = self._of(run_id)
         manifest = trainer.manifest
         learned = replace(manifest, version=manifest.version + 1, trained_on=trained_on[:200])

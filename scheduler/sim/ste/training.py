@@ -132,7 +132,6 @@ class PolicyGradient:
 
     @property
     def name(self) -> str:
-        """See `Trainer.name`."""
         return self._manifest.name
 
     @property
@@ -152,7 +151,6 @@ class PolicyGradient:
         )
 
     def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
-        """See `Trainer.evaluated_plugins`."""
         networks = {"trained": self.state.network, "frozen": self._frozen}
         network = networks.get(state)
         if network is None or self._load is None:
@@ -164,7 +162,6 @@ class PolicyGradient:
         return replace(plugins, scorers=(WeightedScorer(scorer=self._judged[2]),), evaluator=None)
 
     def add_rewards(self, rewards: Mapping[str, float]) -> None:
-        """See `Trainer.add_rewards`."""
         request = self._scorer.last
         if request is None or self.name not in rewards:
             return
@@ -179,7 +176,6 @@ class PolicyGradient:
             self._take("evaluator", choice, rewards[self.name])
 
     def add_decisions(self, result: CycleResult) -> None:
-        """See `Trainer.add_decisions`."""
         decided, request = result.decided, self._scorer.last
         if request is None:
             return
@@ -193,13 +189,11 @@ class PolicyGradient:
                 self._waiting[each.benchmark_id] = _Choice(request.x[its], pair - int(its.start))
 
     def add_outcome(self, job_id: str, reward: float) -> None:
-        """See `Trainer.add_outcome`."""
         choice = self._waiting.pop(job_id, None)
         if choice is not None:
             self._take("outcome", choice, reward)
 
     def finish_episode(self) -> Mapping[str, float]:
-        """See `Trainer.finish_episode`."""
         figures: dict[str, float] = {}
         choices: list[tuple[_Choice, float]] = []
         for kind, taken in self._taken.items():
@@ -285,7 +279,6 @@ class _ExploringScorer:
         return Answer(scores=self.score(batch, pairs), facts=facts)
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
         chunks = list(Encoder(batch, pairs.rows, pairs.boards, self._inputs).chunks(CHUNK))
         x = np.concatenate(chunks) if chunks else np.zeros((0, len(self._inputs)), np.float32)
         noise = stream(batch.seed, "explore", self.name).gumbel(size=len(pairs))
