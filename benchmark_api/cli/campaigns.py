@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group
 from edgeyard.benchmark_api.schemas.answers import as_json
 
 CampaignId = Annotated[
@@ -81,11 +81,9 @@ def cancel(session: Session, campaign: CampaignId) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    group = add_group(app, "campaigns", "Campaigns: benchmarks that one matrix created.")
-    for name, function in (
-        ("list", list_campaigns),
-        ("show", show),
-        ("results", show_results),
-        ("cancel", cancel),
-    ):
-        verb(group, name)(function)
+    add_group(
+        app,
+        "campaigns",
+        "Campaigns: benchmarks that one matrix created.",
+        {"list": list_campaigns, "show": show, "results": show_results, "cancel": cancel},
+    )

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     field,
     marked,
     note,
+    number_field,
     plain,
     reasons_of,
     show,
@@ -340,24 +341,6 @@ def _psnr(row: Row) -> str:
     return f"{value:.1f} dB" if isinstance(value, int | float) else ""
 
 
-def _cosine(row: Row) -> str:
-    value = row.get("cosine")
-    return f"{value:.8g}" if isinstance(value, int | float) else ""
-
-
-def _share(row: Row) -> str:
-    value = row.get("top1_agreement")
-    return f"{value:.2%}" if isinstance(value, int | float) else ""
-
-
-def _error(name: str) -> Any:
-    def of(row: Row) -> str:
-        value = row.get(name)
-        return f"{value:.3g}" if isinstance(value, int | float) else ""
-
-    return of
-
-
 _SETS = (
     Column(title="SET", of=field("name")),
     Column(title="INPUTS", of=_feeds),
@@ -379,11 +362,11 @@ _OUTPUTS = (
     Column(title="OUTPUT", of=field("output")),
     Column(title="SHAPE", of=lambda row: _shape(row.get("shape")), whole=True),
     Column(title="DTYPE", of=field("dtype"), whole=True),
-    Column(title="MAX ERROR", of=_error("max_error"), right=True, always=False),
-    Column(title="MEAN ERROR", of=_error("mean_error"), right=True, always=False),
+    Column(title="MAX ERROR", of=number_field("max_error", ".3g"), right=True, always=False),
+    Column(title="MEAN ERROR", of=number_field("mean_error", ".3g"), right=True, always=False),
     Column(title="PSNR", of=_psnr, right=True, always=False),
-    Column(title="COSINE", of=_cosine, right=True, always=False),
-    Column(title="TOP-1 SAME", of=_share, right=True, always=False),
+    Column(title="COSINE", of=number_field("cosine", ".8g"), right=True, always=False),
+    Column(title="TOP-1 SAME", of=number_field("top1_agreement", ".2%"), right=True, always=False),
 )
 
 

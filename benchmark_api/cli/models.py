@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
 from edgeyard.errors import InvalidInput
 
 _KINDS = ("run_time", "failure", "loading", "measurement")
@@ -232,16 +232,16 @@ def _names(value: object) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = add_group(
-        app, "models", "Models trained from the lab's history: states, gates, promotion, roll-back."
+    add_group(
+        app,
+        "models",
+        "Models trained from the lab's history: states, gates, promotion, roll-back.",
+        {
+            "list": models_list,
+            "show": models_show,
+            "compare": models_compare,
+            "promote": models_promote,
+            "rollback": models_rollback,
+            "retrain": models_retrain,
+        },
     )
-    verbs: Mapping[str, Callable[..., None]] = {
-        "list": models_list,
-        "show": models_show,
-        "compare": models_compare,
-        "promote": models_promote,
-        "rollback": models_rollback,
-        "retrain": models_retrain,
-    }
-    for name, function in verbs.items():
-        verb(group, name)(function)

@@ -856,7 +856,5 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
 def add_to(app: typer.Typer) -> None:
     """Register the groups with their commands."""
     for noun, (text, verbs) in _NOUNS.items():
-        group = add_group(app, noun, text)
-        for name, function in verbs.items():
-            verb(group, name)(function)
+        add_group(app, noun, text, verbs)
     verb(app, "limits")(limits)

@@ -321,6 +321,16 @@ def field(name: str) -> Callable[[Row], str]:
     return of
 
 
+def number_field(name: str, form: str, missing: str = "") -> Callable[[Row], str]:
+    """Return a function that reads a number in a format such as ``.1%``."""
+
+    def of(row: Row) -> str:
+        value = row.get(name)
+        return format(value, form) if isinstance(value, int | float) else missing
+
+    return of
+
+
 def plain(value: object) -> str:
     """Return a value as a cell; None is empty."""
     if value is None:

@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.cli.output import (
     console,
     field,
     local_time,
+    number_field,
     plain,
     size,
     table,
@@ -208,8 +209,8 @@ _SCORER_COLUMNS = (
     Column(title="SCORER", of=field("scorer"), whole=True),
     Column(title="GOOD FOR", of=field("objective")),
     Column(title="UNIT", of=field("unit"), whole=True),
-    Column(title="WEIGHT", of=lambda row: _decimal(row.get("weight")), right=True, whole=True),
-    Column(title="REWARD", of=lambda row: _decimal(row.get("reward")), right=True, whole=True),
+    Column(title="WEIGHT", of=number_field("weight", ".3f"), right=True, whole=True),
+    Column(title="REWARD", of=number_field("reward", ".3f"), right=True, whole=True),
     Column(title="MODEL", of=field("model"), always=False, whole=True),
     Column(title="ABSENT", of=field("absent"), always=False),
     Column(title="FALLBACK", of=field("fallback"), always=False),
@@ -229,10 +230,6 @@ def _span(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _decimal(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) else ""
 
 
 _CHANGE_WORDS = {

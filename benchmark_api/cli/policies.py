@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
 from edgeyard.errors import InvalidInput, reason_of
 
@@ -311,14 +311,16 @@ def _shown(value: object, other: object) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = add_group(app, "policies", "Policies: the active one, the shadow and others.")
-    verbs: Mapping[str, Callable[..., None]] = {
-        "list": policies_list,
-        "show": policies_show,
-        "diff": policies_diff,
-        "activate": policies_activate,
-        "deactivate": policies_deactivate,
-        "compare": policies_compare,
-    }
-    for name, function in verbs.items():
-        verb(group, name)(function)
+    add_group(
+        app,
+        "policies",
+        "Policies: the active one, the shadow and others.",
+        {
+            "list": policies_list,
+            "show": policies_show,
+            "diff": policies_diff,
+            "activate": policies_activate,
+            "deactivate": policies_deactivate,
+            "compare": policies_compare,
+        },
+    )

@@ -116,10 +116,18 @@ def shared_parameters() -> list[inspect.Parameter]:
     ]
 
 
-def add_group(app: typer.Typer, name: str, text: str) -> typer.Typer:
-    """Add a group of commands, whose help is ``text``; called without one it shows its help."""
+def add_group(
+    app: typer.Typer, name: str, text: str, verbs: Mapping[str, Callable[..., None]] | None = None
+) -> typer.Typer:
+    """Add a group of commands, whose help is ``text``; called without one it shows its help.
+
+    Args:
+        verbs: Its first commands by name, as for `verb`.
+    """
     group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(group, name=name)
+    for each, function in (verbs or {}).items():
+        verb(group, each)(function)
     return group
 
 

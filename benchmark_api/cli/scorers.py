@@ -7,29 +7,29 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.api import items, record
-from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    console,
+    emit_json,
+    field,
+    number_field,
+    show,
+    table,
+)
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
 
 _COLUMNS = (
     Column(title="SCORER", of=field("scorer"), whole=True),
     Column(title="KIND", of=field("kind"), whole=True),
     Column(title="GOOD FOR", of=field("objective"), shorten=True),
-    Column(title="WEIGHT", of=lambda row: _share(row, "weight"), right=True, whole=True),
-    Column(title="STATED", of=lambda row: _share(row, "stated_weight"), right=True, whole=True),
-    Column(title="REWARD", of=lambda row: _mean(row, "mean_reward"), right=True, whole=True),
-    Column(title="RUNS", of=lambda row: _mean(row, "mean_outcome_reward"), right=True, whole=True),
+    Column(title="WEIGHT", of=number_field("weight", ".1%"), right=True, whole=True),
+    Column(title="STATED", of=number_field("stated_weight", ".1%"), right=True, whole=True),
+    Column(title="REWARD", of=number_field("mean_reward", ".2f", "-"), right=True, whole=True),
+    Column(
+        title="RUNS", of=number_field("mean_outcome_reward", ".2f", "-"), right=True, whole=True
+    ),
     Column(title="FAULTS", of=field("faults"), right=True, whole=True),
 )
-
-
-def _share(row: Row, name: str) -> str:
-    value = row.get(name)
-    return f"{value:.1%}" if isinstance(value, (int, float)) else ""
-
-
-def _mean(row: Row, name: str) -> str:
-    value = row.get(name)
-    return f"{value:.2f}" if isinstance(value, (int, float)) else "-"
 
 
 def scorers_list(
@@ -60,5 +60,5 @@ def scorers_list(
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = add_group(app, "scorers", "Scorers: their weights, rewards and faults.")
-    verb(group, "list")(scorers_list)
+    text = "Scorers: their weights, rewards and faults."
+    add_group(app, "scorers", text, {"list": scorers_list})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_json, field
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group
 from edgeyard.errors import ConfigError, StartFailed
 
 if TYPE_CHECKING:
@@ -241,6 +241,9 @@ end it       edgeyard testbed down{elsewhere}"""
 
 def add_to(app: typer.Typer) -> None:
     """Register the group with its commands."""
-    group = add_group(app, "testbed", "A real Nomad on this machine, for development and demos.")
-    for name, function in (("up", up), ("status", status), ("down", down)):
-        verb(group, name)(function)
+    add_group(
+        app,
+        "testbed",
+        "A real Nomad on this machine, for development and demos.",
+        {"up": up, "status": status, "down": down},
+    )
