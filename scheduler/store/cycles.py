@@ -160,7 +160,12 @@ class SqlCycles(Cycles):
     def explaining_cycle(self, benchmark_id: str) -> int:
         row = self._tx.row(select(explanations).where(explanations.c.benchmark_id == benchmark_id))
         if row is None:
-            raise NotFound("explanation", benchmark_id)
+            raise NotFound(
+                "explanation",
+                benchmark_id,
+                f"no explanation of {benchmark_id!r}: no cycle has considered it yet, "
+                "or the cycle that did is too old and was pruned",
+            )
         return cast(int, row["seq"])
 
 

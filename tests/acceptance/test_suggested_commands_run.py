@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 from deploy.process import Server, edgeyard
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk.errors import NotFoundError
+from tests.builders.cluster import eventually
 from tests.builders.runner import model_of
 from tests.unit.test_suggested_commands import suggestions
 
@@ -99,7 +101,15 @@ class Lab:
             model="net.onnx", runtime="ort", benchmark_type="TYPE1", target="emumid",
             start_time="2099-01-01T00:00:00Z", benchmark_id=name,
         )  # fmt: skip
+        eventually(lambda: self._is_explained(name), f"a cycle has considered {name}")
         return name
+
+    def _is_explained(self, name: str) -> bool:
+        try:
+            self.client.explain(name)
+        except NotFoundError:
+            return False
+        return True
 
     def new_folder(self) -> str:
         """Return the name of a folder that does not exist."""

@@ -711,6 +711,8 @@ def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
     with store.read() as uow:
         assert uow.cycles.explaining_cycle("b-1") == second
         assert uow.cycles.explaining_cycle("b-2") == second
+        with pytest.raises(NotFound, match="'b-3': no cycle has considered it yet"):
+            uow.cycles.explaining_cycle("b-3")
 
 
 def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
