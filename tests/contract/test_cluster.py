@@ -296,6 +296,7 @@ def test_hosts_show_which_board_is_taken_and_how_far(lab: Submitter) -> None:
 ALL = {FIRST, SECOND, OTHER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constraints", "boards"),
     [

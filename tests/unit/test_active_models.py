@@ -143,6 +143,7 @@ def test_the_measurement_model_prefers_quiet_hosts_where_verdicts_do_not_differ(
     assert found.facts == {"measurement/1": 3.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone_s", [1e-30, 1e9, 1e39, 1e300])
 def test_a_time_that_no_run_can_take_is_not_believed(alone_s: float) -> None:
     nothing = known(active_run_times(alone_s=alone_s, width=0.5), past=History())

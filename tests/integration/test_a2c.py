@@ -93,7 +93,6 @@ def networks(settings: A2cTraining) -> tuple[dict[str, Any], dict[str, Any]]:
     return actor, initial(jax.random.key(2), settings, SHAPE, outputs)
 
 
-@pytest.mark.slow
 def test_returns_sum_n_rewards_and_then_the_estimate() -> None:
     rewards = jnp.asarray([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
     ended = jnp.asarray([[False, False], [False, True], [False, False]])
@@ -103,7 +102,6 @@ def test_returns_sum_n_rewards_and_then_the_estimate() -> None:
     assert found[:, 1].tolist() == [1 + 0.5 * 2, 2, 8]
 
 
-@pytest.mark.slow
 def test_a_q_critic_bootstraps_with_the_best_allowed_action() -> None:
     settings = small(critic=Critic.Q, discount=0.5)
     _, critic = networks(settings)
@@ -116,7 +114,6 @@ def test_a_q_critic_bootstraps_with_the_best_allowed_action() -> None:
     assert float(critic_loss(critic, open_end, wanted, settings)) == pytest.approx(10.5**2 / 2)
 
 
-@pytest.mark.slow
 def test_the_papers_network_has_16_and_32_filters_of_3x3_and_a_dense_end() -> None:
     settings = A2cTraining(stride=1)
     params = initial(jax.random.key(0), settings, SHAPE, ACTIONS)
@@ -127,7 +124,6 @@ def test_the_papers_network_has_16_and_32_filters_of_3x3_and_a_dense_end() -> No
     assert evaluate(params, images, settings).shape == (2, ACTIONS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "features"),
     [
@@ -143,7 +139,6 @@ def test_other_networks_have_their_features(changes: dict[str, Any], features: i
     assert evaluate(params, jnp.ones((2, *SHAPE)), settings).shape == (2, ACTIONS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("critic", list(Critic))
 @pytest.mark.parametrize(("reward", "sign"), [(5.0, 1.0), (-5.0, -1.0)])
 def test_an_advantage_raises_the_probability_of_the_action_and_a_disadvantage_lowers_it(
@@ -163,7 +158,6 @@ def test_an_advantage_raises_the_probability_of_the_action_and_a_disadvantage_lo
     assert sign * (probability(after) - probability(actor)) > 0.0
 
 
-@pytest.mark.slow
 def test_actor_and_critic_share_no_parameters() -> None:
     for critic in Critic:
         settings = small(critic=critic)
@@ -174,7 +168,6 @@ def test_actor_and_critic_share_no_parameters() -> None:
         assert not any(np.any(np.asarray(each)) for each in jax.tree.leaves(slopes))
 
 
-@pytest.mark.slow
 def test_steps_after_the_end_of_an_episode_have_no_gradient() -> None:
     settings = small()
     actor, critic = networks(settings)
@@ -202,7 +195,6 @@ def same(first: Any, second: Any) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-@pytest.mark.slow
 def test_n_steps_above_the_length_of_all_episodes_are_monte_carlo() -> None:
     found = []
     for n_steps in (None, 1000, 5):
@@ -214,7 +206,6 @@ def test_n_steps_above_the_length_of_all_episodes_are_monte_carlo() -> None:
     assert found[2].curve[-1].updates > 6
 
 
-@pytest.mark.slow
 def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_stopped(
     tmp_path: Path,
 ) -> None:
@@ -234,7 +225,6 @@ def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_st
     assert lines[0].startswith("episodes,steps,updates,cpu_s,mean_return,mean_slowdown")
 
 
-@pytest.mark.slow
 def test_rewards_are_what_their_names_say() -> None:
     # all jobs run for one step, so that a slowdown is a turnaround; nothing is learned before the
     # end of the generation, so that all see the same actions
@@ -248,7 +238,6 @@ def test_rewards_are_what_their_names_say() -> None:
     assert -50.0 < found[Reward.UTILISATION] < 0.0  # at most 1 in each step with a job
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_mask_keeps_the_agent_from_what_cannot_be_placed(masked: bool) -> None:
     settings = small(masked=masked)
@@ -269,7 +258,6 @@ def test_a_mask_keeps_the_agent_from_what_cannot_be_placed(masked: bool) -> None
     assert all(chosen) == masked
 
 
-@pytest.mark.slow
 def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
     trainer = Trainer(small())
     actor = trainer.start().actor
@@ -277,7 +265,6 @@ def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
     assert trainer.slowdown(actor, trainer.validation) == float("inf")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["sjf", "hold", "tetris", "random"])
 def test_rules_end_all_jobs_of_the_validation_sequences_in_time(rule: str) -> None:
     trainer = Trainer(A2cTraining(mix=JobMix(rate=0.9), network=NetworkKind.COMPACT, validation=50))
@@ -286,7 +273,6 @@ def test_rules_end_all_jobs_of_the_validation_sequences_in_time(rule: str) -> No
     assert (played.jobs == played.arrived).all()
 
 
-@pytest.mark.slow
 def test_without_a_validated_actor_the_last_one_is_the_result() -> None:
     trainer = Trainer(small(episodes=4))
     progress = trainer.train(trainer.start())
@@ -296,7 +282,6 @@ def test_without_a_validated_actor_the_last_one_is_the_result() -> None:
         assert progress.result is result
 
 
-@pytest.mark.slow
 def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences() -> None:
     settings = A2cTraining()
     sequences = unseen_sequences(settings.mix, 100, settings.arrival_steps)
@@ -316,7 +301,6 @@ def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences(
     assert place.unfinished == 0
 
 
-@pytest.mark.slow
 def test_an_agent_that_places_nothing_has_no_figures() -> None:
     settings = small()
     sequences = unseen_sequences(settings.mix, 5, settings.arrival_steps)
@@ -330,7 +314,6 @@ def test_an_agent_that_places_nothing_has_no_figures() -> None:
     assert figures("sjf", sjf, sjf).document["slowdown"] is not None
 
 
-@pytest.mark.slow
 def test_long_episodes_are_not_cut() -> None:
     settings = A2cTraining(arrival_steps=1_200, mix=JobMix(rate=0.3))
     sequences = unseen_sequences(settings.mix, 1, 1_200)
@@ -350,7 +333,6 @@ def test_a_plot_without_matplotlib_is_refused_before_the_training(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_the_agent_learns_to_be_far_better_than_random_choices() -> None:
     settings = small(episodes=320, envs=8, network=NetworkKind.CNN, actor_rate=0.003)
     trainer = Trainer(settings)
@@ -364,7 +346,6 @@ def test_the_agent_learns_to_be_far_better_than_random_choices() -> None:
     assert agent.slowdown_to_sjf.mean < -6 * error
 
 
-@pytest.mark.slow
 def test_three_resources_and_other_queue_sizes_take_the_same_code() -> None:
     mix = JobMix(rate=0.5, resources=3, short=(1, 2), long=(3, 4), dominant=(2, 4), other=(1, 2))
     trainer = Trainer(small(mix=mix, slots=7, network=NetworkKind.CNN, episodes=4))
@@ -416,7 +397,6 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert "--out: " in refusal(run("--out", str(tmp_path / "file")))
 
 
-@pytest.mark.slow
 def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     trainer = Trainer(small(episodes=4))
@@ -452,7 +432,6 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_training(
     tmp_path: Path,
