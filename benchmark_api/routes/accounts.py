@@ -362,13 +362,13 @@ def _webhook(uow: UnitOfWork, user_id: str, secret: str | None = None) -> shapes
     try:
         hook = uow.webhooks.of(user_id)
     except NotFound:
-        return shapes.Webhook(user_id=user_id, url=None, created_at=None, waiting=0, trouble="")
+        return shapes.Webhook(user_id=user_id, url=None, created_at=None, waiting=0, last_error="")
     return shapes.Webhook(
         user_id=user_id,
         url=hook.url,
         created_at=hook.created_at,
         waiting=uow.webhooks.count_deliveries(user_id),
-        trouble=hook.trouble,
+        last_error=hook.last_error,
         secret=secret,
     )
 

@@ -1334,7 +1334,7 @@ class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str | None
     created_at: datetime | None
     waiting: int
-    trouble: str
+    last_error: str
     secret: str | None = None
 
 

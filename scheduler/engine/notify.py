@@ -214,11 +214,11 @@ class Notifier:
                 hook = uow.webhooks.of(delivery.user_id)
             except NotFound:
                 return True  # it was removed meanwhile, with its deliveries
-        trouble = self._sent(hook, delivery.body.encode())
+        error = self._sent(hook, delivery.body.encode())
 
         def note(uow: UnitOfWork) -> int:
-            uow.webhooks.set_trouble(delivery.user_id, trouble)
-            if not trouble:
+            uow.webhooks.set_last_error(delivery.user_id, error)
+            if not error:
                 uow.webhooks.remove_delivery(delivery.event_seq, delivery.user_id)
                 return 0
             now = self._clock.now()
@@ -231,12 +231,10 @@ class Notifier:
             )
 
         dropped = self._store.transact(note)
-        self._observe(
-            "webhook_deliveries_total", 1, {"result": "failed" if trouble else "delivered"}
-        )
+        self._observe("webhook_deliveries_total", 1, {"result": "failed" if error else "delivered"})
         if dropped:
             self._observe("webhook_deliveries_total", dropped, {"result": "given_up"})
-        if trouble:
+        if error:
             logger.warning(
                 "webhook not delivered",
                 extra={
@@ -245,10 +243,10 @@ class Notifier:
                     "event_seq": delivery.event_seq,
                     "tries": delivery.tries + 1,
                     "given_up": dropped,
-                    "reason": trouble,
+                    "reason": error,
                 },
             )
-        return not trouble
+        return not error
 
     def _sent(self, hook: Webhook, body: bytes) -> str:
         """Return why it could not be sent; "" when it was."""

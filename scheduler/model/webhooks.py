@@ -13,7 +13,7 @@ class Webhook:
     Attributes:
         salt: Its secret is derived from this and from a key that is stored elsewhere.
         seen_seq: Number of the last event that was processed for it.
-        trouble: Why the last delivery failed; "" if it succeeded.
+        last_error: Why the last delivery failed; "" if it succeeded.
     """
 
     user_id: str
@@ -21,7 +21,7 @@ class Webhook:
     salt: str
     created_at: datetime
     seen_seq: int
-    trouble: str = ""
+    last_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

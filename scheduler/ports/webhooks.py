@@ -36,7 +36,7 @@ class Webhooks(Protocol):
         """Record that the events up to this number were processed for all webhooks."""
         ...
 
-    def set_trouble(self, user_id: str, trouble: str) -> None:
+    def set_last_error(self, user_id: str, last_error: str) -> None:
         """Record why the last delivery failed; "" if it succeeded."""
         ...
 

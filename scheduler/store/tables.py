@@ -794,7 +794,7 @@ webhooks = Table(
     Column("salt", Text, nullable=False),
     Column("created_at", UtcTime, nullable=False),
     Column("seen_seq", BigInteger, nullable=False),
-    Column("trouble", Text, nullable=False),
+    Column("last_error", Text, nullable=False),
 )
 
 deliveries = Table(

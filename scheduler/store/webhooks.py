@@ -45,11 +45,11 @@ class SqlWebhooks(Webhooks):
     def set_seen(self, seq: int) -> None:
         self._tx.run(update(webhooks).where(webhooks.c.seen_seq < seq).values(seen_seq=seq))
 
-    def set_trouble(self, user_id: str, trouble: str) -> None:
+    def set_last_error(self, user_id: str, last_error: str) -> None:
         self._tx.run(
             update(webhooks)
-            .where(webhooks.c.user_id == user_id, webhooks.c.trouble != trouble)
-            .values(trouble=trouble)
+            .where(webhooks.c.user_id == user_id, webhooks.c.last_error != last_error)
+            .values(last_error=last_error)
         )
 
     def add_delivery(self, delivery: Delivery) -> None:

@@ -963,8 +963,8 @@ def test_a_user_has_one_webhook(store: SqlStore) -> None:
         assert uow.webhooks.of("ada") == _hook()
         assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
         uow.webhooks.set_seen(5)
-        uow.webhooks.set_trouble("ada", "it answered 500")
-        assert uow.webhooks.of("ada") == _hook(seen_seq=5, trouble="it answered 500")
+        uow.webhooks.set_last_error("ada", "it answered 500")
+        assert uow.webhooks.of("ada") == _hook(seen_seq=5, last_error="it answered 500")
         assert uow.webhooks.of("bob").seen_seq == 7
         uow.webhooks.add_delivery(_delivery(1))
         uow.webhooks.add_delivery(_delivery(2, "bob"))

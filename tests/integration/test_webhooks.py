@@ -177,7 +177,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     telling.run()
     assert len(there.got) == 1  # not before its time, and no redirect is followed
     with lab.store.read() as uow:
-        assert uow.webhooks.of("ann").trouble
+        assert uow.webhooks.of("ann").last_error
         assert uow.webhooks.count_deliveries("ann") == 1
     lab.clock.forward(BACK_OFF_S[0])
     notifier(lab).run()  # another process, the same store
@@ -192,7 +192,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     assert len(there.got) == 3
     assert len({each.body for each in there.got}) == 1
     with lab.store.read() as uow:
-        assert uow.webhooks.of("ann").trouble == ""
+        assert uow.webhooks.of("ann").last_error == ""
         assert uow.webhooks.count_deliveries("ann") == 0
 
 
@@ -209,7 +209,7 @@ def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
     assert [each for each in seen if "given_up" in each]
     with lab.store.read() as uow:
         assert uow.webhooks.count_deliveries("ann") == 0
-        assert uow.webhooks.of("ann").trouble == "it answered 500"
+        assert uow.webhooks.of("ann").last_error == "it answered 500"
 
 
 def test_a_webhook_that_does_not_answer_is_called_once_per_turn_and_delays_no_other(
@@ -290,7 +290,7 @@ def test_private_addresses_are_refused_at_each_try(lab: Lab, there: Receiver) ->
     notifier(lab, AddressRules()).run()
     assert there.got == []
     with lab.store.read() as uow:
-        assert "loopback" in uow.webhooks.of("ann").trouble
+        assert "loopback" in uow.webhooks.of("ann").last_error
 
 
 def test_a_name_that_turned_private_is_refused(there: Receiver) -> None:

@@ -1629,7 +1629,7 @@ def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer
 
 
 def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
-    content = {"user_id": "ada", "url": "https://x/hook", "waiting": 0, "trouble": ""}
+    content = {"user_id": "ada", "url": "https://x/hook", "waiting": 0, "last_error": ""}
     server.on("PUT", "/v1/users/ada/webhook", {**content, "secret": "whsec_abc"})
     result = run("users", "update", "ada", "--webhook-url", "https://x/hook")
     assert result.exit_code == 0
