@@ -1,4 +1,4 @@
-"""The trained actors of the experiment ``taught``, one for each arrival rate.
+"""The trained actors of the experiment ``imitation``, one for each arrival rate.
 
 ``python -m benchmarks.a2c_actors`` takes, of each rate, the seed that was best on the validation
 sequences from ``build/a2c`` and writes ``benchmarks/data/a2c_actors.npz``: parameters in half
@@ -31,7 +31,7 @@ from edgeyard.scheduler.training.a2c.settings import A2cTraining
 from edgeyard.scheduler.training.a2c.trainer import Trainer
 
 ACTORS = Path(__file__).parent / "data" / "a2c_actors.npz"
-EXPERIMENT = "taught"
+EXPERIMENT = "imitation"
 RATES = (0.6, 0.7, 0.8, 0.9)
 _EPISODES = 500
 

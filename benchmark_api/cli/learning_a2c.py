@@ -179,25 +179,25 @@ def a2c(
     envs: Annotated[
         int, typer.Option(metavar="N", help="Episodes that are played at the same time.")
     ] = 8,
-    alike: Annotated[
+    same_arrivals: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Episodes of those that get the same arrivals: each is compared with their mean. "
-            "--envs is a multiple of it.",
+            help="How many episodes get the same arrivals: each is compared with their mean. "
+            "--envs must be a multiple of it.",
         ),
     ] = 1,
-    taught: Annotated[
+    imitation_episodes: Annotated[
         int,
         typer.Option(
             metavar="N",
             help="Episodes at the beginning in which the actor imitates the rule hold.",
         ),
     ] = 0,
-    guarded: Annotated[
+    place_when_idle: Annotated[
         bool,
         typer.Option(
-            "--guarded",
+            "--place-when-idle",
             help="Never wait while no job is placed and one could be: every job then ends.",
         ),
     ] = False,
@@ -249,8 +249,8 @@ def a2c(
         raise InvalidInput.at(
             "--stride", f"has no effect with --network {network}", "--network cnn"
         )
-    if guarded and no_mask:
-        raise InvalidInput.at("--guarded", "has no effect with --no-mask", "one of them")
+    if place_when_idle and no_mask:
+        raise InvalidInput.at("--place-when-idle", "has no effect with --no-mask", "one of them")
     settings = names.A2cTraining(
         seed=seed,
         episodes=episodes,
@@ -266,9 +266,9 @@ def a2c(
         normalise=normalise,
         anneal=anneal,
         envs=envs,
-        alike=alike,
-        taught=taught,
-        guarded=guarded,
+        same_arrivals=same_arrivals,
+        imitation_episodes=imitation_episodes,
+        place_when_idle=place_when_idle,
         validation=validation,
         stride=stride if stride is not None else _DEFAULT_STRIDE,
         mix=JobMix(rate=rate, resources=resources),

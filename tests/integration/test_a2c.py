@@ -372,8 +372,11 @@ QUICK = ["--network", "dense", "--envs", "2", "--arrival-steps", "10", "--seed",
         (["--n-steps", "0"], "--n-steps: is 0"),
         (["--n-steps", "5", "--monte-carlo"], "--n-steps: has no effect with --monte-carlo"),
         (["--network", "dense", "--stride", "1"], "--stride: has no effect with --network dense"),
-        (["--guarded", "--no-mask"], "--guarded: has no effect with --no-mask"),
-        (["--envs", "3", "--alike", "2"], "--envs: is 3: the last group of --alike 2"),
+        (["--place-when-idle", "--no-mask"], "--place-when-idle: has no effect with --no-mask"),
+        (
+            ["--envs", "3", "--same-arrivals", "2"],
+            "--envs: is 3: the last group of --same-arrivals 2",
+        ),
         (["--stride", "3"], "--stride: is 3"),
         (["--discount", "0"], "--discount: is 0.0"),
         (["--discount", "nan"], "--discount: is nan"),
@@ -479,8 +482,8 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
 
 def test_imitation_makes_the_actor_act_like_the_teacher() -> None:
     settings = small(
-        network=NetworkKind.COMPACT, episodes=480, taught=480, envs=16, actor_rate=1e-3,
-        guarded=True,
+        network=NetworkKind.COMPACT, episodes=480, imitation_episodes=480, envs=16, actor_rate=1e-3,
+        place_when_idle=True,
     )  # fmt: skip
     trainer = Trainer(settings)
     before = trainer.start()
@@ -504,20 +507,20 @@ def test_imitation_makes_the_actor_act_like_the_teacher() -> None:
 def test_a_guarded_agent_does_not_wait_while_the_cluster_is_idle() -> None:
     lengths, sizes = np.zeros((2, 12), dtype=np.int64), np.zeros((2, 12, 2), dtype=np.int64)
     lengths[0, 1], sizes[0, 1] = 5, (2, 1)  # the second environment has no job
-    for guarded in (False, True):
-        settings = small(guarded=guarded)
+    for placing in (False, True):
+        settings = small(place_when_idle=placing)
         env = ClusterVectorEnv(2, **settings.cluster())
         env.reset(seed=0, options={"lengths": lengths, "sizes": sizes})
         env.step(np.zeros(2, dtype=np.int64))  # the job arrives
         masks = masks_of(settings, env)
-        assert masks[0].tolist() == [0 if guarded else 1, 1, 0, 0]
+        assert masks[0].tolist() == [0 if placing else 1, 1, 0, 0]
         assert masks[1].tolist() == [1, 0, 0, 0]
         env.step(np.array([1, 0]))
         assert masks_of(settings, env)[0, 0] == 1  # it is placed: waiting is allowed
 
 
 def test_what_the_arrivals_caused_cancels_out_among_environments_with_the_same_ones() -> None:
-    settings = small(envs=4, alike=2, network=NetworkKind.COMPACT)
+    settings = small(envs=4, same_arrivals=2, network=NetworkKind.COMPACT)
     env = ClusterVectorEnv(4, **settings.cluster())
     images, _ = env.reset(seed=1)
     key = jax.random.key(0)

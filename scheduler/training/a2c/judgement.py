@@ -164,7 +164,7 @@ def masks_of(settings: A2cTraining, env: ClusterVectorEnv) -> NDArray[np.int8]:
     if not settings.masked:
         return np.ones((env.num_envs, env.clusters.actions), dtype=np.int8)
     masks = env.action_masks()
-    if settings.guarded:
+    if settings.place_when_idle:
         is_idle = env.clusters.state.counts[:, world.RUNNING] == 0
         masks[is_idle & masks[:, 1:].any(axis=1), 0] = 0
     return masks

@@ -233,7 +233,7 @@ def actor_loss(
         value = estimates[:, 0]
     advantage = lax.stop_gradient(wanted.reshape(-1) - value)
     weights = batch.weights.reshape(-1)
-    if settings.alike > 1:
+    if settings.same_arrivals > 1:
         advantage = advantage - _mean_of_alike(advantage, weights, batch.times, settings)
     if settings.normalise:
         mean_square = (weights * advantage**2).sum() / jnp.maximum(weights.sum(), 1.0)
@@ -256,10 +256,10 @@ def _mean_of_alike(
     advantage: jax.Array, weights: jax.Array, times: jax.Array, settings: A2cTraining
 ) -> jax.Array:
     """Return the mean advantage of the environments with the same arrivals at the same time."""
-    group = jnp.arange(settings.envs) // settings.alike
+    group = jnp.arange(settings.envs) // settings.same_arrivals
     limit = settings.max_steps + 2
     places = (group * limit + jnp.minimum(times, limit - 1)).reshape(-1)
-    count = -(-settings.envs // settings.alike) * limit
+    count = -(-settings.envs // settings.same_arrivals) * limit
     sums = jax.ops.segment_sum(weights * advantage, places, count)
     counts = jax.ops.segment_sum(weights, places, count)
     return (sums / jnp.maximum(counts, 1.0))[places]

@@ -52,7 +52,7 @@ class A2cTraining:
             agent learns after so many actions. None: whole episodes (Monte Carlo).
         critic: See `Critic`.
         masked: Never choose what cannot be placed; otherwise such a choice lets time pass.
-        guarded: Never wait while no job is placed and one could be: every job then ends.
+        place_when_idle: Never wait while no job is placed and one could be: every job then ends.
         network: See `NetworkKind`.
         reward: See `Reward`.
         discount: Of the rewards, for each action; above 0, at most 1.
@@ -60,12 +60,12 @@ class A2cTraining:
         critic_rate: Step of the critic's.
         entropy: Weight of the entropy of the actions, which keeps the agent exploring.
         normalise: Divide the advantages of each update by their standard deviation.
-        alike: Environments that get the same arrivals; divides ``envs``. Their mean advantage at a
-            step of time is taken from each one's (DeepRM's baseline): what they caused cancels
-            out. 1: none.
-        taught: Episodes at the beginning in which the rule ``hold`` acts: the actor learns to
-            choose what it does, at ten times ``actor_rate``, and the critic as ever (DeepRM's
-            supervised start).
+        same_arrivals: Environments that get the same arrivals; divides ``envs``. Their mean
+            advantage at a step of time is subtracted from each one's (DeepRM's baseline), so that
+            what the arrivals caused cancels out. 1: none.
+        imitation_episodes: Episodes at the beginning in which the rule ``hold`` acts: the actor
+            learns to choose what it does, at ten times ``actor_rate``, and the critic learns as in
+            all others (DeepRM's supervised start).
         anneal: Let both rates and the entropy's weight fall linearly to 0 over the episodes.
         envs: Episodes that run at the same time; one generation.
         validation: Sequences on which the best actor is chosen.
@@ -83,7 +83,7 @@ class A2cTraining:
     n_steps: int | None = 20
     critic: Critic = Critic.V
     masked: bool = True
-    guarded: bool = False
+    place_when_idle: bool = False
     network: NetworkKind = NetworkKind.CNN
     reward: Reward = Reward.SLOWDOWN
     discount: float = 0.99
@@ -91,8 +91,8 @@ class A2cTraining:
     critic_rate: float = 2e-4
     entropy: float = 0.01
     normalise: bool = False
-    alike: int = 1
-    taught: int = 0
+    same_arrivals: int = 1
+    imitation_episodes: int = 0
     anneal: bool = False
     envs: int = 8
     validation: int = 20
@@ -115,18 +115,19 @@ class A2cTraining:
             ("--episodes", self.episodes, 1, 10_000_000),
             ("--n-steps", 1 if self.n_steps is None else self.n_steps, 1, 100_000),
             ("--envs", self.envs, 1, 1024),
-            ("--taught", self.taught, 0, self.episodes),
+            ("--imitation-episodes", self.imitation_episodes, 0, self.episodes),
             ("--validation", self.validation, 1, 1000),
-            ("--alike", self.alike, 1, self.envs),
+            ("--same-arrivals", self.same_arrivals, 1, self.envs),
             ("--stride", self.stride, 1, 2),
             ("--slots", self.slots, 1, 100),
             ("--arrival-steps", self.arrival_steps, 2, 10_000),
         ):
             if not low <= value <= high:
                 raise InvalidInput.at(flag, f"is {value}", f"{low} to {high}")
-        if self.envs % self.alike:
-            reason = f"is {self.envs}: the last group of --alike {self.alike} would be smaller"
-            raise InvalidInput.at("--envs", reason, f"a multiple of {self.alike}")
+        if self.envs % self.same_arrivals:
+            size = self.same_arrivals
+            reason = f"is {self.envs}: the last group of --same-arrivals {size} would be smaller"
+            raise InvalidInput.at("--envs", reason, f"a multiple of {size}")
         for flag, number, above in (
             ("--discount", self.discount, 0.0),
             ("--actor-rate", self.actor_rate, 0.0),

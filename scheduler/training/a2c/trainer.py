@@ -223,7 +223,14 @@ class Trainer:
         self._shape = self._env.clusters.observations.shape[1:]
         self._key = jax.random.key(settings.seed)
         self._sample, self._greedy, self._learn, self._imitate = _compiled(
-            replace(settings, seed=0, episodes=1, taught=0, n_steps=None, reward=Reward.SLOWDOWN)
+            replace(
+                settings,
+                seed=0,
+                episodes=1,
+                imitation_episodes=0,
+                n_steps=None,
+                reward=Reward.SLOWDOWN,
+            )
         )
         self.validation = validation or unseen_sequences(
             settings.mix, settings.validation, settings.arrival_steps, _VALIDATION_SEED
@@ -278,9 +285,9 @@ class Trainer:
         key = jax.random.fold_in(self._key, number)
         teacher = baseline("hold", settings.seed)
         done = before.episodes if before else 0
-        taught = done < settings.taught
-        images = self._begin(number, 1 if taught else settings.alike)
-        learn = self._imitate if taught else self._learn
+        imitating = done < settings.imitation_episodes
+        images = self._begin(number, 1 if imitating else settings.same_arrivals)
+        learn = self._imitate if imitating else self._learn
         left = 1.0 - done / settings.episodes if settings.anneal else 1.0
         running = np.ones(settings.envs, dtype=np.bool_)
         total, slowdowns, jobs, steps, updates, step = 0.0, 0.0, 0, 0, 0, 0
@@ -288,7 +295,7 @@ class Trainer:
             rows: list[tuple[NDArray[Any], ...]] = []
             while running.any() and (settings.n_steps is None or len(rows) < settings.n_steps):
                 masks = self._masks(env)
-                if taught:
+                if imitating:
                     actions = teacher(env, images)
                 else:
                     drawn = jax.random.fold_in(key, step)
@@ -330,23 +337,27 @@ class Trainer:
             )
         )
 
-    def _begin(self, number: int, alike: int) -> Images:
-        """Begin the episodes of a generation, some of them alike; return what is observed."""
+    def _begin(self, number: int, same_arrivals: int) -> Images:
+        """Begin the episodes of a generation and return what is observed.
+
+        Args:
+            same_arrivals: Episodes that get the same arrivals.
+        """
         settings = self.settings
         random = stream(settings.seed, "a2c", number)
         seed = int(random.integers(2**31))
-        groups = -(-settings.envs // alike)
+        groups = -(-settings.envs // same_arrivals)
         if self._sequences is not None:
             drawn = random.integers(len(self._sequences.lengths), size=groups)
             lengths, sizes = self._sequences.lengths[drawn], self._sequences.sizes[drawn]
-        elif alike > 1:
+        elif same_arrivals > 1:
             each = [settings.mix.arrivals(random, settings.arrival_steps) for _ in range(groups)]
             lengths = np.stack([found[0] for found in each])
             sizes = np.stack([found[1] for found in each])
         else:
             images, _ = self._env.reset(seed=seed)
             return images
-        group = np.arange(settings.envs) // alike
+        group = np.arange(settings.envs) // same_arrivals
         images, _ = self._env.reset(
             seed=seed, options={"lengths": lengths[group], "sizes": sizes[group]}
         )
