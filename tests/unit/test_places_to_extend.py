@@ -407,7 +407,7 @@ def test_a_scorer_chooses_the_board_by_its_name_in_a_policy(tree: Tree) -> None:
     )
     builtin = "plugins/builtin.py"
     tree.import_in(builtin, "from edgeyard.plugins.scorers.last_name import LastName")
-    tree.insert(builtin, "BUILT_IN", '"host_load": HostLoad', '        "last_name": LastName,')
+    tree.insert(builtin, "_SCORERS", '"host_load": HostLoad', '    "last_name": LastName,')
     tree.run(
         """
         from dataclasses import replace
