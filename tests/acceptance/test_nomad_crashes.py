@@ -25,7 +25,8 @@ pytestmark = [
     pytest.mark.xdist_group("nomad"),
 ]
 
-MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
+DEMO = Path(__file__).parents[2] / "deploy/demo"
+MODEL, DATASET = DEMO / "digits.onnx", DEMO / "digits_test.npz"
 THREADS = ("edgeyard-call", "edgeyard-dispatch", "edgeyard-cycle", "edgeyard-repair")
 STEPS_OF_A_CALL = (
     *("dispatch:before", "nomad:before", "nomad:variable", "nomad:register"),
@@ -58,6 +59,7 @@ def test_the_server_may_die_at_every_step_of_a_dispatch(
     with a_life(fresh / "data", environment=settings) as life:
         server = life.ready()
         server.upload(MODEL)
+        server.upload(DATASET)
         # A server whose database knows no job does not begin while jobs of other rows are live.
         assert server.wait(_submitted(server, "first"), timeout_s=60)["status"] == "completed"
         assert life.end() == 0
@@ -115,9 +117,9 @@ def _submitted(server: Server, key: str) -> str:
         {
             "model": MODEL.name,
             "runtime": "ort",
-            "benchmark_type": "TYPE1",
+            "benchmark_type": "TYPE2",  # its task launches the model once, not four times
+            "dataset": DATASET.name,
             "target": "rpi5",
-            "nb_inference": 5,
             "max_retries": 0,  # what a crash costs uses up none
         },
         Idempotency_Key=key,
