@@ -27,6 +27,7 @@ from tests.databases import (  # noqa: F401  # fixtures
 )
 from tests.docker_lab import docker_lab, docker_registry  # noqa: F401  # fixtures
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
+from tests.run_root import pytest_cmdline_main, pytest_sessionfinish  # noqa: F401  # hooks
 from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
 # How long a value or an example takes says more of the machine's other work than of the strategy.

@@ -55,7 +55,7 @@ def postgres_server() -> Iterator[str]:
         pytest.skip("PostgreSQL's programs (Debian: postgresql) are not installed")
     user = _user()
     # not under pytest's folder: that is closed to the server's user, and too long for a socket
-    folder = Path(tempfile.mkdtemp(prefix="edgeyard-pg-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="edgeyard-pg-"))
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
     try:

@@ -252,7 +252,7 @@ def new_engine() -> Engine:
     if os.geteuid() != 0:
         pytest.skip("only root starts a container engine")
     # A socket's path has at most 107 bytes.
-    return Engine(Path(tempfile.mkdtemp(prefix="edgeyard-docker-", dir="/tmp")))
+    return Engine(Path(tempfile.mkdtemp(prefix="edgeyard-docker-")))
 
 
 @pytest.fixture(scope="session")

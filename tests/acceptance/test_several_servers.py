@@ -178,7 +178,7 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced(
     real = parse_qs(urlsplit(postgres_url).query)["host"][0]
     network = Relay([f"{real}/.s.PGSQL.5432"])
     with (
-        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        tempfile.TemporaryDirectory() as folder,
         network.listening(f"{folder}/.s.PGSQL.5432"),
     ):
         first = start_server("a", database_url=postgres_url.replace(real, folder))
