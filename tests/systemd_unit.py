@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 _ACT_ALLOW = 0x7FFF0000
 _NEW_NAMESPACES = {
     "cgroup": 0x02000000,
@@ -116,7 +117,12 @@ class Unit:
         assert self.values["CapabilityBoundingSet"] == []
         words = [needed("bwrap"), "--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY]
         words += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--die-with-parent"]
-        words += ["--tmpfs", "/tmp"] if self.is_on("PrivateTmp") else []
+        if self.is_on("PrivateTmp"):
+            words += ["--tmpfs", "/tmp", "--unsetenv", "TMPDIR"]
+            # A checkout below it stands for what is installed elsewhere.
+            hidden = {str(ROOT), sys.prefix, sys.base_prefix}
+            for path in sorted(each for each in hidden if each.startswith("/tmp/")):
+                words += ["--ro-bind", path, path]
         words += ["--bind", str(state), str(state)]
         words += ["--dev", "/dev"] if self.is_on("PrivateDevices") else []
         words += ["--seccomp", str(filter_fd)]
