@@ -27,6 +27,7 @@ from tests.databases import (  # noqa: F401  # fixtures
 )
 from tests.docker_lab import docker_lab, docker_registry  # noqa: F401  # fixtures
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
+from tests.reruns import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: F401  # hooks
 from tests.run_root import pytest_cmdline_main, pytest_sessionfinish  # noqa: F401  # hooks
 from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
@@ -106,9 +107,13 @@ def pytest_runtest_protocol(item: pytest.Item):  # type: ignore[no-untyped-def]
     return done
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Turn a skip of a test that needs a program into a failure where CI=true."""
+    """Turn a skip of a test that needs a program into a failure where CI=true.
+
+    Before pytest-rerunfailures sees the report: a second run finds the program no more than the
+    first.
+    """
     report = yield
     marked = [name for name in _NEEDED if item.get_closest_marker(name)]
     if report.skipped and marked and os.environ.get("CI") == "true":

@@ -23,7 +23,8 @@ from deploy.containers import __main__ as builder
 from deploy.containers.images import Image, write_archive, write_layer
 from deploy.process import free_port, on_nomad
 from edgeyard import testbed
-from tests.nomad_cluster import entry, nomad_binary
+from tests.nomad_cluster import entry, nomad_binary, running_nomad
+from tests.reruns import restored_before_rerun
 
 PROJECT = Path(__file__).parents[1]
 REGISTRY_USER, REGISTRY_PASSWORD = "lab", "secret-of-the-registry"
@@ -73,6 +74,11 @@ class Engine:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError((self.folder / "log").read_text()[-2000:])
             time.sleep(0.1)
+
+    def restart_dead(self) -> None:
+        """Start it again where a test that failed has left it killed."""
+        if not self.answers():
+            self.start()
 
     def answers(self) -> bool:
         """Whether it does."""
@@ -267,15 +273,15 @@ def docker_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerLab]:
         except RuntimeError as error:
             pytest.skip(f"no container engine starts here: {error}")
         images = built([builder.RUNNER])
-        cluster = testbed.make(
+        undo.enter_context(restored_before_rerun(engine.restart_dead))
+        made = testbed.make(
             tmp_path_factory.mktemp("docker") / "cluster",
             nomad,
             [{"x86": [docker_entry(BOARD)]}, {"x86": [docker_entry(OTHER)]}],
             heartbeat_s=5.0,
             docker_socket=engine.socket,
-        ).up()
-        undo.callback(cluster.down)
-        lab = DockerLab(cluster, engine, images)
+        )
+        lab = DockerLab(undo.enter_context(running_nomad(made)), engine, images)
         lab.load(list(images.values()))
         yield lab
 

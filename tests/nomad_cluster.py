@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +17,7 @@ from edgeyard import testbed
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 from edgeyard.testbed.binary import find_nomad
+from tests.reruns import restored_before_rerun
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
 ALL = {"ort": ["TYPE1", "TYPE2", "TYPE3"]}
@@ -79,11 +83,34 @@ def nomad_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testbed.
     plugin = folder / "plugin"
     plugin.write_text(_PLUGIN.format(python=sys.executable, further=FURTHER))
     plugin.chmod(0o755)
-    cluster = testbed.make(
+    made = testbed.make(
         folder / "cluster", nomad_binary(), HOSTS, plugin=plugin, heartbeat_s=HEARTBEAT_S
-    ).up()
-    yield cluster
-    cluster.down()
+    )
+    with running_nomad(made) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def running_nomad(cluster: testbed.LoopbackNomad) -> Iterator[testbed.LoopbackNomad]:
+    """Start a cluster that several tests share; a test that is run again finds it as it was."""
+    cluster.up()
+    try:
+        with restored_before_rerun(lambda: restore(cluster)):
+            yield cluster
+    finally:
+        cluster.down()
+
+
+def restore(cluster: testbed.LoopbackNomad) -> None:
+    """Undo what a test that failed half-way may have done to a cluster."""
+    for agent in cluster.agents:
+        if pid := agent.pid:
+            os.kill(pid, signal.SIGCONT)
+    cluster.start()
+    for node in cluster.call("GET", "/v1/nodes"):
+        path = f"/v1/node/{node['ID']}/drain"
+        cluster.call("POST", path, {"DrainSpec": None, "MarkEligible": True})
+    clear(cluster)
 
 
 def access_of(cluster: testbed.LoopbackNomad) -> NomadAccess:

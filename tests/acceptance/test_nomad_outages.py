@@ -21,7 +21,7 @@ from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.model.benchmark import LIVE
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import TOKEN, a_job, eventually, listening
-from tests.nomad_cluster import HEARTBEAT_S, entry, nomad_binary
+from tests.nomad_cluster import HEARTBEAT_S, entry, nomad_binary, running_nomad
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
 
@@ -180,15 +180,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     hosts = ({"rpi4b": [attached]}, {"rpi4b": [entry(SECOND)]})
     inventory = folder / "inventory.json"
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
-    nomad = testbed.make(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S).up()
-    try:
+    made = testbed.make(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S)
+    with running_nomad(made) as nomad:
         lab = Lab(nomad, folder / "data", settings(nomad, inventory), usb)
         try:
             yield lab
         finally:
             lab.end()
-    finally:
-        nomad.down()
 
 
 def settings(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:

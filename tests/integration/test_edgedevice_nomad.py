@@ -20,7 +20,7 @@ from edgeyard import testbed
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from tests.builders.cluster import Submitter, a_job, on
 from tests.builders.edgedevice import CANARY, GIB, board_entry
-from tests.nomad_cluster import access_of, nomad_binary
+from tests.nomad_cluster import access_of, nomad_binary, running_nomad
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad-edgedevice")]
 
@@ -192,9 +192,9 @@ def lab_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
     usb = folder / "ttyUSB0"
     usb.touch()
-    cluster = testbed.make(folder / "cluster", nomad_binary(), [family_boards(usb)]).up()
-    yield Lab(cluster, usb)
-    cluster.down()
+    made = testbed.make(folder / "cluster", nomad_binary(), [family_boards(usb)])
+    with running_nomad(made) as cluster:
+        yield Lab(cluster, usb)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import Submitter, a_job, eventually, listening, on
-from tests.nomad_cluster import access_of, clear, entry, nomad_binary
+from tests.nomad_cluster import access_of, clear, entry, nomad_binary, running_nomad
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
 
@@ -32,9 +32,9 @@ UNTIL_TOLD = (
 def nomad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackNomad]:
     """One of its own: its server is killed."""
     hosts = ({"rpi4b": [entry(FIRST)]}, {"rpi4b": [entry(SECOND)]})
-    running = testbed.make(tmp_path_factory.mktemp("nomad") / "nomad", nomad_binary(), hosts).up()
-    yield running
-    running.down()
+    made = testbed.make(tmp_path_factory.mktemp("nomad") / "nomad", nomad_binary(), hosts)
+    with running_nomad(made) as cluster:
+        yield cluster
 
 
 @pytest.fixture
