@@ -15,11 +15,20 @@ COMPILED = find_spec("numba") is not None
 def compiled(function: _Function) -> _Function:
     """Compile a function of arrays and numbers to machine code at its first call.
 
-    The code is kept on disk for the next process. Without Numba the function is returned as it is:
-    it computes the same, about a hundred times slower.
+    The code is kept on disk for the next process, until the function's module or one that it
+    imports changes. Without Numba the function is returned as it is: it computes the same, about a
+    hundred times slower.
     """
     if not COMPILED:
         return function
     import numba
 
-    return cast(_Function, numba.njit(cache=True)(function))
+    from edgeyard.scheduler.sim.kernel.compiled_cache import LOCATORS
+
+    settings = vars(numba.config)
+    before = settings["CACHE_LOCATOR_CLASSES"]
+    settings["CACHE_LOCATOR_CLASSES"] = LOCATORS  # of this function alone
+    try:
+        return cast(_Function, numba.njit(cache=True)(function))
+    finally:
+        settings["CACHE_LOCATOR_CLASSES"] = before
