@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -243,9 +244,19 @@ def unmount(folder: Path) -> None:
     """Undo the mounts of tasks' secrets that killed agents left: they keep folders from going."""
     if shutil.which("umount") is None:
         return
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted((each for each in mounts if each.startswith(f"{folder}/")), reverse=True):
+    for mount in reversed(mounts_below(folder)):
         subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Return where something is mounted below a folder, outer mounts first."""
+    table = Path("/proc/mounts").read_text("utf-8", errors="surrogateescape")
+    # The kernel writes spaces, tabs, newlines and backslashes in octal digits.
+    places = [
+        re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[1])
+        for line in table.splitlines()
+    ]
+    return sorted(each for each in places if each.startswith(f"{folder}/"))
 
 
 def set_up_rights(testbed: LoopbackNomad) -> None:

@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 import typer.testing
@@ -27,7 +28,11 @@ from tests.databases import (  # noqa: F401  # fixtures
 )
 from tests.docker_lab import docker_lab, docker_registry  # noqa: F401  # fixtures
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
-from tests.reruns import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: F401  # hooks
+from tests.reruns import (  # noqa: F401  # hooks
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+    pytest_timeout_set_timer,
+)
 from tests.run_root import pytest_cmdline_main, pytest_sessionfinish  # noqa: F401  # hooks
 from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
@@ -82,6 +87,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+os.umask(_UMASK := os.umask(0o022))
+
 _NEEDED = (
     "postgres",
     "nomad",
@@ -98,25 +105,27 @@ _NEEDED = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item):  # type: ignore[no-untyped-def]
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Undo the umask that a server's start sets: with it the sandbox reads no folder."""
-    before = os.umask(0o022)
-    os.umask(before)
-    done = yield
-    os.umask(before)
-    return done
+    try:
+        return (yield)
+    finally:
+        os.umask(_UMASK)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Turn a skip of a test that needs a program into a failure where CI=true.
+    """Turn a skip into a failure where CI=true and the test needs a program, and in a second run.
 
     Before pytest-rerunfailures sees the report: a second run finds the program no more than the
     first.
     """
     report = yield
     marked = [name for name in _NEEDED if item.get_closest_marker(name)]
-    if report.skipped and marked and os.environ.get("CI") == "true":
+    if report.skipped and getattr(item, "execution_count", 1) > 1:
+        report.outcome = "failed"
+        report.longrepr = f"failed, and was skipped when it was run again: {report.longrepr}"
+    elif report.skipped and marked and os.environ.get("CI") == "true":
         report.outcome = "failed"
         report.longrepr = f"skipped, but CI needs its {', '.join(marked)} tests: {report.longrepr}"
     return report

@@ -23,6 +23,7 @@ from deploy.containers import __main__ as builder
 from deploy.containers.images import Image, write_archive, write_layer
 from deploy.process import free_port, on_nomad
 from edgeyard import testbed
+from edgeyard.testbed.cluster import unmount
 from tests.nomad_cluster import entry, nomad_binary, running_nomad
 from tests.reruns import restored_before_rerun
 
@@ -132,8 +133,7 @@ class Engine:
             self.process.kill()
             self.process.wait()
         self._end_containerd()
-        for mount in sorted(_mounts_below(self.folder), reverse=True):
-            subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
+        unmount(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -331,8 +331,3 @@ def _program(name: str) -> str:
     if path is None:
         pytest.skip(f"{name} is missing: make docker")
     return path
-
-
-def _mounts_below(folder: Path) -> list[str]:
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    return [each for each in mounts if each.startswith(f"{folder}/")]

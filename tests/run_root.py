@@ -23,33 +23,34 @@ import ctypes
 import fcntl
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from edgeyard.testbed.cluster import unmount
+from edgeyard.testbed.cluster import mounts_below, unmount
 
 PREFIX = "edgeyard-tests-"
+_LOCK = "lock"
 
 _INTERRUPT_GRACE_S = 20.0
 """pytest-xdist gives its processes 10 s to end."""
 _EXIT_GRACE_S = 60.0
+_SELF_END_GRACE_S = 1.0
 _TERMINATE_GRACE_S = 5.0
 _KILL_GRACE_S = 20.0
 _POLL_INTERVAL_S = 1.0
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # of prctl(2)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ROOT = pytest.StashKey[Path]()
+_RUN = pytest.StashKey[tuple[Path, int]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,10 +58,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Run the tests in a process below a keeper; return their status in the process called."""
     if hasattr(config, "workerinput") or sys.platform != "linux":
         return None  # a test process of pytest-xdist has the root of its run
+    if config.option.help or config.option.version or config.option.markers:
+        return None
     remove_stale(Path(tempfile.gettempdir()))
     root, lock = _make_root(Path(tempfile.gettempdir()))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     end_of_caller, caller = os.pipe()
     _prctl(_CHILD_SUBREAPER, 1)  # for the case that the keeper is killed
     if keeper := os.fork():
@@ -73,7 +77,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         given = config.option.basetemp
         status = int(pytest.ExitCode.INTERNAL_ERROR)
         try:
-            status = _keep(root, tests, end_of_caller, [Path(given)] if given else [])
+            status = _keep(root, tests, end_of_caller)
+            _report(_clean(root, Path(given) if given else None, quiet=status == 2))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -85,7 +90,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # ignored where make runs behind a shell
-    config.stash[_ROOT] = root
+    config.stash[_RUN] = (root, os.getpid())
     config.option.basetemp = config.option.basetemp or str(root / "pytest")
     os.environ["TMPDIR"] = tempfile.tempdir = str(root / "tmp")
     return None
@@ -97,34 +102,36 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     try:
         return (yield)
     finally:
-        if root := session.config.stash.get(_ROOT, None):
+        root, process = session.config.stash.get(_RUN, (None, 0))
+        if root is not None and process == os.getpid():  # not in a child that a test forked
             (root / "status").write_text(str(int(session.exitstatus)))
 
 
 def remove_stale(parent: Path) -> None:
     """End and remove what killed runs left in ``parent``; roots of living runs are locked."""
     for root in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # whatever is wrong with it, this run may begin
             if root.is_symlink() or root.stat().st_uid != os.geteuid():
                 continue
-            lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            lock = os.open(root / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _end(partial(_naming, root), _wait_for_strangers)
-                _remove([root])
+                _remove(root)
             finally:
                 os.close(lock)
 
 
 def _make_root(parent: Path) -> tuple[Path, int]:
     """Return a new root and the descriptor that locks it; other users may pass through it."""
-    new = Path(tempfile.mkdtemp(prefix="edgeyard-new-", dir=parent))
-    lock = os.open(new / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
+    root.chmod(0o711)
+    lock = os.open(root / "new", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    (new / "tmp").mkdir()
-    (new / "tmp").chmod(0o1777)
-    new.chmod(0o711)
-    return new.rename(parent / f"{PREFIX}{new.name.removeprefix('edgeyard-new-')}"), lock
+    (root / "new").rename(root / _LOCK)  # from now on it may be found stale
+    return root, lock
 
 
 def _await_keeper(keeper: int, caller: int, root: Path) -> int:
@@ -141,7 +148,7 @@ def _await_keeper(keeper: int, caller: int, root: Path) -> int:
         os.close(caller)
     if status < 0:  # the keeper was killed, and with it the process of the tests
         _end(_below, _reap)
-        _remove([root])
+        _report(_remove(root))
         return int(pytest.ExitCode.INTERRUPTED)
     return status
 
@@ -151,13 +158,12 @@ def _notify(caller: int) -> None:
         os.write(caller, b"x")
 
 
-def _keep(root: Path, tests: int, caller: int, mounts: Iterable[Path]) -> int:
-    """Wait for the run's end, end what it left, and return the status of its tests.
+def _keep(root: Path, tests: int, caller: int) -> int:
+    """Wait for the end of the run's process, and return the status of its tests.
 
     Args:
-        tests: Id of the run's process.
+        tests: Id of that process.
         caller: Becomes readable with each interruption, and ends when the process called dies.
-        mounts: Folders below which nothing is to stay mounted.
     """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -179,17 +185,36 @@ def _keep(root: Path, tests: int, caller: int, mounts: Iterable[Path]) -> int:
         if kill_at == float("inf") and (root / "status").exists():
             kill_at = time.monotonic() + _EXIT_GRACE_S
         if time.monotonic() >= kill_at:
+            if not interruptions:
+                _report([f"pytest did not end in {_EXIT_GRACE_S:g} s after its last test"])
             os.kill(tests, signal.SIGKILL)
-    left = _end(_below, _reap)
+    if interruptions:
+        return int(pytest.ExitCode.INTERRUPTED)
     try:
-        status = int((root / "status").read_text())
+        return int((root / "status").read_text())
     except (OSError, ValueError):
-        status = ended if ended > 0 else int(pytest.ExitCode.INTERNAL_ERROR)
-    if left and not interruptions:
-        _report(f"Tests left {len(left)} processes running: {'; '.join(left)}")
-    for problem in _remove([root], mounts):
-        _report(f"not removed: {problem}")
-    return int(pytest.ExitCode.INTERRUPTED) if interruptions else status
+        return ended if ended > 0 else int(pytest.ExitCode.INTERNAL_ERROR)
+
+
+def _clean(root: Path, given: Path | None, *, quiet: bool) -> list[str]:
+    """End, unmount and remove what is left of a run, and return what there is to say of it.
+
+    Args:
+        given: Folder of the tests where it is not in the root; it is kept.
+        quiet: Leave out processes: the run was interrupted.
+    """
+    until = time.monotonic() + _SELF_END_GRACE_S
+    while _below() and time.monotonic() < until:  # such as the trackers of multiprocessing
+        _reap()
+        time.sleep(0.05)
+    left = _end(_below, _reap)
+    reports = []
+    if left and not quiet:
+        named = "; ".join(left[:5]) + ("; ..." if len(left) > 5 else "")
+        reports.append(f"Tests left {len(left)} processes running: {named}")
+    if given is not None:
+        unmount(given.resolve())
+    return reports + _remove(root)
 
 
 def _reap() -> dict[int, int]:
@@ -220,7 +245,7 @@ def _end(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], object
                 with contextlib.suppress(psutil.Error):
                     process.kill()
         time.sleep(0.05)
-        found = [process for process in find() if _lives(process)]
+        found = list(find())
     return commands
 
 
@@ -237,43 +262,49 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _below() -> list[psutil.Process]:
-    """All processes below this one; it has adopted those whose parents ended."""
-    return psutil.Process().children(recursive=True)
+    """All living processes below this one; it has adopted those whose parents ended."""
+    return [each for each in psutil.Process().children(recursive=True) if _lives(each)]
 
 
 def _naming(root: Path) -> list[psutil.Process]:
-    """Processes whose environment, command or folder names a root, and those below them."""
+    """Processes whose environment names a root, as what a run starts does, and those below them."""
     found: dict[int, psutil.Process] = {}
     own = {os.getpid(), *(each.pid for each in psutil.Process().parents())}
     for process in psutil.process_iter():
-        if process.pid not in own and _names(process, str(root)):
-            with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in own and _names(process.environ(), str(root)):
                 below = process.children(recursive=True)
                 found |= {each.pid: each for each in (process, *below)}
     return list(found.values())
 
 
-def _names(process: psutil.Process, root: str) -> bool:
-    for read in (process.environ, process.cmdline, process.cwd):
-        with contextlib.suppress(psutil.Error, OSError):
-            if root in str(read()):
-                return True
-    return False
+def _names(environment: Mapping[str, str], root: str) -> bool:
+    """Whether a variable names the root; not where a person's shell stands."""
+    return any(
+        root in value for name, value in environment.items() if name not in ("PWD", "OLDPWD", "_")
+    )
 
 
-def _remove(folders: Iterable[Path], mounts: Iterable[Path] = ()) -> list[str]:
-    """Unmount and remove folders; return what could not be removed."""
-    problems: list[str] = []
-    for folder in {*folders, *mounts}:
-        unmount(folder.resolve())
-    for folder in folders:
-        shutil.rmtree(folder, onerror=lambda _, path, error: problems.append(f"{path}: {error[1]}"))
-    return problems[:5]
+def _remove(root: Path) -> list[str]:
+    """Unmount and remove a root, and return why that was not possible."""
+    unmount(root.resolve())
+    if mounted := mounts_below(root.resolve()):
+        return [f"{root} is not removed: {mounted[0]} is still mounted"]
+    command = ["rm", "-rf", "--one-file-system", "--", str(root)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        subprocess.run(["chmod", "-R", "u+rwX", str(root)], capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False)
+    errors = done.stderr.decode(errors="replace").splitlines()
+    return [f"{root} is not removed: {errors[0]}"] if errors else []
 
 
-def _report(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
-    sys.stderr.flush()
+def _report(sentences: Iterable[str]) -> None:
+    """Write to the standard errors, if that is possible."""
+    with contextlib.suppress(Exception):
+        for sentence in sentences:
+            sys.stderr.write(f"{sentence}\n")
+        sys.stderr.flush()
 
 
 def _prctl(option: int, value: int) -> None:

@@ -19,7 +19,7 @@ from tests.nomad_cluster import restore
 ROOT = Path(__file__).parents[2]
 
 _CASES = """
-import pathlib, pytest
+import os, pathlib, pytest, time
 
 def first_time(name):
     mark = pathlib.Path(__file__).with_name(name)
@@ -45,11 +45,30 @@ def test_of_another_kind():
 @pytest.mark.KIND
 def test_whose_program_is_missing():
     pytest.skip("there is none")
+
+@pytest.mark.KIND
+@pytest.mark.timeout(1)
+def test_that_hangs_twice():
+    time.sleep(60)
+
+@pytest.mark.KIND
+def test_that_is_skipped_at_last():
+    if not first_time("skipped"):
+        pytest.skip("the second time")
+    assert 0, "and no less a failure"
+
+@pytest.mark.KIND
+def test_that_changes_the_umask():
+    before = os.umask(0o077)
+    assert before == 0o022, "it is that of the first run"
+    assert not first_time("umask"), "the first failure"
 """
 
 
 def run(folder: Path, *arguments: str, kind: str = "nomad") -> subprocess.CompletedProcess[str]:
-    (folder / "conftest.py").write_text("from tests.conftest import pytest_runtest_makereport\n")
+    (folder / "conftest.py").write_text(
+        "from tests.conftest import pytest_runtest_makereport, pytest_runtest_teardown\n"
+    )
     (folder / "test_it.py").write_text(_CASES.replace("KIND", kind))
     return subprocess.run(
         [
@@ -75,11 +94,13 @@ def test_tests_with_processes_of_others_are_run_once_more_and_listed(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     done = run(tmp_path, *arguments)
-    assert re.search(r"4 failed, 1 passed,.* 2 rerun", done.stdout), done.stdout
+    assert re.search(r"6 failed, 2 passed,.* 5 rerun", done.stdout), done.stdout
     _, reported = done.stdout.split("rerun test summary info")
     assert "test_mended_by_a_second_run" in reported
     assert "AssertionError: the first failure" in reported
     assert "AssertionError: each time" in reported
+    assert "RERUN test_it.py::test_that_hangs_twice" in reported
+    assert "failed, and was skipped when it was run again" in done.stdout
     for name in ("of_no_kind", "of_another_kind", "program_is_missing"):
         assert not re.search(rf"RERUN \S*{name}", done.stdout)
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
@@ -39,7 +40,13 @@ _RESTS = "time.sleep(600)"
 class Run:
     """A run of one test that leaves a process and, where that is allowed, a mount."""
 
-    def __init__(self, folder: Path, *arguments: str, then: str = _RESTS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        then: str = _RESTS,
+        errors: BinaryIO | None = None,
+    ) -> None:
         self.folder = folder
         self.tmp = folder / "tmp"
         self.tmp.mkdir(exist_ok=True)
@@ -60,7 +67,7 @@ class Run:
                     "TMPDIR": str(self.tmp),
                 },
                 stdout=log,
-                stderr=log,
+                stderr=errors or log,
                 start_new_session=True,
             )
 
@@ -202,6 +209,62 @@ def test_what_comes_after_the_last_test_does_not_change_the_status(
     assert run.left() == []
 
 
+def test_the_status_is_not_that_of_a_child_which_a_test_forked(folder: Path) -> None:
+    forks = "if os.fork() == 0:\n        time.sleep(1)\n        return\n    assert 0"
+    (folder / "conftest.py").write_text(
+        "import time\ndef pytest_unconfigure():\n    time.sleep(2)\n"
+    )
+    run = Run(folder, then=forks)
+    assert run.end() == pytest.ExitCode.TESTS_FAILED, run.output
+    assert run.left() == []
+
+
+def test_what_is_mounted_from_elsewhere_is_not_removed(folder: Path) -> None:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    if subprocess.run(["mount", "--bind", elsewhere, elsewhere], check=False).returncode:
+        pytest.skip("mounting is not possible here")
+    subprocess.run(["umount", elsewhere], check=True)
+    mounts = (
+        "for name in (b'plain', b'a name', b'na\\\\me', b'n\\xe4me'):\n"
+        "        place = os.path.join(os.fsencode(tmp_path), name)\n"
+        "        os.mkdir(place)\n"
+        f"        subprocess.run(['mount', '--bind', {str(elsewhere)!r}, place], check=True)"
+    )
+    run = Run(folder, then=mounts)
+    assert run.end() == pytest.ExitCode.OK, run.output
+    assert (elsewhere / "file").exists()
+    assert run.left() == []
+
+
+def test_folders_that_resist_are_removed(folder: Path) -> None:
+    makes = (
+        "os.chdir(tmp_path)\n    os.mkdir('closed')\n    os.chmod('closed', 0)\n"
+        "    for _ in range(1300):\n        os.mkdir('deep')\n        os.chdir('deep')"
+    )
+    run = Run(folder, then=makes)
+    assert run.end() == pytest.ExitCode.OK, run.output
+    assert run.left() == []
+
+
+def test_a_folder_that_is_only_called_like_a_root_stays(folder: Path) -> None:
+    notes = folder / "tmp" / f"{PREFIX}results"
+    notes.mkdir(parents=True)
+    run = Run(folder, then="pass")
+    assert run.end() == pytest.ExitCode.OK, run.output
+    assert run.left() == [notes.name]
+
+
 def test_a_run_without_tests_and_one_that_cannot_begin_have_pytest_s_status(folder: Path) -> None:
     assert Run(folder, "-k", "nothing").end() == pytest.ExitCode.NO_TESTS_COLLECTED
     assert Run(folder, "--no-such-flag").end() == pytest.ExitCode.USAGE_ERROR
+    assert Run(folder, "--help").end() == pytest.ExitCode.OK
+
+
+def test_a_report_that_nobody_can_read_changes_nothing(folder: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        run = Run(folder, then="pass", errors=full)
+    assert run.end() == pytest.ExitCode.OK, run.output
+    assert "1 passed" in run.output
+    assert run.left() == []
