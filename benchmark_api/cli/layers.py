@@ -41,7 +41,7 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
     sentence = (
         f"{found.runs} profiled runs, p50 {three_digits(found.profiled_p50_ms)} ms{overhead}; "
-        f"{three_digits(found.outside_ms)} ms of the mean run are in no layer"
+        f"{three_digits(found.outside_ms)} ms of a run are in no layer"
     )
     providers = ", ".join(f"{each.provider} {each.share:.0%}" for each in found.providers)
     return [
@@ -61,7 +61,7 @@ def _share(row: Row) -> str:
 
 
 _TIME = (
-    Column(title="MEAN ms", of=marked("mean_ms"), right=True),
+    Column(title="p50 ms", of=marked("p50_ms"), right=True),
     Column(title="SHARE", of=_share, right=True, whole=True),
 )
 

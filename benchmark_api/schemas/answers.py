@@ -638,7 +638,7 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
-    """Mean time of a layer in a run, in milliseconds, and its share of all layers, 0-1.
+    """Median time of a layer in a run, in milliseconds, and its share of all layers, 0-1.
 
     ``provider`` is the execution provider that ran it.
     """
@@ -646,26 +646,26 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     name: str
     operator: str
     provider: str
-    mean_ms: float
+    p50_ms: float
     share: float
     calls_per_run: float
 
 
 class OperatorTime(Struct, frozen=True, kw_only=True):
-    """Mean time in a run of all layers of one operator."""
+    """Time in a run of all layers of one operator: the sum of their medians."""
 
     operator: str
     layers: int
-    mean_ms: float
+    p50_ms: float
     share: float
 
 
 class ProviderTime(Struct, frozen=True, kw_only=True):
-    """Mean time in a run of all layers that one execution provider runs."""
+    """Time in a run of all layers that one execution provider runs: the sum of their medians."""
 
     provider: str
     layers: int
-    mean_ms: float
+    p50_ms: float
     share: float
 
 
@@ -673,7 +673,7 @@ class LayerProfile(Struct, frozen=True, kw_only=True):
     """Times of the layers, measured by the engine's profiler apart from the timed runs.
 
     ``overhead`` is the p50 of the profiled runs over that of the timed runs, minus 1.
-    ``outside_ms`` is the mean time of a run that is in no layer. ``layers`` are those that take
+    ``outside_ms`` is the median time of a run that is in no layer. ``layers`` are those that take
     longest of ``count``.
     """
 

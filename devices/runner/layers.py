@@ -52,6 +52,9 @@ Layer = Dict[str, object]
 def layer_report(runs: Sequence[LayerRun], timed_p50_ms: float) -> Tuple[Layer, List[Layer]]:
     """Summarise profiled runs.
 
+    The time of a layer is the median over the runs that execute it, of all its calls in a run; its
+    share is that of this time, weighted by how many of the runs these are.
+
     Args:
         runs: At least one.
         timed_p50_ms: Of the timed runs, without the profiler.
@@ -60,33 +63,40 @@ def layer_report(runs: Sequence[LayerRun], timed_p50_ms: float) -> Tuple[Layer, 
         What the report holds, and all layers by time.
     """
     count = len(runs)
-    total_us: Dict[Tuple[str, str, str, str], float] = {}
+    times_us: Dict[Tuple[str, str, str, str], List[float]] = {}
     calls: Dict[Tuple[str, str, str, str], int] = {}
+    outside_us: List[float] = []
     for run in runs:
-        for event, own_us in _own_times(run.events):
+        own_us: Dict[Tuple[str, str, str, str], float] = {}
+        for event, spent_us in _own_times(run.events):
             key = (event.name[:MAX_NAME], event.operator, event.provider, event.number)
-            total_us[key] = total_us.get(key, 0.0) + own_us
+            own_us[key] = own_us.get(key, 0.0) + spent_us
             calls[key] = calls.get(key, 0) + 1
-    sum_us = sum(total_us.values())
+        for key, spent_us in own_us.items():
+            times_us.setdefault(key, []).append(spent_us)
+        outside_us.append(max(0.0, run.duration_us - sum(own_us.values())))
+    # Not the mean: one run that was interrupted would decide which layer takes longest.
+    p50_us = {key: _median(values) for key, values in times_us.items()}
+    weight = {key: p50 * len(times_us[key]) / count for key, p50 in p50_us.items()}
+    whole = sum(weight.values())
     layers: List[Layer] = [
         {
             "name": key[0],
             "operator": key[1],
             "provider": key[2],
-            "mean_ms": spent / count / 1e3,
-            "share": spent / sum_us if sum_us > 0 else 0.0,
+            "p50_ms": p50_us[key] / 1e3,
+            "share": weight[key] / whole if whole > 0 else 0.0,
             "calls_per_run": calls[key] / count,
         }
-        for key, spent in sorted(total_us.items(), key=lambda item: (-item[1], item[0]))
+        for key in sorted(p50_us, key=lambda each: (-p50_us[each], each))
     ]
     profiled_ms = _median([run.duration_us for run in runs]) / 1e3
-    mean_ms = sum(run.duration_us for run in runs) / count / 1e3
     report: Layer = {
         "runs": count,
         "count": len(layers),
         "profiled_p50_ms": profiled_ms,
         "overhead": profiled_ms / timed_p50_ms - 1 if timed_p50_ms > 0 else None,
-        "outside_ms": max(0.0, mean_ms - sum_us / count / 1e3),
+        "outside_ms": _median(outside_us) / 1e3,
         "layers": layers[:MAX_REPORTED],
         "operators": _by(layers, "operator"),
         "providers": _by(layers, "provider"),
@@ -148,7 +158,7 @@ def _by(layers: Sequence[Layer], name: str) -> List[Layer]:
         {
             name: value,
             "layers": len(group),
-            "mean_ms": sum(float(str(each["mean_ms"])) for each in group),
+            "p50_ms": sum(float(str(each["p50_ms"])) for each in group),
             "share": sum(float(str(each["share"])) for each in group),
         }
         for value, group in groups.items()
