@@ -10,7 +10,7 @@ TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit slowest bench soak soak-sim fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -79,7 +79,10 @@ nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 
 test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --junitxml=build/tests.xml
+
+slowest: $(STAMP) ## the table of the slowest tests in CONTRIBUTING.md, from the last `make test`
+	@$(BIN)/python -m deploy.slowest
 
 unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -p no:schemathesis tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap and not prometheus and not s3 and not docker"
