@@ -39,6 +39,8 @@ from tests.builders.registered import (
     add_candidate,
 )
 
+pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
+
 BOARDS = tuple(f"rpi4b-0001-000{number}" for number in (1, 2, 3))
 JOB = pending(model_sha256="a" * 64)
 LOADS = (0.9, 0.1, 0.5)

@@ -1227,6 +1227,7 @@ def test_results_of_a_tag_are_compared(server: FakeServer) -> None:
     assert "--tag: no benchmark has the tag 'none'" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     reasons = [{"code": "x", "sentence": "The clock was throttled half of the time."}]
     names = {"a": "comparable", "b": "suspect", "c": "invalid"}
@@ -1297,6 +1298,7 @@ def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
     assert Path("out", ID, "report.json").read_bytes() == b"report.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_many_boards_of_very_different_speed_can_be_drawn(tmp_path: Path, suffix: str) -> None:
     bars = [
