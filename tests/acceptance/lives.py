@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import multiprocessing
 import os
@@ -20,8 +21,7 @@ from deploy.process import Server, free_port
 
 DIED = 137
 
-# Also what a server loads only at its start or first use: no life has to load it again.
-_PRELOADED = ["edgeyard.benchmark_api.main", "alembic.command", "scipy.optimize"]
+_PRELOADED = ["tests.acceptance.preloaded"]
 
 
 @dataclass
@@ -80,6 +80,7 @@ def a_life(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     port = port or free_port()
+    _await_unlocked(data_dir)
     settings = {
         "EDGEYARD_LOG_LEVEL": "warning",
         "EDGEYARD_ALLOW_HOSTS": "127.0.0.1",
@@ -92,6 +93,24 @@ def a_life(
     finally:
         process.kill()
         process.join()
+
+
+def _await_unlocked(data_dir: Path) -> None:
+    """Wait, for some seconds at most, until nothing of a life that has died holds the folder.
+
+    A child that it was just starting holds the lock until it becomes its program: milliseconds,
+    or more on a busy machine. Other servers take longer to start than that; a life does not.
+    """
+    path = data_dir / "server.lock"
+    if not path.exists():
+        return
+    limit = time.monotonic() + 10
+    with path.open("ab") as lock:
+        while time.monotonic() < limit:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.01)
 
 
 def attempts_of(shown: Mapping[str, Any]) -> list[Mapping[str, Any]]:

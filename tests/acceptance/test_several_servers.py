@@ -63,6 +63,14 @@ def _servers(folder: Path, settings: Mapping[str, str]) -> Iterator[Start]:
             server.process.wait()
 
 
+def _three(starts: Start) -> tuple[Server, Server, Server]:
+    """Servers of which the first one leads; the others need nothing of each other to start."""
+    first = starts("a")
+    with ThreadPoolExecutor(2) as others:
+        second, third = others.map(starts, ("b", "c"))
+    return first, second, third
+
+
 def _leader_seen_by(server: Server) -> str:
     ready = server.call("GET", "/readyz?verbose=1")
     reported = ready["checks"]["leader"]
@@ -141,7 +149,7 @@ def _ends(server: Server, benchmark_ids: Sequence[str]) -> list[object]:
 def test_leaders_that_are_stopped_or_killed_lose_and_double_nothing(
     start_server: Start, record_property: Callable[[str, object], None]
 ) -> None:
-    first, *others = [start_server(name) for name in ("a", "b", "c")]
+    first, *others = _three(start_server)
     model = str(first.upload(DIGITS)["name"])
     assert _leads(first)
     assert not any(map(_leads, others))
@@ -247,7 +255,7 @@ def test_jobs_on_nomad_go_on_while_another_server_takes_over(
             "EDGEYARD_PUBLIC_URL": f"http://{address[0]}:{address[1]}",
         }
         with _servers(tmp_path, settings) as starts:
-            first, second, third = (starts(name) for name in ("a", "b", "c"))
+            first, second, third = _three(starts)
             balancer.targets = tuple(("127.0.0.1", each.port) for each in (first, second, third))
             model = str(first.upload(DIGITS)["name"])
             made = _load([first, second, third], model, 12, "rpi4b", "rpi5")
