@@ -22,6 +22,7 @@ from fastapi import FastAPI
 
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
+from edgeyard.benchmark_api.connections import listen
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.reloading import Reloader
@@ -496,8 +497,7 @@ def add_account(
 @contextmanager
 def running(folder: Path, **settings: Any) -> Iterator[Api]:
     """The app behind uvicorn in a thread."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with listen("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         made, clock = services(folder, url, **settings)
         assert isinstance(made.store, SqlStore)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from edgeyard.benchmark_api.connections import bounded_protocol, raise_descriptor_limit
+from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_descriptor_limit
 
 
 async def echo(request: Request) -> Response:
@@ -44,8 +44,7 @@ def served(
             Route("/refuse", refuse, methods=["POST"]),
         ]
     )
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with listen("127.0.0.1", 0) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
