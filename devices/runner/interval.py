@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Sequence, Tuple
 
 import numpy as np
@@ -62,6 +63,9 @@ _STUDENT = (
     *(2.0423, 2.0003, 1.9799, 1.9600),
 )
 """97.5 % quantiles; in between, their logarithms are nearly linear in 1 / degrees of freedom."""
+
+_INVERSE = np.array([1 / one for one in reversed(_DEGREES)])
+_LOGS = np.array([math.log(one) for one in reversed(_STUDENT)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +176,7 @@ def student_quantile(degrees: float) -> float:
     Args:
         degrees: Degrees of freedom; below 1 they count as 1.
     """
-    inverse = [1 / one for one in _DEGREES]
-    logs = [math.log(one) for one in _STUDENT]
-    return math.exp(float(np.interp(1 / max(degrees, 1.0), inverse[::-1], logs[::-1])))
+    return math.exp(float(np.interp(1 / max(degrees, 1.0), _INVERSE, _LOGS)))
 
 
 def autocorrelation_time(series: NDArray[np.bool_]) -> float:
@@ -242,14 +244,16 @@ def _normal_quantile(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
+@lru_cache(maxsize=64)
 def _low_rank(n: int) -> int:
     """Largest r with P(Bin(n, 1/2) < r) <= 2.5 %."""
     if n > _EXACT_UP_TO:
         return math.floor(n / 2 - _Z * math.sqrt(n) / 2)
-    tail, r = 0, 0
     bound = (1 - LEVEL) / 2
     # integers: 2**1000 does not fit a float's range of exact sums
-    while (tail + math.comb(n, r)) / 2**n <= bound:
-        tail += math.comb(n, r)
+    tail, r, ways = 0, 0, 1
+    while (tail + ways) / 2**n <= bound:
+        tail += ways
+        ways = ways * (n - r) // (r + 1)
         r += 1
     return r
