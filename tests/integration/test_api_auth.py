@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from string import Formatter
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.routing import Route
 
 from edgeyard.benchmark_api.app import create_app
-from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import RegistrationKind
 from tests.builders.api import MODEL, Api, description, running
@@ -334,6 +333,8 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         found.tokens |= {"bad": "ey_nobody-has-this-token", "expired": made["token"]}
         found.tokens["upload"] = UPLOAD_TOKEN
         found.tokens |= _more_tokens(found)
+        for _, make in MAKERS:
+            make(found)
         yield found
 
 
@@ -401,54 +402,76 @@ def test_routes_without_authentication_are_the_listed_ones(api: Api) -> None:
                 assert operation["security"] == []
 
 
-def names(api: Api) -> tuple[dict[str, str], Attempt]:
-    """Fresh things of alice, so that no cell of the matrix disturbs another."""
+ALWAYS_THERE = {
+    "target_uid": "rpi4b-0001-0001",
+    "user_id": "bob",
+    "job_id": "absent",
+    "attempt": "1",
+    "name": "absent",
+    "filename": "x.bin",
+    "role": "shadow",
+    "kind": "run_time",
+    "version": "1",
+    "family": "rpi4b",
+    "experiment_id": "absent",
+    "part": "status",
+}
+"""What paths name beside the things of alice that `names` makes."""
+
+
+def names(api: Api, path: str) -> dict[str, str]:
+    """Fresh things of alice, so that no row of the matrix disturbs another: those of the path.
+
+    Of each kind there is also one that stays, so that a list is not empty for who may see it.
+    """
+    needed = {field for _, field, _, _ in Formatter().parse(path) if field}
+    needed |= NEEDED_BESIDE.get(path, set())
+    known = dict(ALWAYS_THERE)
+    for made, make in MAKERS:
+        if needed & made or (path.startswith("/api/targets") and make is _registrations):
+            known |= make(api)
+            assert made <= set(known)
+    return known
+
+
+def _benchmark(api: Api) -> dict[str, str]:
+    """A benchmark, and its attempt."""
     benchmark_id = api.submit()
     attempt = api.dispatched(benchmark_id)
-    client = api.as_()
-    body = client.post("/v1/benchmarks", json=description(cron="0 0 * * *")).json()
-    campaign = client.post(
-        "/v1/campaigns",
-        json={
-            "matrix": {"target": ["rpi4b"]},
-            "description": {"model": "model.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
-        },
-    ).json()
-    return {
-        "benchmark_id": benchmark_id,
-        "campaign_id": campaign["campaign_id"],
-        "schedule_id": body["schedule_id"],
-        "file_id": api.upload("own.onnx")["file_id"],
-        "upload_id": _upload(client),
-        "target_uid": "rpi4b-0001-0001",
-        "user_id": "bob",
-        "token_id": client.post("/v1/tokens", json={}).json()["token_id"],
-        "job": attempt.job_id.removeprefix("benchmark-"),
-        "job_id": "absent",
-        "attempt": "1",
-        "name": "absent",
-        "filename": "x.bin",
-        "role": "shadow",
-        "kind": "run_time",
-        "version": "1",
-        "family": "rpi4b",
-        "lease_id": _lease(api),
-        "experiment_id": "absent",
-        "part": "status",
-        **_scenario(client),
-        **_registrations(api),
-    }, attempt
+    return {"benchmark_id": benchmark_id, "job": attempt.job_id.removeprefix("benchmark-")}
 
 
-def _upload(client: httpx.Client) -> str:
+def _schedule(api: Api) -> dict[str, str]:
+    body = api.as_().post("/v1/benchmarks", json=description(cron="0 0 * * *")).json()
+    return {"schedule_id": body["schedule_id"]}
+
+
+def _campaign(api: Api) -> dict[str, str]:
+    campaign = {
+        "matrix": {"target": ["rpi4b"]},
+        "description": {"model": "model.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
+    }
+    return {"campaign_id": api.as_().post("/v1/campaigns", json=campaign).json()["campaign_id"]}
+
+
+def _file(api: Api) -> dict[str, str]:
+    return {"file_id": api.upload("own.onnx")["file_id"]}
+
+
+def _token(api: Api) -> dict[str, str]:
+    return {"token_id": api.as_().post("/v1/tokens", json={}).json()["token_id"]}
+
+
+def _upload(api: Api) -> dict[str, str]:
     """An upload that has begun."""
     headers = {"Upload-Length": "5", "Upload-Metadata": "filename bmV0"}
-    return client.post("/v1/uploads", headers=headers).headers["location"].rpartition("/")[2]
+    answer = api.as_().post("/v1/uploads", headers=headers)
+    return {"upload_id": answer.headers["location"].rpartition("/")[2]}
 
 
-def _scenario(client: httpx.Client) -> dict[str, str]:
+def _scenario(api: Api) -> dict[str, str]:
     """A scenario and a simulation of it."""
-    mark = secrets.token_hex(4)
+    client, mark = api.as_(), secrets.token_hex(4)
     content = SCENARIO | {"seed": int(mark, 16)}
     made = client.post("/v1/scenarios", json=content).json()["sha256"]
     run = {"scenario": made, "policy": "default", "seed": 1}
@@ -479,7 +502,7 @@ def _registrations(api: Api) -> dict[str, str]:
     return {"inventory_id": board["inventory_id"], "engine": f"e{mark}", "key": f"k{mark}"}
 
 
-def _lease(api: Api) -> str:
+def _lease(api: Api) -> dict[str, str]:
     """Of alice, on a board of its own."""
     lease_id = f"lease-{secrets.token_hex(4)}"
     now = api.clock.now()
@@ -494,7 +517,25 @@ def _lease(api: Api) -> str:
                 user_id="alice",
             )
         )
-    return lease_id
+    return {"lease_id": lease_id}
+
+
+MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
+    ({"benchmark_id", "job"}, _benchmark),
+    ({"schedule_id"}, _schedule),
+    ({"campaign_id"}, _campaign),
+    ({"file_id"}, _file),
+    ({"upload_id"}, _upload),
+    ({"token_id"}, _token),
+    ({"lease_id"}, _lease),
+    ({"scenario", "run_id"}, _scenario),
+    ({"inventory_id", "engine", "key"}, _registrations),
+)
+NEEDED_BESIDE = {
+    "/v1/results": {"benchmark_id"},
+    "/v1/files/names": {"file_id"},
+}
+"""What a request names in its query or its body."""
 
 
 SCENARIO: dict[str, object] = {
@@ -584,7 +625,7 @@ def test_each_route_answers_each_caller_as_its_rule_states(
     api: Api, method: str, path: str
 ) -> None:
     allowed = ROUTES[method, path]
-    known, _ = names(api)
+    known = names(api, path)
     for caller in CALLERS:
         body = {} if method == "GET" else BODIES.get(path, {})
         params = {"benchmark_id": known["benchmark_id"]} if path == "/v1/results" else None
@@ -634,7 +675,7 @@ def test_nobody_without_a_token_has_a_body_read(api: Api) -> None:
     "path", [path for path in BODIES if "json" in BODIES[path] and "run" not in path]
 )
 def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
-    known, _ = names(api)
+    known = names(api, path)
     (method,) = {m for m, p in ROUTES if p == path and m in ("POST", "PUT", "PATCH")}
     answer = api.as_("operator").request(
         method,
@@ -651,27 +692,20 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/benchmarks/{}",
-        "/v1/benchmarks/{}/events",
-        "/v1/benchmarks/{}/results",
-        "/v1/files/{}",
-        "/v1/campaigns/{}",
-        "/v1/schedules/{}",
+        "/v1/benchmarks/{benchmark_id}",
+        "/v1/benchmarks/{benchmark_id}/events",
+        "/v1/benchmarks/{benchmark_id}/results",
+        "/v1/files/{file_id}",
+        "/v1/campaigns/{campaign_id}",
+        "/v1/schedules/{schedule_id}",
     ],
 )
 def test_objects_of_others_and_missing_objects_get_the_same_answer(api: Api, path: str) -> None:
-    known, _ = names(api)
-    kind = path.split("/")[2]
-    own = known[
-        {
-            "benchmarks": "benchmark_id",
-            "files": "file_id",
-            "campaigns": "campaign_id",
-            "schedules": "schedule_id",
-        }[kind]
-    ]
-    foreign = api.as_("bob").get(path.format(own))
-    absent = api.as_("bob").get(path.format("absent"))
+    ((_, name, _, _), *_) = Formatter().parse(path)
+    assert name
+    own = names(api, path)[name]
+    foreign = api.as_("bob").get(path.format(**{name: own}))
+    absent = api.as_("bob").get(path.format(**{name: "absent"}))
     assert foreign.status_code == absent.status_code == 404
     assert foreign.json()["detail"].replace(own, "absent") == absent.json()["detail"]
 
@@ -777,7 +811,7 @@ def test_a_host_writes_results_of_its_own_boards_only(api: Api) -> None:
         ("{uid}", 201),
         ("*", 201),
     ):
-        _, attempt = names(api)
+        attempt = api.dispatched(api.submit())
         boards = ["x", pattern.format(uid=attempt.target_uid)]
         job = attempt.job_id.removeprefix("benchmark-")
         user_id = f"host-{secrets.token_hex(4)}"

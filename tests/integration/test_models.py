@@ -35,12 +35,22 @@ def run(*args: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+on_the_folders_database = pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
+"""For tests of commands that open the database of a folder, which is SQLite's, and no other one:
+on PostgreSQL they would do the same again."""
+
+
 @pytest.fixture(name="lab")
 def a_lab_with_a_past(tmp_path: Path) -> Path:
     store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
     add_past(store, 20, end=as_the_history_expects)
     store.close()
     return tmp_path
+
+
+def add_enough_runs(store: SqlStore) -> None:
+    """As many as a training needs to begin: 104 in two cycles, which cost less than thirteen."""
+    assert add_past(store, 2, boards=52) == 104
 
 
 def states(api: Api) -> dict[str, str]:
@@ -95,6 +105,7 @@ def test_a_file_that_was_replaced_is_not_promoted(api: Api) -> None:
     assert states(api) == {"failure/1": "candidate"}
 
 
+@on_the_folders_database
 def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
     code, out, err = run("learn", "outcomes", "--data-dir", lab)
     assert code == 0, err
@@ -106,6 +117,7 @@ def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
     store.close()
 
 
+@on_the_folders_database
 def test_a_training_without_processor_time_left_can_say_so() -> None:
     code = (
         "from edgeyard.scheduler.training.limits import *\n"
@@ -120,6 +132,7 @@ def test_a_training_without_processor_time_left_can_say_so() -> None:
     assert done.stdout == "used\n"
 
 
+@on_the_folders_database
 def test_too_little_memory_is_refused(tmp_path: Path) -> None:
     code, _, err = run("learn", "outcomes", "--data-dir", tmp_path, "--max-memory-mib", 64)
     assert code == 1
@@ -127,6 +140,7 @@ def test_too_little_memory_is_refused(tmp_path: Path) -> None:
     assert "1024" in err
 
 
+@on_the_folders_database
 def test_an_error_in_training_is_not_reported_as_too_few_runs(tmp_path: Path) -> None:
     code, _, err = run("learn", "outcomes", "--data-dir", tmp_path)
     assert (code, "has no database" in err) == (1, True)
@@ -145,6 +159,7 @@ def test_an_error_in_training_is_not_reported_as_too_few_runs(tmp_path: Path) ->
     assert "raise --max-cpu-s" in done.stderr
 
 
+@on_the_folders_database
 def test_a_training_that_is_killed_half_way_leaves_what_the_next_one_completes(lab: Path) -> None:
     killed = (
         "import os, signal\n"
@@ -176,6 +191,7 @@ def test_a_training_that_is_killed_half_way_leaves_what_the_next_one_completes(l
     store.close()
 
 
+@on_the_folders_database
 def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()
     code, out, _ = run("learn", "outcomes", "--data-dir", tmp_path, "--json")
@@ -189,7 +205,7 @@ def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
 
 def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) -> None:
     operator = api.as_("operator")
-    add_past(api.store, 13)
+    add_enough_runs(api.store)
     assert operator.get("/v1/models/training").json()["began_at"] is None
     assert operator.post("/v1/models/training/stop").status_code == 409
     began = operator.post("/v1/models/training/begin")
@@ -205,7 +221,7 @@ def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) ->
 
 def test_the_leader_alone_trains(api: Api) -> None:
     operator = api.as_("operator")
-    add_past(api.store, 13)
+    add_enough_runs(api.store)
     api.engine.led = leader_view(leads=False)
     calls = {"GET": "", "POST": "/begin"}
     for method, path in (*calls.items(), ("POST", "/stop")):
@@ -223,7 +239,7 @@ def test_the_leader_alone_trains(api: Api) -> None:
 def test_a_training_ends_where_the_lead_is_lost_while_it_begins(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_past(api.store, 13)
+    add_enough_runs(api.store)
     begin = Retraining.begin
 
     def slowly(self: Retraining) -> TrainingState:
@@ -246,7 +262,7 @@ def test_the_command_says_that_no_training_began(
         assert (code, words in said) == (status, True), said
 
     check(1, "0 runs have ended on known boards, and 100 are needed")
-    add_past(api.store, 13)
+    add_enough_runs(api.store)
     check(0, "the training began")
     check(1, "a training is running already")
     check(0, "the training was ended", "--stop")
@@ -270,7 +286,7 @@ def test_the_command_says_that_no_training_began(
 def test_the_command_waits_for_the_end_of_a_training(
     api: Api, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
 ) -> None:
-    add_past(api.store, 13)
+    add_enough_runs(api.store)
     train_with(api, sys.executable, "-c", code)
     found, said = retrain(api, monkeypatch, "--wait")
     assert (found, words in said) == (status, True), said
