@@ -8,11 +8,13 @@ import http.client
 import multiprocessing
 import os
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +24,9 @@ from deploy.process import Server, free_port
 DIED = 137
 
 _PRELOADED = ["tests.acceptance.preloaded"]
+_asking = threading.Lock()
+"""Held while any life is asked for its end. A life's exit status can be read once; of two threads
+that read it at the same time one would get 255. To start a life asks all others."""
 
 
 @dataclass
@@ -36,7 +41,7 @@ class Life:
         url = f"http://127.0.0.1:{self.port}/readyz?verbose"
         until = time.monotonic() + 120
         seen = "nothing"
-        while self.process.is_alive() and time.monotonic() < until:
+        while self.is_alive() and time.monotonic() < until:
             try:
                 urllib.request.urlopen(url, timeout=2).close()
             except OSError as error:
@@ -54,11 +59,27 @@ class Life:
             f"\n{log.read_text(errors='replace')[-3000:] if log.exists() else ''}"
         )
 
+    def is_alive(self) -> bool:
+        with _asking:
+            return self.process.is_alive()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has ended, or for this time."""
+        until = time.monotonic() + timeout_s
+        while self.is_alive() and (left_s := until - time.monotonic()) > 0:
+            connection.wait([self.process.sentinel], min(left_s, 1.0))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait(60)
+
     def end(self) -> int | None:
-        if self.process.is_alive():
+        """Stop it as an operator would; its exit status, also where it has ended before."""
+        if self.is_alive():
             self.process.terminate()
-            self.process.join(60)
-        return self.process.exitcode
+            self.wait(60)
+        with _asking:
+            return self.process.exitcode
 
 
 @contextlib.contextmanager
@@ -87,12 +108,13 @@ def a_life(
         **(environment or {}),
     }
     process = context.Process(target=_serve, args=(data_dir, port, failpoint, threads, settings))
-    process.start()
+    with _asking:
+        process.start()
+    life = Life(process, data_dir, port)
     try:
-        yield Life(process, data_dir, port)
+        yield life
     finally:
-        process.kill()
-        process.join()
+        life.kill()
 
 
 def _await_unlocked(data_dir: Path) -> None:

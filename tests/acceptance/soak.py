@@ -295,7 +295,7 @@ class Soak:
                 self._kill_a_start()
                 continue
             with self._alive() as life:
-                while life.process.is_alive() and tally.kills.total() < kills:
+                while life.is_alive() and tally.kills.total() < kills:
                     time.sleep(self._random.uniform(0.0, MAX_PAUSE_S))
                     with contextlib.suppress(*_UNANSWERED):
                         self._lift_quarantines()
@@ -333,9 +333,8 @@ class Soak:
         """Kill a server before it is ready, wherever it is."""
         usual_s = sorted(self.tally.ready_s)[len(self.tally.ready_s) // 2]
         with a_life(self.data_dir, port=self._port, environment=self._environment) as life:
-            life.process.join(self._random.uniform(0.0, usual_s))
-            life.process.kill()
-            life.process.join()
+            life.wait(self._random.uniform(0.0, usual_s))
+            life.kill()
         self.tally.kills["server while it starts"] += 1
 
     @contextlib.contextmanager
@@ -369,8 +368,7 @@ class Soak:
 
     def _kill_server(self) -> bool:
         assert self._life is not None
-        self._life.process.kill()
-        self._life.process.join()
+        self._life.kill()
         return True
 
     def _kill_runner(self) -> bool:

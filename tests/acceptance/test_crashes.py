@@ -116,7 +116,7 @@ def _dies_at(number: int, folder: Path, dataset: Path, url: str) -> bool:
             benchmark_id = str(made["benchmark_id"])
             server.wait(benchmark_id, timeout_s=60)
         except (RuntimeError, OSError, http.client.HTTPException):
-            life.process.join(60)
+            life.wait(60)
         died = life.end() == 137
     with a_life(folder / "data") as life:
         server = life.ready()

@@ -94,7 +94,7 @@ def _dies_at(
         with contextlib.suppress(RuntimeError, OSError, http.client.HTTPException):
             server = life.ready()
             server.wait(_submitted(server, key), timeout_s=60)
-        life.process.join(0.2)
+        life.wait(0.2)
         died = life.end() == DIED
     with a_life(folder / "data", port=port, environment=settings) as life:
         server = life.ready()

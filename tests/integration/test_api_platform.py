@@ -24,6 +24,7 @@ from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import MODEL, Api, running
+from tests.builders.cluster import eventually
 from tests.builders.model_files import a_model_file
 
 
@@ -174,14 +175,17 @@ def test_a_type_that_does_not_exist_is_refused_with_those_that_do(api: Api, path
 def test_an_unimplemented_route_is_not_logged_as_a_server_error(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def levels() -> list[int]:
+        return [
+            record.levelno
+            for record in caplog.records
+            if record.getMessage() == "request answered" and getattr(record, "status", None) == 501
+        ]
+
     with caplog.at_level(logging.INFO):
         assert api.as_().get("/api/benchmarks/fl").status_code == 501
-    found = [
-        record
-        for record in caplog.records
-        if record.getMessage() == "request answered" and getattr(record, "status", None) == 501
-    ]
-    assert [record.levelno for record in found] == [logging.INFO]
+        eventually(lambda: bool(levels()), "the answer, which has arrived, is logged")
+    assert levels() == [logging.INFO]
 
 
 def test_a_full_quota_is_no_error_of_the_server(

@@ -135,7 +135,7 @@ def test_sighup_reloads_a_server_and_does_not_end_it(tmp_path: Path) -> None:
         config.write_text("campaign_limit = [\n")
         os.kill(life.process.pid, signal.SIGHUP)
         until(lambda: bool(events("server.reload_failed")))
-        assert life.process.is_alive()
+        assert life.is_alive()
         assert life.end() == 0
 
 
