@@ -15,6 +15,7 @@ from typing import BinaryIO
 import psutil
 import pytest
 
+from edgeyard.testbed.cluster import mounts_below
 from tests.builders.cluster import eventually
 from tests.run_root import PREFIX
 
@@ -92,8 +93,7 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 if process.environ().get("NAME") == str(self.mark):
                     found.append(f"process {process.cmdline()}")
-        mounts = Path("/proc/mounts").read_text().splitlines()
-        found += [line for line in mounts if f" {self.tmp}/" in line]
+        found += mounts_below(self.tmp)
         return found + [path.name for path in self.tmp.iterdir()]
 
 
