@@ -78,7 +78,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         status = int(pytest.ExitCode.INTERNAL_ERROR)
         try:
             status = _keep(root, tests, end_of_caller)
-            _report(_clean(root, Path(given) if given else None, quiet=status == 2))
+            _report(
+                _clean(
+                    root,
+                    Path(given) if given else None,
+                    quiet=status == pytest.ExitCode.INTERRUPTED,
+                )
+            )
         except BaseException:
             traceback.print_exc()
         finally:
@@ -87,9 +93,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     os.close(lock)
     os.setpgid(0, 0)
     _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored where make runs behind a shell
+    # It is ignored where make runs in the background of a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_RUN] = (root, os.getpid())
     config.option.basetemp = config.option.basetemp or str(root / "pytest")
     os.environ["TMPDIR"] = tempfile.tempdir = str(root / "tmp")
@@ -116,7 +121,7 @@ def remove_stale(parent: Path) -> None:
             lock = os.open(root / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _end(partial(_naming, root), _wait_for_strangers)
+                _end(partial(_naming, root))
                 _remove(root)
             finally:
                 os.close(lock)
@@ -147,7 +152,7 @@ def _await_keeper(keeper: int, caller: int, root: Path) -> int:
             signal.signal(number, handler)
         os.close(caller)
     if status < 0:  # the keeper was killed, and with it the process of the tests
-        _end(_below, _reap)
+        _end(_below)
         _report(_remove(root))
         return int(pytest.ExitCode.INTERRUPTED)
     return status
@@ -207,7 +212,7 @@ def _clean(root: Path, given: Path | None, *, quiet: bool) -> list[str]:
     while _below() and time.monotonic() < until:  # such as the trackers of multiprocessing
         _reap()
         time.sleep(0.05)
-    left = _end(_below, _reap)
+    left = _end(_below)
     reports = []
     if left and not quiet:
         named = "; ".join(left[:5]) + ("; ..." if len(left) > 5 else "")
@@ -226,11 +231,7 @@ def _reap() -> dict[int, int]:
     return found
 
 
-def _wait_for_strangers() -> None:
-    """Children of others are reaped by their parents."""
-
-
-def _end(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], object]) -> list[str]:
+def _end(find: Callable[[], Iterable[psutil.Process]]) -> list[str]:
     """Terminate the processes found and kill those that stay; return their commands."""
     found = list(find())
     commands = [_command(process) for process in found]
@@ -239,7 +240,7 @@ def _end(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], object
             process.terminate()
     begin = time.monotonic()
     while found and time.monotonic() - begin < _TERMINATE_GRACE_S + _KILL_GRACE_S:
-        reap()
+        _reap()
         if time.monotonic() - begin > _TERMINATE_GRACE_S:
             for process in found:
                 with contextlib.suppress(psutil.Error):
