@@ -16,6 +16,7 @@ from starlette.types import Lifespan
 from edgeyard import __version__
 from edgeyard.benchmark_api import problems
 from edgeyard.benchmark_api.auth import Authenticator
+from edgeyard.benchmark_api.extensions import server_routers
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import RequestMiddleware
 from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
@@ -37,7 +38,6 @@ from edgeyard.benchmark_api.routes import (
     policies,
     reservations,
     results,
-    scenarios,
     schedules,
     scorers,
     submitting,
@@ -56,8 +56,8 @@ from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
-from edgeyard.scheduler.sim.ste.documents import component_schemas
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.twin.document import component_schemas
+from edgeyard.scheduler.twin.posted import DigitalTwin
 
 ROUTERS: tuple[Router, ...] = (
     submitting.router,
@@ -76,8 +76,7 @@ ROUTERS: tuple[Router, ...] = (
     policies.own,
     scorers.router,
     models.router,
-    scenarios.scenarios,
-    scenarios.simulations,
+    *server_routers(),
     twin.router,
     schedules.router,
     exchange.router,

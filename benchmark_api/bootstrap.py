@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -27,6 +26,7 @@ from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
+from edgeyard.benchmark_api.extensions import Background, server_background
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.lab_inventory import InventoryWatch, LabInventory
 from edgeyard.benchmark_api.live_twin import MetricsSource
@@ -36,7 +36,6 @@ from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDGET_S
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
-from edgeyard.benchmark_api.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services, task_limits
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, PREFIX, Settings
@@ -61,7 +60,7 @@ from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, Verify
 from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
-from edgeyard.scheduler.engine.election import LEASE_S, Election
+from edgeyard.scheduler.engine.election import Election
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.housekeeping import Retention, collect_garbage
@@ -81,11 +80,9 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
-from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
 from edgeyard.scheduler.model.retention import RetentionClass
-from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import (
@@ -100,26 +97,6 @@ from edgeyard.scheduler.ports import (
 from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
-from edgeyard.scheduler.sim.importers.prometheus import (
-    PULLED,
-    Pull,
-    Queries,
-    read_queries,
-    source_of,
-)
-from edgeyard.scheduler.sim.policies import refuse_backfill_in_labs
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import Scenario
-from edgeyard.scheduler.sim.service.lab import IDLE_S, simulate_service
-from edgeyard.scheduler.sim.service.server import SimServer
-from edgeyard.scheduler.sim.service.simulation import (
-    ServersCluster,
-    ServiceSimulation,
-    SimMachine,
-)
-from edgeyard.scheduler.sim.service.store import SimStore
-from edgeyard.scheduler.sim.service.virtual_time import InlineExecutor
-from edgeyard.scheduler.sim.stored import stored_scenario
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -148,20 +125,20 @@ class System:
     reloader: Reloader
     inventory_watch: InventoryWatch
     retraining: Retraining
-    puller: ScenarioPuller | None = None
+    background: tuple[Background, ...] = ()
 
     def start(self) -> None:
         """Start the engine and the threads that run next to it."""
         self.engine.start()
         self.inventory_watch.start()
-        if self.puller is not None:
-            self.puller.start()
+        for each in self.background:
+            each.start()
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
         self.inventory_watch.stop()
-        if self.puller is not None:
-            self.puller.stop()
+        for each in self.background:
+            each.stop()
         self.retraining.close()
         self.engine.stop()
         self.workers.close()
@@ -371,7 +348,7 @@ def build(settings: Settings, port: int) -> System:
         lambda: lab_inventory.state(services.settings), reloader.reload_inventory
     )
     app = create_app(services, metrics)
-    puller = scenario_puller(settings, store, clock, lambda: engine.leader().leads)
+    background = server_background(settings, store, clock, lambda: engine.leader().leads)
     return System(
         app,
         engine,
@@ -383,7 +360,7 @@ def build(settings: Settings, port: int) -> System:
         reloader,
         watch,
         retraining,
-        puller,
+        background,
     )
 
 
@@ -400,23 +377,6 @@ def training_environment(settings: Settings) -> dict[str, str]:
     if settings.database_url is not None:
         found[DATABASE] = settings.database_url.get_secret_value()
     return found
-
-
-class _StoredPulls(PulledScenarios):
-    """Pulled scenarios in the server's database."""
-
-    def __init__(self, store: Store, clock: Clock, source: str) -> None:
-        self._store, self._clock, self._source = store, clock, source
-
-    def newest(self) -> tuple[str, float] | None:
-        with self._store.read() as uow:
-            found, _ = uow.scenarios.page(tags=[PULLED], limit=1000)
-        own = [each for each in found if each.source == self._source]
-        return (own[0].name, own[0].duration_s) if own else None
-
-    def add(self, scenario: Scenario) -> None:
-        stored, body = stored_scenario(scenario, created_at=self._clock.now(), source=self._source)
-        self._store.transact(lambda uow: uow.scenarios.add(stored, body))
 
 
 TWIN_TIMEOUT_S = 5.0
@@ -464,46 +424,6 @@ def observed_lab(settings: Settings) -> ObservedLab:
         metrics=metrics_source(settings, clock.monotonic_s),
         max_age_s=max_age_s,
         max_run_s=settings.default_user_time_s,
-    )
-
-
-def scenario_puller(
-    settings: Settings, store: Store, clock: Clock, leads: Callable[[], bool]
-) -> ScenarioPuller | None:
-    """Return the puller of scenarios from the set Prometheus; None if none is set.
-
-    Raises:
-        ConfigError: A setting or the file of queries is wrong.
-    """
-    url = settings.scenario_prometheus
-    if url is None:
-        return None
-    try:
-        queries = Queries()
-        if settings.scenario_queries is not None:
-            queries = read_queries(settings.scenario_queries)
-        prometheus = Prometheus(url)
-        pull = Pull(
-            query=prometheus.query_range,
-            queries=queries,
-            window_s=settings.scenario_window_s,
-            step_s=settings.scenario_step_s,
-        )
-    except InvalidInput as error:
-        raise ConfigError(
-            [f"scenario_prometheus, scenario_queries or scenario_step_s: {error}"]
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            [f"scenario_queries: {settings.scenario_queries}: {reason_of(error)}"]
-        ) from error
-    return ScenarioPuller(
-        pull,
-        _StoredPulls(store, clock, source_of(url)),
-        clock.now,
-        log_report,
-        leads=leads,
-        close=prometheus.close,
     )
 
 
@@ -656,145 +576,6 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             train=found.train,
         )
     )
-
-
-class _NoOutbound(UrlFetcher, WebhookPost):
-    """Simulated servers reach no addresses of users."""
-
-    def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
-        raise RunFailed("network", "a simulated server downloads nothing")
-
-    def post(
-        self, url: str, body: bytes, headers: Mapping[str, str], cancelled: Callable[[], bool]
-    ) -> int:
-        raise RunFailed("network", "a simulated server calls no webhooks")
-
-
-def simulated_server(
-    simulation: ServiceSimulation,
-    machine: SimMachine,
-    settings: Settings,
-    *,
-    policy: Policy | None = None,
-    plugins: Registry | None = None,
-    lease_s: float = LEASE_S,
-    full_repair_s: float = FULL_REPAIR_S,
-) -> SimServer:
-    """Start a server on the store and the cluster of a simulation, as `build` would, on one thread.
-
-    Args:
-        simulation: The whole service in virtual time.
-        machine: On which the server starts.
-        settings: With a data folder of the simulation's own, in which all servers have their files.
-        policy: Decides; None: the one that the settings name.
-        plugins: All that can be named; None: those that Edgeyard brings.
-        lease_s: Silence after which a leader is replaced.
-        full_repair_s: Between two comparisons of all jobs with the cluster.
-
-    Raises:
-        EdgeyardError: It can't start now: the store does not answer, for example.
-    """
-    clock_file = ClockFile(settings.data_dir / f"{machine.name}-{CLOCK_FILE}")
-    clocks = machine.clocks
-    clock = SharedClock(SteadyClock(clocks.wall, clocks.monotonic_s), boot_id=machine.name)
-    clock.restore(clock_file.read())
-
-    def save_time() -> None:
-        if not machine.faults.dead:
-            clock_file.write(clock.record())
-
-    public_url = "http://127.0.0.1:1"
-    store = SimStore(simulation.url, machine.faults, now=clock.now)
-    try:
-        with store.read() as uow:
-            clock.restore(uow.leadership.clock())
-        plugins = plugins or registry(entry_points=False)
-        if policy is None:
-            policy_text = read_policy(settings.policy)
-            policies = configured_policies(settings, policy_text, plugins)
-            store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
-        else:
-            policies = Policies(plugins, policy)
-        election = Election(store, clock, machine.name, public_url, lease_s=lease_s)
-        twin = Twin(simulation.cluster.boards())
-        outbound = _NoOutbound()
-        surroundings = EngineSurroundings(
-            store=store,
-            cluster=ServersCluster(simulation, machine, store),
-            election=election,
-            twin=twin,
-            files=ContentFiles(settings.data_dir / "files"),
-            clock=clock,
-            policies=policies,
-            plugins=plugins,
-            past=PastRuns(settings.history_runs, settings.history_days * 86400.0),
-            render=render_settings(settings, public_url),
-            verify=simulation.reader.verify,
-            observe=lambda name, value, labels: None,
-            fetcher=outbound,
-            post=outbound,
-            sign=lambda hook, body, at: {},
-            save_time=save_time,
-            file_limits={role: settings.model_limit_bytes for role in FileRole},
-            live_settings=lambda: settings,
-            executor=InlineExecutor(),
-            new_id=simulation.new_id,
-            full_repair_s=full_repair_s,
-        )
-        engine = ElectedEngine(election, partial(make_engine, settings, surroundings))
-        engine.begin()
-    except BaseException:
-        store.close()
-        raise
-    return SimServer(
-        store=store, engine=engine, clock=clock, set_inventory=twin.set_inventory, close=store.close
-    )
-
-
-def simulate_whole_service(
-    scenario: Scenario,
-    policy: Policy,
-    plugins: Registry | None = None,
-    *,
-    seed: int | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> SimulatedRun:
-    """Simulate a scenario of a lab with the whole service, in a temporary folder.
-
-    Args:
-        scenario: Its world must be ``boards``.
-        policy: Decides.
-        plugins: All that can be named; None: those that Edgeyard brings.
-        seed: Of arrivals and faults; None: the scenario's.
-        progress: Called now and then with the share of benchmarks that have ended, 0-1.
-
-    Raises:
-        ConfigError: A plugin of the policy is not installed.
-        InvalidInput: The scenario has no end, or is of another world; or the policy backfills.
-    """
-    refuse_backfill_in_labs(policy)
-    max_run_s = DEFAULT_MAX_RUN_S if scenario.lab is None else scenario.lab.max_run_s
-    changed: dict[str, Any] = {"default_user_time_s": max_run_s}
-    if scenario.lab is not None:
-        changed["tariff"] = ",".join(f"{each:g}" for each in scenario.lab.tariff)
-    with TemporaryDirectory(prefix="edgeyard-sim-") as folder:
-        settings = Settings(data_dir=Path(folder), **changed)
-        server_factory = partial(
-            simulated_server,
-            settings=settings,
-            policy=policy,
-            plugins=plugins,
-            lease_s=10 * IDLE_S,
-            full_repair_s=IDLE_S,
-        )
-        return simulate_service(
-            scenario,
-            policy.name,
-            f"sqlite:///{folder}/edgeyard.db",
-            server_factory,
-            seed=seed,
-            progress=progress,
-        )
 
 
 def configured_policies(settings: Settings, text: str, plugins: Registry) -> Policies:

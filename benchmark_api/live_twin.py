@@ -11,8 +11,8 @@ import msgspec
 
 from edgeyard.errors import Unavailable
 from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.sim.importers.prometheus import QueryRange
-from edgeyard.scheduler.sim.ste.documents import MB, Job, Node, TwinData, ended_job, twin_data
+from edgeyard.scheduler.twin.document import MB, Job, Node, TwinData, ended_job, twin_data
+from edgeyard.scheduler.twin.series import QueryRange
 
 MAX_ENDED_JOBS = 200
 """Newest ended runs that are shown as jobs."""

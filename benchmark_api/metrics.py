@@ -14,6 +14,8 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.engine.retraining import TRAINING_RESULTS
+from edgeyard.scheduler.figures.live import measure_policies
+from edgeyard.scheduler.figures.metrics import RunMetrics
 from edgeyard.scheduler.model.benchmark import (
     RETRYABLE,
     TERMINAL,
@@ -23,8 +25,6 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
-from edgeyard.scheduler.sim.live import measure_policies
-from edgeyard.scheduler.sim.metrics import RunMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

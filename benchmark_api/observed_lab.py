@@ -14,7 +14,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBe
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.ports import Clock, ClusterView, JobRun, ObservedJob
-from edgeyard.scheduler.sim.ste.documents import PLAIN_ENGINE, PLAIN_FAMILY, TwinData
+from edgeyard.scheduler.twin.document import PLAIN_ENGINE, PLAIN_FAMILY, TwinData
 from edgeyard.scheduler.twin.twin import Twin
 
 logger = logging.getLogger(__name__)

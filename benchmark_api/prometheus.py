@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from edgeyard.errors import InvalidInput, Unavailable
-from edgeyard.scheduler.sim.importers.prometheus import Series
+from edgeyard.scheduler.twin.series import Series
 from edgeyard.tls import context_for
 
 MAX_ANSWER_BYTES = 256 * 2**20

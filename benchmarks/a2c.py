@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import a2c_trace as trace_jobs
-from edgeyard.scheduler.sim.mixes import JobMix
-from edgeyard.scheduler.training.a2c.judgement import (
+from edgeyard.simulator.mixes import JobMix
+from edgeyard.training.a2c.judgement import (
     RULES,
     Sequences,
     Totals,
@@ -34,8 +34,8 @@ from edgeyard.scheduler.training.a2c.judgement import (
     play,
     unseen_sequences,
 )
-from edgeyard.scheduler.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
-from edgeyard.scheduler.training.a2c.trainer import (
+from edgeyard.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
+from edgeyard.training.a2c.trainer import (
     Point,
     Progress,
     Trainer,
@@ -386,7 +386,7 @@ def main() -> int:
 
 def write_images(name: str, curves: Mapping[str, Sequence[Sequence[Point]]]) -> None:
     """Write the curves of the slowdown, and those of the return, which agents learn from."""
-    from edgeyard.benchmark_api.cli.a2c_plots import curve_image
+    from edgeyard.training.cli.a2c_plots import curve_image
 
     for ending, label, of in (
         ("", "mean slowdown", lambda point: point.mean_slowdown),

@@ -19,16 +19,16 @@ import numpy as np
 
 from benchmarks import a2c
 from benchmarks.tables import Row
-from edgeyard.scheduler.training.a2c.judgement import (
+from edgeyard.training.a2c.judgement import (
     Sequences,
     baseline,
     mean_slowdown,
     play,
     unseen_sequences,
 )
-from edgeyard.scheduler.training.a2c.networks import Params
-from edgeyard.scheduler.training.a2c.settings import A2cTraining
-from edgeyard.scheduler.training.a2c.trainer import Trainer
+from edgeyard.training.a2c.networks import Params
+from edgeyard.training.a2c.settings import A2cTraining
+from edgeyard.training.a2c.trainer import Trainer
 
 ACTORS = Path(__file__).parent / "data" / "a2c_actors.npz"
 EXPERIMENT = "imitation"

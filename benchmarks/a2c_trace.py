@@ -24,9 +24,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from benchmarks.lookahead import TRACES
-from edgeyard.scheduler.sim.mixes import JobMix
-from edgeyard.scheduler.sim.traces.swf import read_swf
-from edgeyard.scheduler.training.a2c.judgement import Sequences
+from edgeyard.simulator.mixes import JobMix
+from edgeyard.training.a2c.judgement import Sequences
+from edgeyard.training.worlds.swf import read_swf
 
 LOG, PROCESSORS = "HPC2N-2002-2.2-cln.swf.gz", 240
 JOBS, UNITS, MAX_STEPS, LOAD = 60, 10, 15, 1.3

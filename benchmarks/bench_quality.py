@@ -18,11 +18,11 @@ import numpy as np
 
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import Policy, ScorerChoice, load_policy
-from edgeyard.scheduler.sim.comparison import MeasuredRun, measured
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.comparison import MeasuredRun, measured
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Faults,

@@ -1,7 +1,7 @@
 """Log replays on one core, next to a plain model in SimPy; and steps of the environment.
 
 20,000 jobs of HPC2N under FCFS and SJF without backfilling and under FCFS with EASY, through
-`edgeyard.scheduler.sim.replay`, as ``edgeyard sim replay`` runs them. The peer is what one writes
+`edgeyard.training.worlds.replay`, as ``edgeyard sim replay`` runs them. The peer is what one writes
 first with SimPy: a process for each job, a sorted list as the queue, one scheduling pass after
 each event. Both make the same schedule, which is checked.
 
@@ -11,8 +11,8 @@ The rows ``paper env`` are steps per second of ``edgeyard/Cluster-v0`` with rand
 through Gymnasium and vectorised (64 side by side), observations included.
 
 ``service day`` is a day of a lab of 100 boards and about 5,000 benchmarks, simulated by the whole
-service in virtual time: the real engine, SQLite (without syncing to disk) and HCL, as
-``edgeyard sim run --depth service`` does. ``small cycle`` and ``lab day`` are decisions alone; they
+service in virtual time: the real engine, SQLite (without syncing to disk) and HCL, as the
+tests run it. ``small cycle`` and ``lab day`` are decisions alone; they
 and ``service day`` are processor time. ``lab week`` takes minutes: `benchmarks.bench_lab_week`.
 """
 
@@ -30,23 +30,23 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-import edgeyard.scheduler.sim.environments  # noqa: F401  # registers them with Gymnasium
+import edgeyard.training.cluster_environment  # noqa: F401  # registers them with Gymnasium
 from benchmarks.lab_days import lab_day, small_cycle
 from benchmarks.tables import Row, median_interval
-from edgeyard.benchmark_api.bootstrap import simulate_whole_service
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy
-from edgeyard.scheduler.sim.kernel.compiled import COMPILED
-from edgeyard.scheduler.sim.replay import Backfilling, replay
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.scheduler.kernel.compiled import COMPILED
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     JobKind,
     LabScenario,
     Scenario,
 )
-from edgeyard.scheduler.sim.traces.swf import Log, read_swf
+from edgeyard.training.worlds.replay import Backfilling, replay
+from edgeyard.training.worlds.swf import Log, read_swf
+from tests.virtual_service.start import simulate_whole_service
 
 TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 """Folder of the Parallel Workloads Archive's logs; skipped where missing."""

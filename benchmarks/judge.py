@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.predictors import Distribution
-from edgeyard.scheduler.training.intervals import Interval, group_means
+from edgeyard.scheduler.outcomes.intervals import Interval, group_means
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

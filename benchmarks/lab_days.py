@@ -9,8 +9,8 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.sim.lab.world import LabWorld
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_to_json
+from edgeyard.simulator.lab.world import LabWorld
+from edgeyard.simulator.scenario import Scenario, scenario_from_json, scenario_to_json
 
 CYCLES = 200
 FAMILIES = ("rpi4b", "rpi5", "jetsonorinnano", "x86")

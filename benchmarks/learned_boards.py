@@ -28,6 +28,7 @@ from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.framework.baselines import BASELINES
+from edgeyard.scheduler.framework.named import is_text, policy_named
 from edgeyard.scheduler.framework.policy import (
     MAPPINGS,
     Planner,
@@ -37,11 +38,10 @@ from edgeyard.scheduler.framework.policy import (
 )
 from edgeyard.scheduler.framework.registry import Kind, Plugins
 from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.sim.comparison import measured
-from edgeyard.scheduler.sim.lab.boards import Boards
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import is_text, policy_named
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.comparison import measured
+from edgeyard.simulator.lab.boards import Boards
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Change,
@@ -52,7 +52,7 @@ from edgeyard.scheduler.sim.scenario import (
     PastRunRow,
     Scenario,
 )
-from edgeyard.scheduler.training.board_trainer import (
+from edgeyard.training.board_trainer import (
     INPUTS,
     LEARNED_QUEUE,
     BoardTraining,
@@ -62,7 +62,7 @@ from edgeyard.scheduler.training.board_trainer import (
     queue_weights,
     start_weights,
 )
-from edgeyard.scheduler.training.export import export_boards, export_queue
+from edgeyard.training.export import export_boards, export_queue
 
 DATA = Path(__file__).parent / "data" / "board_policy.json"
 NAME = "board_costs"

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from benchmarks.lookahead import LOGS, TABLE, TRACES
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.sim.kernel.rollouts import RULES
-from edgeyard.scheduler.sim.replay import Backfilling, replay
-from edgeyard.scheduler.sim.traces.swf import read_swf
-from edgeyard.scheduler.training.judgement import judge
-from edgeyard.scheduler.training.windows import (
+from edgeyard.scheduler.kernel.rollouts import RULES
+from edgeyard.training.judgement import judge
+from edgeyard.training.windows import (
     JUDGED_STARTS,
     WINDOW_JOBS,
     Window,
     judged_windows,
     lookahead_ends,
 )
+from edgeyard.training.worlds.replay import Backfilling, replay
+from edgeyard.training.worlds.swf import read_swf
 
 OWN = {
     "HPC2N": "queue_hpc2n",

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeyard.scheduler.sim.kernel.rollouts import RULES
-from edgeyard.scheduler.sim.traces.swf import read_swf
-from edgeyard.scheduler.training.judgement import judge
-from edgeyard.scheduler.training.windows import (
+from edgeyard.scheduler.kernel.rollouts import RULES
+from edgeyard.training.judgement import judge
+from edgeyard.training.windows import (
     Window,
     best_rule,
     judged_windows,
@@ -27,6 +26,7 @@ from edgeyard.scheduler.training.windows import (
     slowdowns,
     training_windows,
 )
+from edgeyard.training.worlds.swf import read_swf
 
 TRACES = Path(os.environ.get("EDGEYARD_TRACES") or "../shared/traces")
 LOGS = {

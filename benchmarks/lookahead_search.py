@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from benchmarks.lookahead import LOGS, windows
 from edgeyard.plugins.queue_policies.lookahead import PLAIN_RULES
-from edgeyard.scheduler.sim.kernel.rollouts import RULES
-from edgeyard.scheduler.training.judgement import Judgement, judge
-from edgeyard.scheduler.training.windows import (
+from edgeyard.scheduler.kernel.rollouts import RULES
+from edgeyard.training.judgement import Judgement, judge
+from edgeyard.training.windows import (
     Window,
     best_rule,
     lookahead_ends,

@@ -19,9 +19,9 @@ from benchmarks.bench_quality import Lab, ratio_interval, scenario
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide import planning
 from edgeyard.scheduler.framework.policy import Planner, load_policy
-from edgeyard.scheduler.sim.comparison import measured
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.simulator.comparison import measured
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import Scenario
 
 IN_USE = planning.HOLD_ERRORS
 MARGINS = (None, IN_USE, 1.0, 0.5, 0.0)

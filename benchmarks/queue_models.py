@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeyard.plugins.queue_policies.learned_queue import SHIPPED
-from edgeyard.scheduler.training.export import export_queue
+from edgeyard.training.export import export_queue
 
 WEIGHTS = Path(__file__).parent / "data" / "queue_policies.json"
 

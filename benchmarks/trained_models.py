@@ -18,9 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeyard.scheduler.model.registered_models import ModelKind
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.intervals import Interval, group_means
-from edgeyard.scheduler.training.outcome_gates import (
+from edgeyard.scheduler.outcomes.gates import (
     TARGETS,
     PredictionFigures,
     compare,
@@ -28,7 +26,9 @@ from edgeyard.scheduler.training.outcome_gates import (
     measure_gates,
     split_by_time,
 )
-from edgeyard.scheduler.training.outcome_rows import OutcomeRows, read_outcome_rows
+from edgeyard.scheduler.outcomes.intervals import Interval, group_means
+from edgeyard.scheduler.outcomes.rows import OutcomeRows, read_outcome_rows
+from edgeyard.scheduler.store import SqlStore
 from tests.builders.outcomes import (
     End,
     Run,

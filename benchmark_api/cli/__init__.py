@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli.program import (
     echo,
     shared_parameters,
 )
+from edgeyard.benchmark_api.installed import installed
 
 COMMANDS = {
     "submit": "submitting",
@@ -59,21 +60,31 @@ COMMANDS = {
     "scorers": "scorers",
     "server": "pruning",
     "testbed": "testbed",
-    "sim": "simulating",
-    "ste": "ste",
-    "scenarios": "scenarios",
-    "learn": "learning",
     "models": "models",
+    "learn": "learning_outcomes",
 }
 """Module of each command and group of commands, in the order of the help."""
 
+_SIMULATOR, _TRAINING = "edgeyard.simulator.cli", "edgeyard.training.cli"
+ADDED = {
+    "sim": (f"{_SIMULATOR}.sim", f"{_TRAINING}.sim"),
+    "ste": (f"{_TRAINING}.ste",),
+    "scenarios": (f"{_TRAINING}.scenarios",),
+    "learn": (f"{_TRAINING}.learning",),
+}
+"""Modules of packages above the product that add to a group of commands, where installed."""
+
 
 class _Root(Program):
-    """The program with the commands of `COMMANDS`."""
+    """The program with the commands of `COMMANDS`, and those of `ADDED` that are installed."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands({name: f"{__name__}.{of}" for name, of in COMMANDS.items()})
+        modules = {name: [f"{__name__}.{of}"] for name, of in COMMANDS.items()}
+        for name, added in ADDED.items():
+            if found := installed(added):
+                modules.setdefault(name, []).extend(found)
+        self.commands = Commands(modules)
 
 
 app = typer.Typer(

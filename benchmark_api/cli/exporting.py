@@ -322,7 +322,7 @@ def _features(store: Store, since: datetime | None) -> Mapping[int, list[tuple[s
     """Return what a model was given at the decision of each attempt, by number of the outcome."""
     import numpy as np
 
-    from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+    from edgeyard.scheduler.outcomes.rows import read_outcome_rows
 
     rows = read_outcome_rows(store, since=since, max_cycles=_ALL_CYCLES)
     return {

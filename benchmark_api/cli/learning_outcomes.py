@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import AsJson, echo
+from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
+from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, opened, utc
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.training.outcome_watch import WatchReport
-    from edgeyard.scheduler.training.outcomes import TrainingReport
+    from edgeyard.scheduler.outcomes.learning import TrainingReport
+    from edgeyard.scheduler.outcomes.watch import WatchReport
 
 _COLUMNS = (
     Column(title="MODEL", of=field("model"), whole=True),
@@ -65,16 +65,16 @@ def outcomes(
     registered as a candidate with its gates: see edgeyard models. Before that, shadows are measured
     on the runs that have ended since, and active models that are worse than the history are rolled
     back; afterwards models whose gates hold are promoted as the setting learn_promote states. Uses
-    the server's database; the server may keep running. Needs edgeyard[server,learn]. Exits with 2
+    the server's database; the server may keep running. Needs edgeyard[server,onnx]. Exits with 2
     where nothing could be learned, and with 1 after an error or at a limit.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
-    from edgeyard.scheduler.training.limits import ProcessorTimeUsed, limit_own_process
-    from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-    from edgeyard.scheduler.training.outcome_watch import watch_models
-    from edgeyard.scheduler.training.outcomes import learn_outcomes
+    from edgeyard.scheduler.outcomes.learning import learn_outcomes
+    from edgeyard.scheduler.outcomes.limits import ProcessorTimeUsed, limit_own_process
+    from edgeyard.scheduler.outcomes.rows import read_outcome_rows
+    from edgeyard.scheduler.outcomes.watch import watch_models
 
     with (
         opened(data_dir, config, error_status=1) as (store, settings),
@@ -82,7 +82,7 @@ def outcomes(
     ):
         limit_own_process(max_memory_mib << 20, max_cpu_s)
         try:
-            with sim_reports.progress() as advanced:
+            with progress_bar() as advanced:
                 rows = read_outcome_rows(
                     store,
                     since=utc(since),
@@ -178,3 +178,8 @@ def _show(found: list[TrainingReport]) -> None:
         )
     if rows:
         show(table(rows, _COLUMNS, console().width))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command in its group."""
+    add_group(app, "learn", "Train policies and models.").command("outcomes")(outcomes)

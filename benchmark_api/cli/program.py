@@ -121,9 +121,14 @@ def add_group(
 ) -> typer.Typer:
     """Add a group of commands, whose help is ``text``; called without one it shows its help.
 
+    A group of this name that another module has added to ``app`` is returned as it is.
+
     Args:
         verbs: Its first commands by name, as for `verb`.
     """
+    before = [each.typer_instance for each in app.registered_groups if each.name == name]
+    if before and before[0] is not None:
+        return before[0]
     group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(group, name=name)
     for each, function in (verbs or {}).items():
@@ -351,11 +356,12 @@ class Commands(MutableMapping[str, Any]):
     To import all modules and to make all commands takes longer than most commands do.
     """
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
+    def __init__(self, modules: Mapping[str, Sequence[str]]) -> None:
         """Make no command yet.
 
         Args:
-            modules: Full name of the module whose ``add_to`` adds the command, by its name.
+            modules: Full names of the modules whose ``add_to`` add the command, or the commands of
+                the group, by its name.
         """
         self._modules = modules
         self._found: dict[str, Any] = dict.fromkeys(modules)
@@ -364,7 +370,8 @@ class Commands(MutableMapping[str, Any]):
         """Return a command, and keep all that its module adds."""
         if self._found[name] is None:
             app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-            importlib.import_module(self._modules[name]).add_to(app)
+            for module in self._modules[name]:
+                importlib.import_module(module).add_to(app)
             self._found |= typer.main.get_group(app).commands
         return self._found[name]
 
@@ -514,17 +521,17 @@ _EXTRA_OF = {
     "PIL": "images",
     "ai_edge_litert": "tflite",
     "boto3": "s3",
-    "cma": "learn",
+    "cma": "training",
     "google": "edgedevice",
     "grpc": "edgedevice",
-    "gymnasium": "sim",
-    "jax": "learn",
+    "gymnasium": "training",
+    "jax": "training",
     "matplotlib": "plot",
     "msgpack": "edgedevice",
-    "numba": "sim",
+    "numba": "compiled",
     "onnx": "onnx",
     "onnxruntime": "ort",
-    "optax": "learn",
+    "optax": "training",
     "pandas": "data",
     "psycopg": "postgres",
     "pyarrow": "export",

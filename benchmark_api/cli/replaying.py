@@ -74,7 +74,7 @@ def replay(
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.engine.replay import replay as decide_again
-    from edgeyard.scheduler.sim.policies import policy_named
+    from edgeyard.scheduler.framework.named import policy_named
 
     with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
         chosen = None if policy is None else policy_named(policy, known)

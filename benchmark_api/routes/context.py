@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.twin.posted import DigitalTwin
 
 _BODY_LIMIT = "body_limit_bytes"
 

@@ -142,7 +142,7 @@ def _refuse_without_runs(services: Services) -> None:
     Raises:
         Conflict: Too few runs have ended.
     """
-    from edgeyard.scheduler.training.outcomes import MIN_RUNS  # NumPy: not at each start
+    from edgeyard.scheduler.outcomes.learning import MIN_RUNS  # NumPy: not at each start
 
     with services.store.read() as uow:
         ended = len(uow.attempts.past_runs_after(0, newest=MIN_RUNS).seqs)

@@ -19,13 +19,13 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
+from edgeyard.scheduler.figures.live import measure_policies
+from edgeyard.scheduler.figures.metrics import RunMetrics
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicyRole
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.sim.live import measure_policies
-from edgeyard.scheduler.sim.metrics import RunMetrics
 
 router = Router(prefix="/v1/policies", tags=["policies"])
 own = Router(prefix="/v1/benchmarks", tags=["policies"])

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import check_json_type
 from edgeyard.errors import Forbidden, InvalidInput, TooLarge
 from edgeyard.scheduler.model.users import Role
-from edgeyard.scheduler.sim.ste.documents import read_twin_data, write_twin_data
+from edgeyard.scheduler.twin.document import read_twin_data, write_twin_data
 
 router = Router(prefix="/v1/twin", tags=["twin"])
 

@@ -18,9 +18,9 @@ from benchmarks.completion.scenario import (
 )
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.sim.comparison import measured
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.scenario import Arrivals, BoardGroup, JobKind, LabScenario, Scenario
+from edgeyard.simulator.comparison import measured
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import Arrivals, BoardGroup, JobKind, LabScenario, Scenario
 
 SIZES = {10: (12, 2 * 3600.0), 100: (6, 3600.0), 1000: (5, 900.0)}
 """By the number of boards: seeds, and seconds in which benchmarks arrive."""

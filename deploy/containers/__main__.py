@@ -207,7 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sources() -> list[Path]:
     """Return the files that Edgeyard is installed from."""
-    folders = ("src", "scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+    product = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+    folders = ("src", *product, "simulator", "training")
     found = [rootfs.PROJECT / "pyproject.toml", rootfs.PROJECT / "README.md"]
     for folder in folders:
         found += (

@@ -54,8 +54,8 @@ class LearnedQueue:
         )
 
     def _scores(self, queue: Queue) -> Floats:
-        from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS, queue_table
-        from edgeyard.scheduler.sim.kernel.rollouts import expected_runs
+        from edgeyard.scheduler.kernel.queue_inputs import INPUTS, queue_table
+        from edgeyard.scheduler.kernel.rollouts import expected_runs
 
         outlook = queue.outlook
         if outlook is None:  # nodes of several resources
@@ -86,7 +86,7 @@ def load_learned_queue(manifest: Path) -> LearnedQueue:
     Raises:
         ConfigError: It can't be used, and why.
     """
-    from edgeyard.scheduler.sim.kernel.queue_inputs import NAMES
+    from edgeyard.scheduler.kernel.queue_inputs import NAMES
 
     return LearnedQueue(load_queue_model(manifest, NAMES))
 
@@ -117,7 +117,7 @@ class LearnedLookahead(Lookahead):
     name = "learned_lookahead"
 
     def __init__(self) -> None:
-        from edgeyard.scheduler.sim.kernel.rollouts import RULES
+        from edgeyard.scheduler.kernel.rollouts import RULES
 
         super().__init__(
             rules=RULES, request_weight=REQUEST_WEIGHT, horizon_s=HORIZON_S, max_wait_s=MAX_WAIT_S

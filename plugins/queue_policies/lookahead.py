@@ -60,13 +60,13 @@ class Lookahead:
         """Take the rules to try.
 
         Args:
-            rules: Of `edgeyard.scheduler.sim.kernel.rollouts.RULES`.
+            rules: Of `edgeyard.scheduler.kernel.rollouts.RULES`.
             request_weight: How much the requested time counts next to each of the samples of the
                 run time by earlier runs; inf: it alone counts.
             horizon_s: Delays count less the further away they are; see `roll_out`. inf: they don't.
             max_wait_s: A guard of its own, seconds; the lab's counts too.
         """
-        from edgeyard.scheduler.sim.kernel import rollouts
+        from edgeyard.scheduler.kernel import rollouts
 
         self._rules = tuple(rules)
         self._numbers = np.array([rollouts.RULES.index(each) for each in rules], dtype=np.int64)
@@ -119,7 +119,7 @@ class Lookahead:
         guarded: NDArray[np.bool_],
         prune: bool,
     ) -> PoolRollout:
-        from edgeyard.scheduler.sim.kernel.rollouts import WaitingJobs, look_ahead
+        from edgeyard.scheduler.kernel.rollouts import WaitingJobs, look_ahead
 
         run_s, weight = self._expected(
             queue.expected_s[jobs],
@@ -170,7 +170,7 @@ class Lookahead:
         self, requested_s: Floats, samples_s: Floats, weights: Floats, elapsed_s: Floats
     ) -> tuple[Floats, Floats]:
         """Return expected run times and weights, shape (jobs,) each; see `expected_run`."""
-        from edgeyard.scheduler.sim.kernel.rollouts import expected_runs
+        from edgeyard.scheduler.kernel.rollouts import expected_runs
 
         request_weight = self._request_weight
         if math.isinf(request_weight):

@@ -1,6 +1,6 @@
 """Learned queue policies: an ONNX file with a manifest that says ``kind = "queue_policy"``.
 
-The model takes the inputs of `edgeyard.scheduler.sim.kernel.queue_inputs`, one row per job, and
+The model takes the inputs of `edgeyard.scheduler.kernel.queue_inputs`, one row per job, and
 gives one number per job; the lowest comes first.
 """
 

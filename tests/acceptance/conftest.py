@@ -60,9 +60,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Edgeyard's wheel, built from what is committed."""
     folder = tmp_path_factory.mktemp("wheel")
     _clone(folder / "source")
+    return _build(folder / "source", folder)
+
+
+@pytest.fixture(scope="session")
+def product_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of what is committed without `training`."""
+    folder = tmp_path_factory.mktemp("product")
+    source = folder / "source"
+    _clone(source)
+    (source / "src/edgeyard/training").unlink()
+    shutil.rmtree(source / "training")
+    return _build(source, folder)
+
+
+def _build(source: Path, folder: Path) -> Path:
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder)],
-        cwd=folder / "source",
+        cwd=source,
         check=True,
         capture_output=True,
     )
@@ -74,7 +89,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_environment(wheel: Path) -> Callable[..., Path]:
     """Makes a virtual environment of Edgeyard's wheel and more, and nothing of the checkout's."""
 
-    def make(folder: Path, *more: str, extra: str = "server", pip: bool = False) -> Path:
+    def make(
+        folder: Path, *more: str, extra: str = "server", pip: bool = False, wheel: Path = wheel
+    ) -> Path:
         venv.create(folder, symlinks=True, with_pip=pip)
         # Its own dependencies and no others, at the versions that are tested.
         subprocess.run(

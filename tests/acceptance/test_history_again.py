@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from deploy.process import edgeyard
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
-from edgeyard.scheduler.sim.runs import PENDING, load_run
-from edgeyard.scheduler.sim.scenario import load_scenario
+from edgeyard.simulator.runs import PENDING, load_run
+from edgeyard.simulator.scenario import load_scenario
 from tests.builders.runner import linear_model
 
 pytestmark = pytest.mark.slow

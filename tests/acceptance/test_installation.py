@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,30 @@ from tests.nomad_cluster import nomad_binary
 
 ROOT = Path(__file__).parents[2]
 
+NODES = """
+name = "two"
+world = "nodes"
+duration_s = 60
+[nodes]
+nodes = [{ count = 2, cpu_cores = 1 }]
+jobs = [{ job_id = "j", submit_s = 1, run_s = 5 }]
+"""
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name.removeprefix("edgeyard/") for name in archive.namelist()}
+    listed = {
+        path.relative_to(ROOT).as_posix()
+        for link in (ROOT / "src/edgeyard").iterdir()
+        if link.is_symlink()
+        for path in link.resolve().rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    missing = sorted(each for each in listed - packed if not each.endswith((".md", ".proto")))
+    assert not missing
 
 
 def test_the_wheel_runs_a_benchmark_outside_the_checkout(
@@ -27,9 +51,8 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
     clean_environment: dict[str, str],
 ) -> None:
     environment = new_environment(tmp_path / "venv")
-    python = environment / "bin/python"
     where = subprocess.run(
-        [str(python), "-c", "import edgeyard; print(edgeyard.__file__)"],
+        [str(environment / "bin/python"), "-c", "import edgeyard; print(edgeyard.__file__)"],
         cwd=tmp_path,
         env=clean_environment,
         check=True,
@@ -37,15 +60,59 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
         text=True,
     )
     assert where.stdout.startswith(str(environment)), where.stdout
+    _measure(environment, tmp_path, squeezenet, clean_environment)
 
+
+def test_the_product_without_training_installs_and_runs(
+    tmp_path: Path,
+    squeezenet: Path,
+    product_wheel: Path,
+    new_environment: Callable[..., Path],
+    clean_environment: dict[str, str],
+) -> None:
+    environment = new_environment(tmp_path / "venv", wheel=product_wheel)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(environment / "bin/edgeyard"), *words],
+            cwd=tmp_path,
+            env=clean_environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    assert not list(environment.glob("lib/python*/site-packages/edgeyard/training"))
+    _measure(environment, tmp_path, squeezenet, clean_environment)
+
+    groups = run("--help").stdout
+    assert "sim " in groups
+    assert "learn " in groups
+    assert "ste " not in groups
+    assert [word in run("sim", "--help").stdout for word in ("run", "replay")] == [True, False]
+    assert [word in run("learn", "--help").stdout for word in ("outcomes", "a2c")] == [True, False]
+    simulated = run("sim", "run", "steady", "--policy", "fifo", "--json")
+    assert simulated.returncode == 0, simulated.stderr
+    assert json.loads(simulated.stdout)["runs"]
+    nodes = tmp_path / "nodes.toml"
+    nodes.write_text(NODES)
+    refused = run("sim", "run", str(nodes))
+    assert refused.returncode == 1
+    assert "the world 'nodes' of scenario two needs edgeyard.training" in refused.stderr
+
+
+def _measure(
+    environment: Path, folder: Path, model: Path, clean_environment: dict[str, str]
+) -> None:
+    """Start a server of an environment and run a benchmark on it."""
     port = free_port()
-    data_dir = tmp_path / "data"
+    data_dir = folder / "data"
     server = subprocess.Popen(
         [
             *(str(environment / "bin/edgeyard"), "up"),
             *("--data-dir", str(data_dir), "--port", str(port)),
         ],
-        cwd=tmp_path,
+        cwd=folder,
         env=clean_environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -57,11 +124,11 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
         assert token_file.stat().st_mode & 0o777 == 0o600
         output = subprocess.run(
             [
-                *(str(environment / "bin/edgeyard"), "submit", "--model", str(squeezenet)),
+                *(str(environment / "bin/edgeyard"), "submit", "--model", str(model)),
                 *("--runtime", "ort", "--type", "TYPE1", "--target", "emumid"),
                 *("--nb-inference", "20", "--wait", "--json"),
             ],
-            cwd=tmp_path,
+            cwd=folder,
             env={
                 **clean_environment,
                 "EDGEYARD_URL": f"http://127.0.0.1:{port}",

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.process import Server, edgeyard, start
 from edgeyard.scheduler.hcl.cron import cron_of
-from edgeyard.scheduler.sim.ste.documents import TwinData, read_twin_data
+from edgeyard.scheduler.twin.document import TwinData, read_twin_data
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat

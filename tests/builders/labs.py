@@ -9,9 +9,9 @@ from typing import Any
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.sim.lab.world import Watch, simulate_lab
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json
+from edgeyard.simulator.lab.world import Watch, simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import Scenario, scenario_from_json
 
 
 def lab_scenario(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeyard.scheduler.sim.traces.swf import Log
+from edgeyard.training.worlds.swf import Log
 
 Job = tuple[float, float, int] | tuple[float, float, int, float]
 """Submit time, run time, processors; the requested time where it is not the run time."""

@@ -10,14 +10,14 @@ from edgeyard.scheduler.learning.features import Input, features_version
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import Gate, ModelKind, RegisteredModel
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_files import chance_files, quantile_files
-from edgeyard.scheduler.training.outcome_models import (
+from edgeyard.scheduler.outcomes.files import chance_files, quantile_files
+from edgeyard.scheduler.outcomes.models import (
     FAILURE_RATES,
     MEASUREMENT_RATES,
     ChanceModel,
     QuantileModel,
 )
+from edgeyard.scheduler.store import SqlStore
 
 BY_LOAD = (Input(column="host_cpu", mean=0.5, scale=0.25),)
 """The only input next to the history: loads of 0 to 1 are within 2 standard deviations."""

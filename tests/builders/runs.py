@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeyard.scheduler.sim.runs import (
+from edgeyard.simulator.runs import (
     ENDED,
     FAULTED,
     STATUSES,

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.lab.boards import Boards
-from edgeyard.scheduler.sim.lab.jobs import around_s, draw_jobs
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.simulator import runs
+from edgeyard.simulator.lab.boards import Boards
+from edgeyard.simulator.lab.jobs import around_s, draw_jobs
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import Scenario
 from tests.builders.history import board, user, write_export
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_toml
-from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, LocalTwin
-from edgeyard.scheduler.sim.ste.scheduling import SchedulerController, Trainer
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.simulator.scenario import Scenario, scenario_from_toml
+from edgeyard.training.ste.controller import Controller, LocalScheduling, LocalTwin
+from edgeyard.training.ste.scheduling import SchedulerController, Trainer
 
 SCENARIO = """
 name = "small"

@@ -11,8 +11,8 @@ from math import inf
 
 import numpy as np
 
-from edgeyard.scheduler.sim.metrics import Schedule
-from edgeyard.scheduler.sim.traces.swf import Log
+from edgeyard.scheduler.figures.metrics import Schedule
+from edgeyard.training.worlds.swf import Log
 
 
 @dataclass

@@ -13,9 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.bootstrap import simulated_server
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.scheduler.sim.service.simulation import AfterStep, ServerFactory, ServiceSimulation
 from edgeyard.scheduler.store import SqlStore
 from tests.faults.fault_run import FaultRun, prepare, run_schedule
 from tests.faults.schedule import (
@@ -25,6 +23,8 @@ from tests.faults.schedule import (
     Submission,
     TaskEnd,
 )
+from tests.virtual_service.simulation import AfterStep, ServerFactory, ServiceSimulation
+from tests.virtual_service.start import simulated_server
 
 
 @cache

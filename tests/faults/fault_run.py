@@ -24,17 +24,6 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.ports import UnitOfWork
-from edgeyard.scheduler.sim.service.cluster import EventDelivery, TaskPlan
-from edgeyard.scheduler.sim.service.simulation import (
-    START,
-    AfterStep,
-    Arrival,
-    ServerFactory,
-    ServiceSimulation,
-    SimMachine,
-    TurnIntervals,
-)
-from edgeyard.scheduler.sim.service.store import InterruptPoint
 from tests.faults.invariants import Invariants
 from tests.faults.schedule import (
     Fault,
@@ -43,6 +32,17 @@ from tests.faults.schedule import (
     Submission,
     TaskEnd,
 )
+from tests.virtual_service.cluster import EventDelivery, TaskPlan
+from tests.virtual_service.simulation import (
+    START,
+    AfterStep,
+    Arrival,
+    ServerFactory,
+    ServiceSimulation,
+    SimMachine,
+    TurnIntervals,
+)
+from tests.virtual_service.store import InterruptPoint
 
 MAX_S = 4 * 3600.0
 """Virtual time after the last fault within which everything has to end."""

@@ -24,11 +24,6 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.sim.service.simulation import (
-    ServiceSimulation,
-    SimMachine,
-    is_known,
-)
 from edgeyard.scheduler.store.tables import (
     attempts,
     balances,
@@ -37,6 +32,11 @@ from edgeyard.scheduler.store.tables import (
     leases,
     reports,
     status_counts,
+)
+from tests.virtual_service.simulation import (
+    ServiceSimulation,
+    SimMachine,
+    is_known,
 )
 
 MAX_ATTEMPTS = 60

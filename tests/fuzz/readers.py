@@ -76,10 +76,10 @@ from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.learning.manifest import parse_manifest
 from edgeyard.scheduler.model.quantities import duration_s, ratio
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
-from edgeyard.scheduler.sim.importers.alibaba import import_alibaba
-from edgeyard.scheduler.sim.importers.machines import Selection
-from edgeyard.scheduler.sim.importers.supercloud import import_supercloud
-from edgeyard.scheduler.sim.ste.training import new_model
+from edgeyard.simulator.importers.machines import Selection
+from edgeyard.training.importers.alibaba import import_alibaba
+from edgeyard.training.importers.supercloud import import_supercloud
+from edgeyard.training.ste.training import new_model
 from tests.builders import answers, nomad
 from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 from tests.builders.networks import DEMO, gemm

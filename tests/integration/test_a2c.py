@@ -20,9 +20,8 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.environments import ClusterVectorEnv
-from edgeyard.scheduler.sim.mixes import JobMix
-from edgeyard.scheduler.training.a2c.judgement import (
+from edgeyard.simulator.mixes import JobMix
+from edgeyard.training.a2c.judgement import (
     baseline,
     figures,
     masks_of,
@@ -30,7 +29,7 @@ from edgeyard.scheduler.training.a2c.judgement import (
     play,
     unseen_sequences,
 )
-from edgeyard.scheduler.training.a2c.networks import (
+from edgeyard.training.a2c.networks import (
     Batch,
     actor_loss,
     allowed_logits,
@@ -40,13 +39,14 @@ from edgeyard.scheduler.training.a2c.networks import (
     returns,
     targets,
 )
-from edgeyard.scheduler.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
-from edgeyard.scheduler.training.a2c.trainer import (
+from edgeyard.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
+from edgeyard.training.a2c.trainer import (
     Trainer,
     curve_csv,
     load_progress,
     save_progress,
 )
+from edgeyard.training.cluster_environment import ClusterVectorEnv
 from tests.builders.cli import refusal
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
@@ -427,11 +427,11 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("trainer", "networks"):
-        monkeypatch.delitem(sys.modules, f"edgeyard.scheduler.training.a2c.{name}")
+        monkeypatch.delitem(sys.modules, f"edgeyard.training.a2c.{name}")
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.setattr("sys.argv", ["edgeyard"])
     found = refusal(run("--out", str(tmp_path / "out")))
-    assert "needs jax, which is not installed: pip install 'edgeyard[learn]'" in found
+    assert "needs jax, which is not installed: pip install 'edgeyard[training]'" in found
     assert not (tmp_path / "out").exists()
 
 

@@ -18,9 +18,9 @@ from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.bootstrap import metrics_source
 from edgeyard.benchmark_api.live_twin import JOB_CPUS, JOB_MEMORY_BYTES, Metrics, live_data
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.benchmark_api.ste_services.clients import HttpTwin
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.sim.ste.documents import read_twin_data
+from edgeyard.scheduler.twin.document import read_twin_data
+from edgeyard.training.ste_services.clients import HttpTwin
 from tests.builders.api import Api, running
 from tests.builders.engine import A, Lab
 from tests.builders.web import QuietHandler, serving

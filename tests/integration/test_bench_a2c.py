@@ -22,14 +22,14 @@ from benchmarks.a2c import (
     settings_of,
 )
 from benchmarks.a2c_trace import window_of
-from edgeyard.scheduler.training.a2c.judgement import (
+from edgeyard.training.a2c.judgement import (
     baseline,
     mean_slowdown,
     play,
     unseen_sequences,
 )
-from edgeyard.scheduler.training.a2c.settings import NetworkKind
-from edgeyard.scheduler.training.a2c.trainer import Point
+from edgeyard.training.a2c.settings import NetworkKind
+from edgeyard.training.a2c.trainer import Point
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
 

@@ -21,9 +21,9 @@ from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
 from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.outcomes.learning import learn_outcomes
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcomes import learn_outcomes
 from tests.builders.api import Api, running
 from tests.builders.model_files import a_model_file
 from tests.builders.outcomes import add_past

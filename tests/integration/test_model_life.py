@@ -10,11 +10,11 @@ from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_d
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
+from edgeyard.scheduler.outcomes.learning import learn_outcomes
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
+from edgeyard.scheduler.outcomes.watch import watch_models
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcome_watch import watch_models
-from edgeyard.scheduler.training.outcomes import learn_outcomes
 from tests.builders.decision import cycle
 from tests.builders.outcomes import BASES, Run, add_past
 

@@ -14,10 +14,10 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.engine.retraining import Retraining, TrainingState
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
+from edgeyard.scheduler.outcomes.learning import learn_outcomes
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcomes import learn_outcomes
 from tests.builders.api import Api, leader_view
 from tests.builders.outcomes import add_past, as_the_history_expects
 from tests.builders.registered import add_candidate
@@ -120,7 +120,7 @@ def test_the_command_trains_and_registers_candidates(lab: Path) -> None:
 @on_the_folders_database
 def test_a_training_without_processor_time_left_can_say_so() -> None:
     code = (
-        "from edgeyard.scheduler.training.limits import *\n"
+        "from edgeyard.scheduler.outcomes.limits import *\n"
         "limit_own_process(1 << 32, 1)\n"
         "try:\n"
         "    while True: sum(range(1000))\n"
@@ -146,9 +146,9 @@ def test_an_error_in_training_is_not_reported_as_too_few_runs(tmp_path: Path) ->
     assert (code, "has no database" in err) == (1, True)
     cut_short = (
         "from edgeyard.benchmark_api.cli import app\n"
-        "from edgeyard.scheduler.training import limits, outcome_rows\n"
+        "from edgeyard.scheduler.outcomes import limits, rows\n"
         "def cut(*arguments, **options): raise limits.ProcessorTimeUsed\n"
-        "outcome_rows.read_outcome_rows = cut\n"
+        "rows.read_outcome_rows = cut\n"
         f"app(['learn', 'outcomes', '--data-dir', {str(tmp_path)!r}])\n"
     )
     SqlStore(f"sqlite:///{tmp_path}/edgeyard.db").close()

@@ -16,11 +16,11 @@ from edgeyard.scheduler.engine.registered_models import promote
 from edgeyard.scheduler.framework.policy import load_policy, read_policy
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import ModelKind
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.runs import load_run
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_to_toml
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import load_run
+from edgeyard.simulator.scenario import Scenario, scenario_to_toml
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 from tests.builders.registered import active_run_times, add_candidate
@@ -160,8 +160,7 @@ def test_exported_days_are_decided_with_a_model_of_the_server(data: Path, tmp_pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "failure/1", "--jobs", "2"], "--model: is given for another way to simulate"),
-        (["--model", "failure/1", "--depth", "service"], "--model: is given for another way"),
+        (["--model", "failure/1", "--jobs", "2"], "--model: is given for several runs at a time"),
         (["--model", "failure/2"], "--model: there is no model 'failure/2' (accepted: failure/1"),
         ([], "--data-dir: names a server without --model"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.ports import JobRun
-from edgeyard.scheduler.sim.nomad_rank import LIMIT, fit_scores
+from edgeyard.simulator.nomad_rank import LIMIT, fit_scores
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import Submitter, a_job, where
 from tests.nomad_cluster import access_of, clear

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeyard.benchmark_api.bootstrap import simulated_server
 from edgeyard.benchmark_api.cli.exporting import export_tables
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.plugins.builtin import registry
@@ -19,10 +18,12 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.learning.features import COLUMNS, raw
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.sim.importers.history import TABLES, import_history
-from edgeyard.scheduler.sim.importers.machines import Selection
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.simulator.importers.history import TABLES, import_history
+from edgeyard.simulator.importers.machines import Selection
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import (
     BoardGroup,
     JobRow,
     LabScenario,
@@ -31,9 +32,8 @@ from edgeyard.scheduler.sim.scenario import (
     PastRunRow,
     Scenario,
 )
-from edgeyard.scheduler.sim.service.lab import simulate_service
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
+from tests.virtual_service.lab import simulate_service
+from tests.virtual_service.start import simulated_server
 
 pytest.importorskip("pyarrow")
 

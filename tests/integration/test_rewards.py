@@ -25,7 +25,7 @@ from edgeyard.scheduler.framework.protocols import Answer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
-from edgeyard.scheduler.sim.learning import MemoryScoring, MemoryUnitOfWork
+from edgeyard.simulator.learning import MemoryScoring, MemoryUnitOfWork
 from tests.builders import records as make
 from tests.builders.engine import A, B, Lab
 

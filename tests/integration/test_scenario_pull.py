@@ -16,13 +16,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from deploy.process import free_port
-from edgeyard.benchmark_api.bootstrap import open_store, scenario_puller
+from edgeyard.benchmark_api.bootstrap import open_store
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.scenario_puller import FIRST_WAIT_S, ScenarioPuller
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.sim.scenario import NodeJob, scenario_from_json
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.simulator.scenario import NodeJob, scenario_from_json
+from edgeyard.simulator.scenario_puller import FIRST_WAIT_S, ScenarioPuller
+from edgeyard.simulator.server_part import background
 from tests.builders.cli import refusal
 from tests.builders.cluster import eventually
 
@@ -155,7 +156,7 @@ def puller_of(
         scenario_window_s=WINDOW_S,
         scenario_step_s=STEP_S,
     )
-    puller = scenario_puller(settings, store, clock, lambda: True)  # type: ignore[arg-type]
+    puller = background(settings, store, clock, lambda: True)  # type: ignore[arg-type]
     assert puller is not None
     return puller
 
@@ -260,8 +261,8 @@ def test_wrong_settings_are_refused(tmp_path: Path, store: SqlStore) -> None:
     ):
         settings = Settings.load(data_dir=tmp_path, **wrong)
         with pytest.raises(ConfigError, match="scenario_"):
-            scenario_puller(settings, store, clock, lambda: True)  # type: ignore[arg-type]
+            background(settings, store, clock, lambda: True)  # type: ignore[arg-type]
     none = Settings.load(data_dir=tmp_path)
-    assert scenario_puller(none, store, clock, lambda: True) is None  # type: ignore[arg-type]
+    assert background(none, store, clock, lambda: True) is None  # type: ignore[arg-type]
     refused = CliRunner().invoke(app, ["scenarios", "pull", "prometheus:9090"])
     assert "is not a URL of Prometheus" in refused.stderr

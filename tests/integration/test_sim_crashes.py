@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.scenario_db import opened_db
-from edgeyard.scheduler.sim.runs import load_run
-from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from edgeyard.simulator.runs import load_run
+from edgeyard.simulator.scenario import scenario_to_toml
+from edgeyard.simulator.scenario_db import opened_db
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
 
@@ -26,9 +26,11 @@ from pathlib import Path
 import pyarrow.parquet
 from edgeyard import failpoints
 from edgeyard.benchmark_api import bootstrap
-from edgeyard.benchmark_api.cli import app, sim_documents, sim_stored
-from edgeyard.scheduler.sim.importers import history
-from edgeyard.scheduler.sim.lab import world
+from edgeyard.benchmark_api.cli import app
+from edgeyard.simulator.cli import sim_documents
+from edgeyard.simulator.cli import sim_stored
+from edgeyard.simulator.importers import history
+from edgeyard.simulator.lab import world
 from edgeyard.scheduler import store
 
 folder, *command = sys.argv[1:]

@@ -10,19 +10,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgeyard.benchmark_api.bootstrap import simulate_whole_service
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide import cycle
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.runs import COMPLETED, FAILED, SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import COMPLETED, FAILED, SimulatedRun
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Change,
@@ -35,6 +34,7 @@ from edgeyard.scheduler.sim.scenario import (
     Scenario,
     check_scenario,
 )
+from tests.virtual_service.start import simulate_whole_service
 
 BUSY = Scenario(
     name="busy",

@@ -19,17 +19,17 @@ import pytest
 from deploy.process import free_port
 from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.observed_lab import ObservedLab
-from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.devices.model import Host
 from edgeyard.errors import ClusterUnreachable, Unavailable
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure, FailureCategory
 from edgeyard.scheduler.ports import ClusterView, JobRun, JobState, LoadReport, ObservedJob
-from edgeyard.scheduler.sim.importers.prometheus import Series
-from edgeyard.scheduler.sim.ste.documents import read_twin_data
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.twin.document import read_twin_data
+from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.scheduler.twin.series import Series
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 from edgeyard.testbed import LoopbackNomad
+from edgeyard.training.ste_services.twin import twin_app
 from tests.builders.cluster import Submitter, a_job, eventually, on
 from tests.builders.ste_services import TOKEN, Processes, served
 from tests.fakes.clock import FixedClock

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from deploy.process import free_port
-from edgeyard.scheduler.sim.scenario import scenario_to_json
+from edgeyard.simulator.scenario import scenario_to_json
 from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.ste import scenario

@@ -19,33 +19,33 @@ from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.connections import bounded_protocol
-from edgeyard.benchmark_api.ste_services.clients import (
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.scorers.learned import load_learned
+from edgeyard.scheduler.framework.policy import Policy, load_policy
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.simulator.scenario import scenario_from_toml, scenario_to_json
+from edgeyard.training.ste.controller import Controller, RoundReport
+from edgeyard.training.ste.driver import LocalTraining, RunDriver
+from edgeyard.training.ste.lab import episode_figures
+from edgeyard.training.ste.runs import RunFolder
+from edgeyard.training.ste.scheduling import SchedulerController
+from edgeyard.training.ste.steps import Notice, Round
+from edgeyard.training.ste_services.clients import (
     HttpScenarios,
     HttpScheduling,
     HttpTraining,
     HttpTwin,
 )
-from edgeyard.benchmark_api.ste_services.controller import (
+from edgeyard.training.ste_services.controller import (
     MAX_WAITING_RUNS,
     RunQueue,
     controller_app,
 )
-from edgeyard.benchmark_api.ste_services.scenarios import scenario_app
-from edgeyard.benchmark_api.ste_services.scheduler import scheduler_app
-from edgeyard.benchmark_api.ste_services.twin import twin_app
-from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.scorers.learned import load_learned
-from edgeyard.scheduler.framework.policy import Policy, load_policy
-from edgeyard.scheduler.sim.scenario import scenario_from_toml, scenario_to_json
-from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
-from edgeyard.scheduler.sim.ste.controller import Controller, RoundReport
-from edgeyard.scheduler.sim.ste.driver import LocalTraining, RunDriver
-from edgeyard.scheduler.sim.ste.lab import episode_figures
-from edgeyard.scheduler.sim.ste.runs import RunFolder
-from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
-from edgeyard.scheduler.sim.ste.steps import Notice, Round
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
-from edgeyard.scheduler.store import SqlStore
+from edgeyard.training.ste_services.scenarios import scenario_app
+from edgeyard.training.ste_services.scheduler import scheduler_app
+from edgeyard.training.ste_services.twin import twin_app
+from edgeyard.training.worlds.simulated_nodes import simulate_nodes
 from tests.builders.ste import SCENARIO, OneScenario, environment, quick_policy, scenario
 from tests.builders.ste_services import TOKEN, finished, processes, served
 
@@ -445,7 +445,7 @@ def test_the_scenario_service_sets_removes_and_filters_by_tags(services: Service
 def test_rounds_of_a_run_are_bounded_by_their_bytes(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeyard.benchmark_api.ste_services.controller.MAX_ROUND_BYTES", 1)
+    monkeypatch.setattr("edgeyard.training.ste_services.controller.MAX_ROUND_BYTES", 1)
     services.add()
     run_id = services.start(seed=1)
     assert finished(services.controller, run_id)["state"] == "completed"

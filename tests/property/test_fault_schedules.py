@@ -15,8 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from edgeyard.scheduler.engine.service import Step
-from edgeyard.scheduler.sim.service.simulation import ServiceSimulation
-from edgeyard.scheduler.sim.service.store import InterruptPoint, ServerCrash
 from tests.faults.drawing import run, schedules, simulation_of
 from tests.faults.invariants import Invariants
 from tests.faults.schedule import (
@@ -27,6 +25,8 @@ from tests.faults.schedule import (
     TaskEnd,
     schedule_from_json,
 )
+from tests.virtual_service.simulation import ServiceSimulation
+from tests.virtual_service.store import InterruptPoint, ServerCrash
 
 TWO = FaultSchedule(
     hosts=(2,),

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.scheduler.framework.registry import Kind
-from edgeyard.scheduler.sim.bounds import (
+from edgeyard.training.worlds.bounds import (
     MAX_ON_BOARDS,
     lower_bound,
     optimum_on_boards,
     optimum_on_processors,
 )
-from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.training.worlds.replay import Backfilling, replay
 from tests.builders.logs import log_of
 
 CLOSE = 1e-9

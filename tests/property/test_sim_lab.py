@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.model.decision import CycleInput
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.scenario import JobRow, Scenario
+from edgeyard.simulator import runs
+from edgeyard.simulator.scenario import JobRow, Scenario
 from tests.builders.labs import lab_scenario, simulate
 
 MAX_RUN_S = 400.0

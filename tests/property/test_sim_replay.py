@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.bench_sim import plain_simpy
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.sim.replay import Backfilling, Replay, replay
-from edgeyard.scheduler.sim.traces.swf import Log
+from edgeyard.training.worlds.replay import Backfilling, Replay, replay
+from edgeyard.training.worlds.swf import Log
 from tests.builders.logs import Job, log_of
 from tests.fakes.plain_replay import max_in_use, plain_starts
 

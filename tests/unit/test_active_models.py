@@ -27,10 +27,10 @@ from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
 from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.outcomes.models import MIN_RATE
 from edgeyard.scheduler.prediction.estimates import past_pairs
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import model_files
-from edgeyard.scheduler.training.outcome_models import MIN_RATE
 from tests.builders.decision import cycle, places
 from tests.builders.registered import (
     active_failures,

@@ -9,7 +9,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import board, pending, snapshot_of
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.sim.replay import replay
+from edgeyard.training.worlds.replay import replay
 from tests.builders.decision import cycle, places, plugins, policy
 from tests.builders.logs import log_of
 from tests.fakes.plain_replay import max_in_use

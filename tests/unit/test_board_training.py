@@ -39,8 +39,8 @@ from edgeyard.scheduler.learning.queue_model import QueueModel, unchecked_queue_
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Change,
@@ -48,8 +48,8 @@ from edgeyard.scheduler.sim.scenario import (
     LabScenario,
     Scenario,
 )
-from edgeyard.scheduler.training.board_labs import draw_labs
-from edgeyard.scheduler.training.board_trainer import (
+from edgeyard.training.board_labs import draw_labs
+from edgeyard.training.board_trainer import (
     INPUTS,
     LEARNED_QUEUE,
     BoardTraining,
@@ -62,8 +62,8 @@ from edgeyard.scheduler.training.board_trainer import (
     train,
     weight_count,
 )
-from edgeyard.scheduler.training.export import board_model, export_boards, queue_model
-from edgeyard.scheduler.training.progress import load_progress, save_progress
+from edgeyard.training.export import board_model, export_boards, queue_model
+from edgeyard.training.progress import load_progress, save_progress
 from tests.builders.columns import sample
 
 SMALL = BoardTraining(generations=3, candidates=4, labs=2, batch=1, validation_labs=1, jobs=10)

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from edgeyard.benchmark_api.environments import BoardsEnv
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.sim.board_environment import BASELINES, BOARD_COLUMNS
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Faults,
@@ -26,6 +24,8 @@ from edgeyard.scheduler.sim.scenario import (
     Scenario,
     User,
 )
+from edgeyard.training.board_environment import BASELINES, BOARD_COLUMNS
+from edgeyard.training.environments import BoardsEnv
 
 FAST, SLOW = "rpi4b-0001-0001", "rpi4b-0002-0001"
 

@@ -12,12 +12,12 @@ pytestmark = pytest.mark.slow  # each test compiles in two processes or more
 
 ROOT = Path(__file__).parents[2]
 _CALLER = (
-    "from edgeyard.scheduler.sim.kernel.compiled import compiled\n"
+    "from edgeyard.scheduler.kernel.compiled import compiled\n"
     "from kernels.{module} import {name}\n"
     "@compiled\ndef double(number):\n    return 2 * {use}\n"
 )
 _CALLEE = (
-    "from edgeyard.scheduler.sim.kernel.compiled import compiled\n"
+    "from edgeyard.scheduler.kernel.compiled import compiled\n"
     "@compiled\ndef plus(number):\n    return number + {added}\n"
 )
 

@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.sim.ste.documents import (
+from edgeyard.scheduler.twin.document import (
     cycle_input,
     read_twin_data,
     twin_data,

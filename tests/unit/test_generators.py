@@ -11,12 +11,10 @@ from scipy.stats import binom, poisson
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.cli.scenarios import Kind
-from edgeyard.scheduler.sim.generators.labs import LAB_KINDS, LabOptions, capacity_per_hour
-from edgeyard.scheduler.sim.generators.paper import PAPER_KINDS, PaperOptions
-from edgeyard.scheduler.sim.lab.boards import Boards
-from edgeyard.scheduler.sim.lab.jobs import draw_jobs
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.generators.labs import LAB_KINDS, LabOptions, capacity_per_hour
+from edgeyard.simulator.lab.boards import Boards
+from edgeyard.simulator.lab.jobs import draw_jobs
+from edgeyard.simulator.scenario import (
     LabScenario,
     NodeJob,
     Scenario,
@@ -25,6 +23,8 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_hash,
     scenario_to_toml,
 )
+from edgeyard.training.cli.scenarios import Kind
+from edgeyard.training.generators.paper import PAPER_KINDS, PaperOptions
 from tests.builders.cli import refusal
 
 UNLIKELY = 1e-9

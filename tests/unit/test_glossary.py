@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = (
-    *("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "deploy"),
-    "benchmarks",
+    *("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed"),
+    *("simulator", "training", "deploy", "benchmarks"),
     *("docs", "src/edgeyard/errors.py", "README.md", "CONTRIBUTING.md", "SECURITY.md"),
 )
 GENERATED = ("docs/reference/openapi.json",)

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.scheduler.sim.importers import columns, machines
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.importers import columns, machines
+from edgeyard.simulator.scenario import (
     NodeGroup,
     NodeJob,
     PastFailure,

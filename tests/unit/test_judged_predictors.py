@@ -21,7 +21,7 @@ from benchmarks.predictors import (
     history_distribution,
     training_rows,
 )
-from edgeyard.scheduler.training.intervals import group_means
+from edgeyard.scheduler.outcomes.intervals import group_means
 
 
 def made(number: int, **more: object) -> Run:

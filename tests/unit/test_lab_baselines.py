@@ -9,10 +9,9 @@ from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.sim.bounds import lower_bound, optimum_on_boards
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     JobKind,
@@ -20,6 +19,7 @@ from edgeyard.scheduler.sim.scenario import (
     LabScenario,
     Scenario,
 )
+from edgeyard.training.worlds.bounds import lower_bound, optimum_on_boards
 
 SPEEDS = (4.0, 1.0)
 JOBS = ((0.0, 400.0), (1.0, 100.0), (2.0, 900.0), (3.0, 50.0), (200.0, 300.0), (201.0, 80.0))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.scheduler.framework.batch import Outlook, Queue
-from edgeyard.scheduler.sim.kernel.rollouts import RULES, WaitingJobs, look_ahead
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.scheduler.framework.named import policy_named
+from edgeyard.scheduler.kernel.rollouts import RULES, WaitingJobs, look_ahead
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.training.worlds.replay import Backfilling, replay
 from tests.builders.labs import lab_scenario
 from tests.builders.logs import Job, log_of
 from tests.traces import trace
@@ -239,7 +239,7 @@ def test_without_numba_the_same_starts_come_out() -> None:
     script = (
         "import sys, json; sys.modules['numba'] = None\n"
         "from tests.unit.test_lookahead import starts\n"
-        "from edgeyard.scheduler.sim.kernel.compiled import COMPILED\n"
+        "from edgeyard.scheduler.kernel.compiled import COMPILED\n"
         "jobs = [tuple(job) for job in json.loads(sys.argv[1])]\n"
         "print(json.dumps([COMPILED, starts(jobs)]))"
     )
@@ -263,7 +263,7 @@ def test_it_lowers_the_slowdown_in_a_simulated_lab() -> None:
 
 
 def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> None:
-    from edgeyard.scheduler.sim.traces.swf import read_swf
+    from edgeyard.training.worlds.swf import read_swf
 
     log = read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))
 
@@ -289,7 +289,7 @@ def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> N
 
 def test_it_delays_nobody_on_a_log_without_a_queue() -> None:
     """On NASA-iPSC the bounded slowdown is 1 under each rule."""
-    from edgeyard.scheduler.sim.traces.swf import read_swf
+    from edgeyard.training.worlds.swf import read_swf
 
     log = read_swf(trace("NASA-iPSC-1993-3.1-cln.swf.gz"))
     for name in ("lookahead", "learned_lookahead"):

@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.generators.lublin import (
+from edgeyard.simulator.scenario import load_scenario
+from edgeyard.training.generators.lublin import (
     LublinOptions,
     RigidJobs,
     draw_gaps,
@@ -26,8 +27,7 @@ from edgeyard.scheduler.sim.generators.lublin import (
     short_run_share,
     time_of_day_cycle,
 )
-from edgeyard.scheduler.sim.scenario import load_scenario
-from edgeyard.scheduler.sim.traces.swf import read_swf
+from edgeyard.training.worlds.swf import read_swf
 from tests.builders.cli import refusal, run
 from tests.traces import trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeyard.scheduler.sim.nomad_rank import choose_board, fit_scores, ranked_first
+from edgeyard.simulator.nomad_rank import choose_board, fit_scores, ranked_first
 
 
 def test_the_fuller_host_has_the_higher_score() -> None:

@@ -21,13 +21,9 @@ from edgeyard.scheduler.learning.model import Model, any_cause_chance, model_of_
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
-from edgeyard.scheduler.prediction.estimates import PastPairs
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.store.attempts import SqlAttempts
-from edgeyard.scheduler.store.cycles import SqlCycles
-from edgeyard.scheduler.training import outcomes
-from edgeyard.scheduler.training.outcome_files import chance_files, quantile_files
-from edgeyard.scheduler.training.outcome_gates import (
+from edgeyard.scheduler.outcomes import learning as outcomes
+from edgeyard.scheduler.outcomes.files import chance_files, quantile_files
+from edgeyard.scheduler.outcomes.gates import (
     MAX_COVERAGE_ERROR,
     TARGETS,
     PredictionFigures,
@@ -40,7 +36,13 @@ from edgeyard.scheduler.training.outcome_gates import (
     split_by_time,
     user_gate,
 )
-from edgeyard.scheduler.training.outcome_models import (
+from edgeyard.scheduler.outcomes.learning import (
+    MIN_RUNS,
+    TrainingReport,
+    learn_outcomes,
+    refusal_of,
+)
+from edgeyard.scheduler.outcomes.models import (
     MIN_HISTORY_WEIGHT,
     QuantileModel,
     fit_failures,
@@ -49,13 +51,11 @@ from edgeyard.scheduler.training.outcome_models import (
     pinball_losses,
     user_weights,
 )
-from edgeyard.scheduler.training.outcome_rows import OutcomeRows, read_outcome_rows
-from edgeyard.scheduler.training.outcomes import (
-    MIN_RUNS,
-    TrainingReport,
-    learn_outcomes,
-    refusal_of,
-)
+from edgeyard.scheduler.outcomes.rows import OutcomeRows, read_outcome_rows
+from edgeyard.scheduler.prediction.estimates import PastPairs
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.attempts import SqlAttempts
+from edgeyard.scheduler.store.cycles import SqlCycles
 from tests.builders import records as make
 from tests.builders.outcomes import (
     Run,

@@ -14,9 +14,8 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.model.registered_models import ModelKind
-from edgeyard.scheduler.sim.scenario import Scenario
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.training.outcome_replay import (
+from edgeyard.scheduler.outcomes.learning import learn_outcomes
+from edgeyard.scheduler.outcomes.replay import (
     MAX_REPLAYED_RUNS,
     MIN_REPLAYED_RUNS,
     REPLAY_DAYS,
@@ -25,8 +24,9 @@ from edgeyard.scheduler.training.outcome_replay import (
     recorded_days,
     replay_gate,
 )
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcomes import learn_outcomes
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.simulator.scenario import Scenario
 from tests.builders.labs import lab_scenario
 from tests.builders.outcomes import BASES, add_past, slowed_by_load
 from tests.builders.registered import active_run_times

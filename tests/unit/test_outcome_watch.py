@@ -18,16 +18,16 @@ from edgeyard.scheduler.engine.registered_models import (
 )
 from edgeyard.scheduler.learning.check import CheckedModel
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.store.tables import model_files
-from edgeyard.scheduler.training.intervals import Interval
-from edgeyard.scheduler.training.outcome_gates import PredictionFigures
-from edgeyard.scheduler.training.outcome_rows import read_outcome_rows
-from edgeyard.scheduler.training.outcome_watch import (
+from edgeyard.scheduler.outcomes.gates import PredictionFigures
+from edgeyard.scheduler.outcomes.intervals import Interval
+from edgeyard.scheduler.outcomes.rows import read_outcome_rows
+from edgeyard.scheduler.outcomes.watch import (
     WatchReport,
     reason_to_roll_back,
     watch_models,
 )
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.tables import model_files
 from tests.builders.outcomes import add_past
 from tests.builders.registered import add_candidate
 

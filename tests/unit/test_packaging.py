@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+FOLDERS = (*PRODUCT, "simulator", "training")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -51,9 +52,11 @@ def test_the_client_needs_no_web_stack() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["main", "cli", "cli.learning_a2c", "bootstrap"])
+@pytest.mark.parametrize(
+    "module", ["benchmark_api.main", "benchmark_api.cli", "training.cli.learning_a2c"]
+)
 def test_server_and_command_line_start_without_jax(module: str) -> None:
-    loaded = _modules_after(f"import edgeyard.benchmark_api.{module}")
+    loaded = _modules_after(f"import edgeyard.{module}")
     assert not loaded & {"jax", "jaxlib", "optax", "gymnasium", "numba"}
 
 

@@ -19,7 +19,8 @@ from tests.contract.test_engine import KITS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
-FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
+PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
+FOLDERS = (*PRODUCT, "simulator", "training")
 NEEDED = (
     "an engine",
     "a field of the job description",
@@ -347,19 +348,19 @@ def test_a_retry_rule_decides_on_the_next_attempt(tree: Tree) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tree", ["a figure of `edgeyard sim run`"], indirect=True)
 def test_a_figure_of_simulations_is_measured_and_compared(tree: Tree) -> None:
-    metrics = "scheduler/sim/metrics.py"
+    metrics = "scheduler/figures/metrics.py"
     tree.insert(metrics, "RunMetrics", "    energy_j: float", "    never_started: int")
     measured = "        never_started=int(np.isnan(jobs.start_s).sum()),"
     tree.insert(metrics, "def measure", "energy_j=energy_j", measured)
-    tree.insert("scheduler/sim/comparison.py", "RUN_FIGURES", '"energy_j"', '    "never_started",')
+    tree.insert("simulator/comparison.py", "RUN_FIGURES", '"energy_j"', '    "never_started",')
     title = '    "never_started": "never started",'
-    tree.insert("benchmark_api/cli/sim_documents.py", "TITLES", '"energy_j"', title)
+    tree.insert("simulator/cli/sim_documents.py", "TITLES", '"energy_j"', title)
     tree.run(
         """
         import numpy as np
-        from edgeyard.benchmark_api.cli.sim_documents import TITLES
-        from edgeyard.scheduler.sim.comparison import RUN_FIGURES
-        from edgeyard.scheduler.sim.metrics import JOB_FIGURES, JobOutcomes, measure
+        from edgeyard.simulator.cli.sim_documents import TITLES
+        from edgeyard.simulator.comparison import RUN_FIGURES
+        from edgeyard.scheduler.figures.metrics import JOB_FIGURES, JobOutcomes, measure
 
         never = float("nan")
         jobs = JobOutcomes(

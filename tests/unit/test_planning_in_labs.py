@@ -10,9 +10,9 @@ import pytest
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import Planner, ScorerChoice, load_policy
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     JobKind,

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from edgeyard.benchmark_api.prometheus import Prometheus
-from edgeyard.benchmark_api.scenario_puller import Report, ScenarioPuller
 from edgeyard.errors import InvalidInput, Unavailable
-from edgeyard.scheduler.sim.importers.prometheus import Pull, Series, read_queries
-from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.scheduler.twin.series import Series
+from edgeyard.simulator.importers.prometheus import Pull, read_queries
+from edgeyard.simulator.scenario import Scenario
+from edgeyard.simulator.scenario_puller import Report, ScenarioPuller
 from tests.builders.web import QuietHandler, serving
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)

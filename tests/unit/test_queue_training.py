@@ -23,13 +23,11 @@ from edgeyard.plugins.queue_policies.learned_queue import (
     load_learned_queue,
 )
 from edgeyard.scheduler.framework.registry import Kind
-from edgeyard.scheduler.sim.kernel.queue_inputs import INPUTS
-from edgeyard.scheduler.sim.kernel.rollouts import RULES
-from edgeyard.scheduler.sim.replay import Backfilling, replay
-from edgeyard.scheduler.sim.traces.swf import Log
-from edgeyard.scheduler.training.export import export_queue
-from edgeyard.scheduler.training.progress import load_progress, save_progress
-from edgeyard.scheduler.training.queue_trainer import (
+from edgeyard.scheduler.kernel.queue_inputs import INPUTS
+from edgeyard.scheduler.kernel.rollouts import RULES
+from edgeyard.training.export import export_queue
+from edgeyard.training.progress import load_progress, save_progress
+from edgeyard.training.queue_trainer import (
     Method,
     QueueTraining,
     digest_of,
@@ -38,7 +36,7 @@ from edgeyard.scheduler.training.queue_trainer import (
     train,
     window_set_of,
 )
-from edgeyard.scheduler.training.windows import (
+from edgeyard.training.windows import (
     CARASTAN_SANTOS,
     JUDGED_STARTS,
     SHORTEST,
@@ -50,6 +48,8 @@ from edgeyard.scheduler.training.windows import (
     training_windows,
     window_of,
 )
+from edgeyard.training.worlds.replay import Backfilling, replay
+from edgeyard.training.worlds.swf import Log
 from tests.builders.logs import log_of, swf_line, write_swf
 
 PROCESSORS = 8

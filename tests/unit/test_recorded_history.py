@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.importers.history import import_history
-from edgeyard.scheduler.sim.importers.machines import ImportedScenario, Selection
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.importers.history import import_history
+from edgeyard.simulator.importers.machines import ImportedScenario, Selection
+from edgeyard.simulator.scenario import (
     BoardGroup,
     Change,
     JobRow,

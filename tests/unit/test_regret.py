@@ -20,9 +20,9 @@ from edgeyard.scheduler.framework.registry import WeightedScorer
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.sim.lab.boards import Boards
-from edgeyard.scheduler.sim.lab.world import LabWorld
-from edgeyard.scheduler.sim.scenario import Arrivals, BoardGroup, JobKind, LabScenario, Scenario
+from edgeyard.simulator.lab.boards import Boards
+from edgeyard.simulator.lab.world import LabWorld
+from edgeyard.simulator.scenario import Arrivals, BoardGroup, JobKind, LabScenario, Scenario
 
 UIDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 5))
 RUN_S = {UIDS[0]: 10.0, UIDS[1]: 10.02, UIDS[2]: 20.0, UIDS[3]: 40.0}

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.scenario_db import opened_db, runs_folder, scenario_named
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from edgeyard.simulator.scenario import scenario_to_toml
+from edgeyard.simulator.scenario_db import opened_db, runs_folder, scenario_named
 from tests.builders.cli import refusal
 from tests.builders.labs import lab_scenario
 
@@ -93,7 +93,7 @@ def test_a_sweep_takes_a_stored_scenario(db: Path, tmp_path: Path) -> None:
 
 def test_the_environment_of_boards_takes_a_stored_scenario(db: Path) -> None:
     pytest.importorskip("gymnasium")
-    from edgeyard.benchmark_api.environments import BoardsEnv
+    from edgeyard.training.environments import BoardsEnv
 
     environment = BoardsEnv(scenario="small", db=str(db))
     observation, _ = environment.reset(seed=1)
@@ -130,7 +130,7 @@ def test_commands_on_the_local_database_do_not_import_the_server(
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = set(found.stderr.splitlines()[-1].split())
-    assert "edgeyard.benchmark_api.scenario_db" in loaded, found.stderr
+    assert "edgeyard.simulator.scenario_db" in loaded, found.stderr
     heavy = {
         *("fastapi", "starlette", "uvicorn", "httpx", "numba", "onnx", "pydantic_settings"),
         *("edgeyard.benchmark_api.bootstrap", "edgeyard.scheduler.engine", "alembic"),

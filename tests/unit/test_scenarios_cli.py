@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.scheduler.sim.scenario import load_scenario
+from edgeyard.simulator.scenario import load_scenario
 from tests.builders.cli import refusal
 
 PAPER = """\

@@ -14,7 +14,8 @@ from deploy.make_probe import TARGET, make
 from edgeyard.plugins.queue_policies.learned_queue import HORIZON_S, REQUEST_WEIGHT, SHIPPED
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
+PACKAGES = (*PRODUCT, "simulator", "training")
 
 
 def test_the_learned_queue_policies_are_rebuilt_byte_for_byte(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from edgeyard.scheduler.sim.lab.world import HEARTBEAT_S
-from edgeyard.scheduler.sim.runs import COMPLETED, SimulatedRun
+from edgeyard.simulator.lab.world import HEARTBEAT_S
+from edgeyard.simulator.runs import COMPLETED, SimulatedRun
 from tests.builders.labs import lab_scenario, simulate
 
 BOARDS = [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.framework.policy import read_policy
-from edgeyard.scheduler.sim.runs import load_run
+from edgeyard.simulator.runs import load_run
 from tests.builders.cli import printed, refusal
 from tests.builders.logs import swf_line, write_swf
 

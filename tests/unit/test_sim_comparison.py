@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from edgeyard.scheduler.sim.comparison import compare_policies, measured, summarise
-from edgeyard.scheduler.sim.metrics import time_means
+from edgeyard.scheduler.figures.metrics import time_means
+from edgeyard.simulator.comparison import compare_policies, measured, summarise
 from tests.builders.runs import Job, random_run, simulated_run
 
 LAB = simulated_run(

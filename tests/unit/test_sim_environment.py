@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.sim.environments import ClusterEnv, ClusterVectorEnv
-from edgeyard.scheduler.sim.mixes import JobMix, poisson_arrivals
+from edgeyard.simulator.mixes import JobMix, poisson_arrivals
+from edgeyard.training.cluster_environment import ClusterEnv, ClusterVectorEnv
 
 Integers = NDArray[np.int64]
 Arrivals = tuple[Integers, Integers]

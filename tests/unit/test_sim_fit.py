@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import FailureCategory
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.fitting.arrivals import batches, fit_week, hour_of_week
-from edgeyard.scheduler.sim.fitting.estimates import beta_strength, rate_interval, share_interval
-from edgeyard.scheduler.sim.fitting.run_times import fit_run_times
-from edgeyard.scheduler.sim.fitting.scenario import FittedScenario, before, fit_scenario
-from edgeyard.scheduler.sim.importers.history import read_history
-from edgeyard.scheduler.sim.lab.boards import Boards
-from edgeyard.scheduler.sim.lab.jobs import draw_attempt, draw_jobs
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator import runs
+from edgeyard.simulator.fitting.arrivals import batches, fit_week, hour_of_week
+from edgeyard.simulator.fitting.estimates import beta_strength, rate_interval, share_interval
+from edgeyard.simulator.fitting.run_times import fit_run_times
+from edgeyard.simulator.fitting.scenario import FittedScenario, before, fit_scenario
+from edgeyard.simulator.importers.history import read_history
+from edgeyard.simulator.lab.boards import Boards
+from edgeyard.simulator.lab.jobs import draw_attempt, draw_jobs
+from edgeyard.simulator.scenario import (
     Scenario,
     scenario_from_json,
     scenario_from_toml,

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeyard.benchmark_api.bootstrap import simulate_whole_service
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import FailureCategory
-from edgeyard.scheduler.sim.board_environment import BoardsEnv
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.runs import CANCELLED, COMPLETED, EXPIRED, SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import CANCELLED, COMPLETED, EXPIRED, SimulatedRun
+from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     JobKind,
@@ -27,7 +25,9 @@ from edgeyard.scheduler.sim.scenario import (
     Scenario,
     check_scenario,
 )
-from edgeyard.scheduler.sim.ste.lab import EpisodeLab
+from edgeyard.training.board_environment import BoardsEnv
+from edgeyard.training.ste.lab import EpisodeLab
+from tests.virtual_service.start import simulate_whole_service
 
 MIXED = LabScenario(
     boards=(BoardGroup(family="rpi5", count=4), BoardGroup(family="jetson", count=2)),

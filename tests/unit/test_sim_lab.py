@@ -10,16 +10,16 @@ import pytest
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import HostLoad
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.lab.boards import UPLOAD_RETRY_S
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import built_in_scenarios, load_scenario
+from edgeyard.simulator import runs
+from edgeyard.simulator.lab.boards import UPLOAD_RETRY_S
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import built_in_scenarios, load_scenario
 from tests.builders.labs import lab_scenario, simulate
 
 ONE_BOARD = [{"family": "rpi5", "count": 1}]

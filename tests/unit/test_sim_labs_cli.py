@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.scheduler.sim.runs import load_run
-from edgeyard.scheduler.sim.scenario import scenario_to_toml
+from edgeyard.simulator.runs import load_run
+from edgeyard.simulator.scenario import scenario_to_toml
 from tests.builders.cli import printed, run
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.labs import lab_scenario
@@ -43,11 +43,6 @@ def test_run_compares_policies_and_writes_the_runs(scenario: str, tmp_path: Path
     assert (fifo.meta.policy, sjf.meta.policy) == ("fifo", "sjf")
     assert fifo.jobs.start_s.tolist() == [0, 300, 500, 600]
     assert sjf.jobs.start_s[3] == 0  # later ones are predicted from this one run
-
-
-def test_run_lives_the_whole_service_where_that_is_asked_for(scenario: str) -> None:
-    arguments = ["sim", "run", scenario, "--policy", "sjf", "--depth", "service", "--json"]
-    assert json.loads(printed(CliRunner().invoke(app, arguments)))["runs"]
 
 
 def test_run_shows_a_table(scenario: str) -> None:

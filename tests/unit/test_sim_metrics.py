@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgeyard.scheduler.sim.metrics import (
+from edgeyard.scheduler.figures.metrics import (
     Schedule,
     compare,
     fairness,

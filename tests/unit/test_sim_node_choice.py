@@ -18,11 +18,11 @@ from edgeyard.scheduler.framework.policy import Backfill, Policy, ScorerChoice, 
 from edgeyard.scheduler.framework.protocols import Filter, Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.benchmark import WaitingReason
-from edgeyard.scheduler.sim import nodes as world
-from edgeyard.scheduler.sim.node_choice import PluginChooser
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
-from edgeyard.scheduler.sim.simulated_nodes import (
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
+from edgeyard.training.worlds import nodes as world
+from edgeyard.training.worlds.node_choice import PluginChooser
+from edgeyard.training.worlds.simulated_nodes import (
     QueueRanker,
     compiled_rule,
     node_columns,

@@ -17,17 +17,17 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
 from edgeyard.scheduler.framework.policy import Backfill, ScorerChoice, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.sim import nodes as world
-from edgeyard.scheduler.sim.replay import Backfilling, replay
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import (
     NodeGroup,
     NodeJob,
     NodesScenario,
     PaperMix,
     Scenario,
 )
-from edgeyard.scheduler.sim.simulated_nodes import QueueRanker, node_columns, simulate_nodes
+from edgeyard.training.worlds import nodes as world
+from edgeyard.training.worlds.replay import Backfilling, replay
+from edgeyard.training.worlds.simulated_nodes import QueueRanker, node_columns, simulate_nodes
 from tests.builders.decision import cycle, places
 from tests.builders.logs import log_of, swf_line, write_swf
 from tests.traces import trace

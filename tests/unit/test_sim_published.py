@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue, ranks_of
 from edgeyard.scheduler.framework.protocols import QueuePolicy
-from edgeyard.scheduler.sim.replay import Backfilling, replay
-from edgeyard.scheduler.sim.traces.swf import Log, read_swf
+from edgeyard.training.worlds.replay import Backfilling, replay
+from edgeyard.training.worlds.swf import Log, read_swf
 from tests.traces import trace
 
 STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)

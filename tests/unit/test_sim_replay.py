@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
-from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.training.worlds.replay import Backfilling, replay
 from tests.builders.logs import Job, log_of
 
 POLICIES = registry(entry_points=False)
@@ -194,8 +194,8 @@ def test_without_numba_the_same_starts_come_out() -> None:
     script = (
         "import sys, json; sys.modules['numba'] = None\n"
         "from tests.unit.test_sim_replay import starts\n"
-        "from edgeyard.scheduler.sim.kernel.compiled import COMPILED\n"
-        "from edgeyard.scheduler.sim.replay import Backfilling\n"
+        "from edgeyard.scheduler.kernel.compiled import COMPILED\n"
+        "from edgeyard.training.worlds.replay import Backfilling\n"
         "jobs = [tuple(job) for job in json.loads(sys.argv[1])]\n"
         "found = [starts(jobs, 'f1', how) for how in Backfilling]\n"
         "print(json.dumps([COMPILED, found]))"

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.scheduler.sim.runs import load_run, save_run
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.runs import load_run, save_run
+from edgeyard.simulator.scenario import (
     scenario_from_toml,
     scenario_hash,
     scenario_to_toml,

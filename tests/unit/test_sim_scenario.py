@@ -9,8 +9,8 @@ import pytest
 
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.runs import (
+from edgeyard.simulator import runs
+from edgeyard.simulator.runs import (
     JobColumns,
     OccupancyColumns,
     RunMeta,
@@ -19,7 +19,7 @@ from edgeyard.scheduler.sim.runs import (
     load_run,
     save_run,
 )
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.simulator.scenario import (
     Scenario,
     load_scenario,
     scenario_from_json,

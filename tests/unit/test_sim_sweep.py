@@ -16,20 +16,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from edgeyard.benchmark_api.cli.sim_batches import MAX_SUBMISSIONS
-from edgeyard.benchmark_api.cli.sim_labs import swept_policy
-from edgeyard.benchmark_api.cli.sim_processes import simulate
-from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
 from edgeyard.errors import ClusterUnreachable, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy, read_policy
 from edgeyard.scheduler.ports.batches import BatchCluster, BatchState, BatchStatus, BatchTask
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.runs import load_run, save_run
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_from_toml
-from edgeyard.scheduler.sim.ste.training import load_trainable, new_model, write_model
-from edgeyard.scheduler.sim.sweep import (
+from edgeyard.simulator.cli.sim_labs import swept_policy
+from edgeyard.simulator.cli.sim_processes import simulate
+from edgeyard.simulator.runs import load_run, save_run
+from edgeyard.simulator.scenario import Scenario, scenario_from_json, scenario_from_toml
+from edgeyard.simulator.sweep import (
     SweptPolicy,
     as_of_policy,
     cell_from_text,
@@ -38,6 +35,9 @@ from edgeyard.scheduler.sim.sweep import (
     sweep_cells,
     with_load,
 )
+from edgeyard.training.cli.sim_batches import MAX_SUBMISSIONS
+from edgeyard.training.cli.sim_sweep import parse_loads, parse_seeds
+from edgeyard.training.ste.training import load_trainable, new_model, write_model
 from tests.builders.cli import printed, refusal, run
 from tests.builders.cluster import eventually
 from tests.builders.runs import random_run
@@ -186,10 +186,6 @@ def test_sim_run_in_processes_reports_what_one_process_reports(tmp_path: Path) -
         for jobs in ("1", "2")
     ]
     assert errors[0] == errors[1] != ""
-    refused = CliRunner().invoke(
-        app, ["sim", "run", str(path), "--jobs", "2", "--depth", "service"]
-    )
-    assert "--jobs: the whole service" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["fcfs", "easy", "min_min", "wfp3", "default"])
@@ -343,7 +339,7 @@ def sweep_on(cluster: BatchCluster, folder: Path, monkeypatch: pytest.MonkeyPatc
     nodes = folder / "nodes.toml"
     nodes.write_text(NODES)
     monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.open_batches", lambda _: cluster)
-    monkeypatch.setattr("edgeyard.benchmark_api.cli.sim_batches.CHECK_S", 0.0)
+    monkeypatch.setattr("edgeyard.training.cli.sim_batches.CHECK_S", 0.0)
     return sweep(nodes, "--policy", "fcfs", "--out", folder / "out", "--on", "nomad", "--json")
 
 
@@ -410,7 +406,7 @@ def test_an_agent_that_goes_away_ends_the_sweep_and_the_same_command_goes_on(
 ) -> None:
     cluster = InterruptedCluster(tmp_path, "status")
     with monkeypatch.context() as patched:
-        patched.setattr("edgeyard.benchmark_api.cli.sim_batches.MAX_OUTAGE_S", 0.0)
+        patched.setattr("edgeyard.training.cli.sim_batches.MAX_OUTAGE_S", 0.0)
         found = sweep_on(cluster, tmp_path, patched)
     assert found.exit_code == 1
     assert found.stdout == ""
@@ -426,7 +422,7 @@ def test_a_result_whose_node_does_not_answer_is_left_for_the_next_sweep(
 ) -> None:
     cluster = InterruptedCluster(tmp_path, "result")
     with monkeypatch.context() as patched:
-        patched.setattr("edgeyard.benchmark_api.cli.sim_batches.MAX_OUTAGE_S", 0.0)
+        patched.setattr("edgeyard.training.cli.sim_batches.MAX_OUTAGE_S", 0.0)
         found = sweep_on(cluster, tmp_path, patched)
     assert found.exit_code == 1
     assert "its result can't be read: no answer; the same command reads it" in found.stderr

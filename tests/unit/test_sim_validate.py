@@ -22,11 +22,11 @@ from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
-from edgeyard.scheduler.sim.fitting.distances import Distance, distance
-from edgeyard.scheduler.sim.fitting.validation import FIGURES, Validation, validate
-from edgeyard.scheduler.sim.generators.labs import default_scenario
-from edgeyard.scheduler.sim.importers.history import RecordedHistory, read_history
-from edgeyard.scheduler.sim.scenario import BoardGroup
+from edgeyard.simulator.fitting.distances import Distance, distance
+from edgeyard.simulator.fitting.validation import FIGURES, Validation, validate
+from edgeyard.simulator.generators.labs import default_scenario
+from edgeyard.simulator.importers.history import RecordedHistory, read_history
+from edgeyard.simulator.scenario import BoardGroup
 from tests.builders.cli import printed, run
 from tests.builders.history import benchmark, board, outcome, write_export
 from tests.builders.labs import lab_scenario, simulate

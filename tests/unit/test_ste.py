@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.benchmark_api.app import openapi_document
-from edgeyard.benchmark_api.ste_services.twin import twin_app
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
@@ -29,6 +28,7 @@ from edgeyard.plugins.testing import (
     snapshot_of,
 )
 from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.figures.metrics import compare
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
@@ -43,18 +43,18 @@ from edgeyard.scheduler.model.benchmark import (
     Spread,
 )
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinGrace
-from edgeyard.scheduler.sim.metrics import compare
-from edgeyard.scheduler.sim.ste.controller import RoundReport
-from edgeyard.scheduler.sim.ste.documents import (
+from edgeyard.scheduler.twin.document import (
     TwinData,
     cycle_input,
     read_twin_data,
     twin_data,
     write_twin_data,
 )
-from edgeyard.scheduler.sim.ste.lab import EpisodeLab
-from edgeyard.scheduler.sim.ste.steps import STEPS, Notice
-from edgeyard.scheduler.sim.ste.training import (
+from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.training.ste.controller import RoundReport
+from edgeyard.training.ste.lab import EpisodeLab
+from edgeyard.training.ste.steps import STEPS, Notice
+from edgeyard.training.ste.training import (
     PolicyGradient,
     TrainingState,
     load_trainable,
@@ -63,7 +63,7 @@ from edgeyard.scheduler.sim.ste.training import (
     write_checkpoint,
     write_model,
 )
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.training.ste_services.twin import twin_app
 from tests.builders.ste import Environment, environment, quick_policy, scenario
 from tests.fakes.decice_schemas import JOB_SCHEMA, NODE_POOL_SCHEMA
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.scorers.learned import load_learned
-from edgeyard.scheduler.sim.ste.training import new_model
+from edgeyard.training.ste.training import new_model
 from tests.builders.ste import HEURISTICS, SCENARIO, quick_policy_text
 
 
@@ -83,7 +83,7 @@ def test_training_goes_on_where_it_was_cancelled(file: Path, tmp_path: Path) -> 
 EXECUTES = """
 import sys, time
 from pathlib import Path
-from edgeyard.scheduler.sim.ste.runs import RunFolder
+from edgeyard.training.ste.runs import RunFolder
 with RunFolder(Path(sys.argv[1])).executing(sys.argv[2]):
     print("executes", flush=True)
     time.sleep(600)

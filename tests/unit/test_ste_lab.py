@@ -18,14 +18,14 @@ from edgeyard.scheduler.framework.policy import (
     load_policy,
     parse_policy,
 )
-from edgeyard.scheduler.sim.comparison import measured
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.runs import SimulatedRun
-from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_toml
-from edgeyard.scheduler.sim.ste.controller import Episode
-from edgeyard.scheduler.sim.ste.documents import cycle_input, read_twin_data, write_twin_data
-from edgeyard.scheduler.sim.ste.lab import EpisodeLab
-from edgeyard.scheduler.sim.ste.steps import Decision
+from edgeyard.scheduler.twin.document import cycle_input, read_twin_data, write_twin_data
+from edgeyard.simulator.comparison import measured
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import Scenario, scenario_from_toml
+from edgeyard.training.ste.controller import Episode
+from edgeyard.training.ste.lab import EpisodeLab
+from edgeyard.training.ste.steps import Decision
 from tests.builders.ste import environment, quick_policy_text, scenario
 
 RICH = """

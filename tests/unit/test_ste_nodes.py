@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import Backfill, Policy, ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import Filter, Proposal, Refusal
 from edgeyard.scheduler.framework.registry import Kind, Plugins
 from edgeyard.scheduler.model.benchmark import WaitingReason
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.runs import STATUSES, SimulatedRun
-from edgeyard.scheduler.sim.scenario import (
+from edgeyard.scheduler.twin.document import read_twin_data, write_twin_data
+from edgeyard.simulator.runs import STATUSES, SimulatedRun
+from edgeyard.simulator.scenario import (
     NodeGroup,
     NodeJob,
     NodesScenario,
@@ -27,11 +28,10 @@ from edgeyard.scheduler.sim.scenario import (
     Scenario,
     scenario_from_toml,
 )
-from edgeyard.scheduler.sim.simulated_nodes import simulate_nodes
-from edgeyard.scheduler.sim.ste.controller import Episode, RoundReport
-from edgeyard.scheduler.sim.ste.documents import read_twin_data, write_twin_data
-from edgeyard.scheduler.sim.ste.nodes_lab import NodesLab
-from edgeyard.scheduler.sim.ste.steps import Decision
+from edgeyard.training.ste.controller import Episode, RoundReport
+from edgeyard.training.ste.nodes_lab import NodesLab
+from edgeyard.training.ste.steps import Decision
+from edgeyard.training.worlds.simulated_nodes import simulate_nodes
 from tests.builders.ste import environment
 
 PAPER = Scenario(

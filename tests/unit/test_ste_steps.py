@@ -10,11 +10,11 @@ from typing import Any
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
-from edgeyard.scheduler.sim.scenario import Scenario
-from edgeyard.scheduler.sim.ste.controller import Controller, LocalScheduling, RoundReport
-from edgeyard.scheduler.sim.ste.documents import TwinData
-from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
-from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.twin.document import TwinData
+from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.simulator.scenario import Scenario
+from edgeyard.training.ste.controller import Controller, LocalScheduling, RoundReport
+from edgeyard.training.ste.scheduling import SchedulerController
 from tests.builders.ste import quick_policy, scenario
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf
+from edgeyard.training.worlds.swf import no_processors, read_swf
 from tests.builders.logs import swf_line, write_swf
 
 

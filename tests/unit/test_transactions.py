@@ -14,7 +14,7 @@ def test_the_product_opens_no_transaction_that_is_tried_once() -> None:
     source = Path(edgeyard.__file__).parent.parent.parent
     found = {
         str(path.relative_to(source))
-        for folder in ("scheduler", "benchmark_api", "plugins", "deploy")
+        for folder in ("scheduler", "benchmark_api", "plugins", "simulator", "training", "deploy")
         for path in (source / folder).rglob("*.py")
         if "store.write()" in path.read_text()
     }

@@ -31,7 +31,7 @@ from tests.builders.decision import cycle, plugins
 ROOT = Path(next(iter(edgeyard.__path__)))
 MAKERS = {
     "scheduler/model/waiting_reasons.py",
-    "scheduler/sim/ste/documents.py",  # as a document states them
+    "scheduler/twin/document.py",  # as a document states them
     "scheduler/store/rows.py",  # as they were stored
 }
 
@@ -49,7 +49,7 @@ def makes_reasons(path: Path) -> bool:
 def test_reasons_are_made_in_one_place() -> None:
     found = {
         str(path.relative_to(ROOT))
-        for folder in ("scheduler", "plugins", "benchmark_api")
+        for folder in ("scheduler", "plugins", "benchmark_api", "simulator", "training")
         for path in (ROOT / folder).rglob("*.py")
         if makes_reasons(path)
     }

@@ -1,0 +1,1 @@
+"""Figures of runs: of simulated ones and of those that really happened."""

@@ -1,0 +1,1 @@
+"""Models of outcomes: what the server learns from the benchmarks that it ran."""

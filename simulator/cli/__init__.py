@@ -1,0 +1,1 @@
+"""The commands of simulations of labs, and of stored scenarios."""

@@ -1,0 +1,1 @@
+"""Events of a simulation, on arrays, compiled where Numba is installed."""

@@ -1,0 +1,163 @@
+"""The settings of a training of the paper's agent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from edgeyard.errors import InvalidInput
+from edgeyard.simulator.mixes import JobMix
+
+MAX_SEED = 2**31 - 1
+
+_MAX_SPANS, _MIN_MAX_STEPS = 20, 1_000
+"""An episode is cut after so many times the steps with arrivals, and not before so many steps."""
+
+
+class Critic(StrEnum):
+    """What the critic estimates."""
+
+    V = "v"  # the value of a state
+    Q = "q"  # of an action in a state, the paper's equation 3: targets take the best next action
+
+
+class NetworkKind(StrEnum):
+    """The layers of actor and critic, each with parameters of its own; all end in a dense layer."""
+
+    CNN = "cnn"  # the paper's: 16 filters of 3x3, 32 of 3x3, flatten
+    MAXPOOL = "maxpool"  # the same with a maximum over 2x2 after each convolution
+    DENSE = "dense"  # flatten, then a dense layer of 64 units
+    COMPACT = "compact"  # no image but DeepRM's compact observation, two dense layers of 64 units
+
+
+class Reward(StrEnum):
+    """What each step of time costs; placements are free."""
+
+    SLOWDOWN = "slowdown"  # the paper's and DeepRM's: 1/T of each job in the system
+    WAITING = "waiting"  # 1/T of each job that is not placed yet
+    TURNAROUND = "turnaround"  # 1 for each job in the system, as in edgeyard/Boards-v0
+    UTILISATION = "utilisation"  # the idle share of all units, while a job is in the system
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class A2cTraining:
+    """The settings of a training.
+
+    Attributes:
+        seed: Of all draws.
+        episodes: How many there are; rounded up to whole generations of ``envs``.
+        n_steps: Rewards that a return sums before the critic's estimate stands for the rest; the
+            agent learns after so many actions. None: whole episodes (Monte Carlo).
+        critic: See `Critic`.
+        masked: Never choose what cannot be placed; otherwise such a choice lets time pass.
+        place_when_idle: Never wait while no job is placed and one could be: every job then ends.
+        network: See `NetworkKind`.
+        reward: See `Reward`.
+        discount: Of the rewards, for each action; above 0, at most 1.
+        actor_rate: Step of the actor's optimiser.
+        critic_rate: Step of the critic's.
+        entropy: Weight of the entropy of the actions, which keeps the agent exploring.
+        normalise: Divide the advantages of each update by their standard deviation.
+        same_arrivals: Environments that get the same arrivals; divides ``envs``. Their mean
+            advantage at a step of time is subtracted from each one's (DeepRM's baseline), so that
+            what the arrivals caused cancels out. 1: none.
+        imitation_episodes: Episodes at the beginning in which the rule ``hold`` acts: the actor
+            learns to choose what it does, at ten times ``actor_rate``, and the critic learns as in
+            all others (DeepRM's supervised start).
+        anneal: Let both rates and the entropy's weight fall linearly to 0 over the episodes.
+        envs: Episodes that run at the same time; one generation.
+        validation: Sequences on which the best actor is chosen.
+        stride: Of both convolutions of ``cnn``. The paper states none; 2 costs far less than 1.
+        mix: What arrives.
+        slots: Visible jobs, N of the paper; the agent has N + 1 actions.
+        units: Of each resource.
+        horizon: Steps to come that jobs are placed in.
+        backlog: Jobs behind the visible ones.
+        arrival_steps: Steps of an episode in which jobs arrive.
+    """
+
+    seed: int = 0
+    episodes: int = 500
+    n_steps: int | None = 20
+    critic: Critic = Critic.V
+    masked: bool = True
+    place_when_idle: bool = False
+    network: NetworkKind = NetworkKind.CNN
+    reward: Reward = Reward.SLOWDOWN
+    discount: float = 0.99
+    actor_rate: float = 5e-5
+    critic_rate: float = 2e-4
+    entropy: float = 0.01
+    normalise: bool = False
+    same_arrivals: int = 1
+    imitation_episodes: int = 0
+    anneal: bool = False
+    envs: int = 8
+    validation: int = 20
+    stride: int = 2
+    mix: JobMix = field(default_factory=JobMix)
+    slots: int = 5
+    units: int = 10
+    horizon: int = 20
+    backlog: int = 60
+    arrival_steps: int = 50
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            InvalidInput: A number is out of range; names the flag of ``edgeyard learn a2c``.
+        """
+        for flag, value, low, high in (
+            ("--seed", self.seed, 0, MAX_SEED),
+            ("--episodes", self.episodes, 1, 10_000_000),
+            ("--n-steps", 1 if self.n_steps is None else self.n_steps, 1, 100_000),
+            ("--envs", self.envs, 1, 1024),
+            ("--imitation-episodes", self.imitation_episodes, 0, self.episodes),
+            ("--validation", self.validation, 1, 1000),
+            ("--same-arrivals", self.same_arrivals, 1, self.envs),
+            ("--stride", self.stride, 1, 2),
+            ("--slots", self.slots, 1, 100),
+            ("--arrival-steps", self.arrival_steps, 2, 10_000),
+        ):
+            if not low <= value <= high:
+                raise InvalidInput.at(flag, f"is {value}", f"{low} to {high}")
+        if self.envs % self.same_arrivals:
+            size = self.same_arrivals
+            reason = f"is {self.envs}: the last group of --same-arrivals {size} would be smaller"
+            raise InvalidInput.at("--envs", reason, f"a multiple of {size}")
+        for flag, number, above in (
+            ("--discount", self.discount, 0.0),
+            ("--actor-rate", self.actor_rate, 0.0),
+            ("--critic-rate", self.critic_rate, 0.0),
+            ("--entropy", self.entropy, -math.ulp(0.0)),
+        ):
+            if not above < number <= 1.0:
+                start = "from 0" if above < 0.0 else "above 0"
+                raise InvalidInput.at(flag, f"is {number}", f"a number {start}, at most 1")
+
+    @property
+    def max_steps(self) -> int:
+        """Steps of time after which an episode is cut."""
+        return max(_MIN_MAX_STEPS, _MAX_SPANS * self.arrival_steps)
+
+    def cluster(self) -> dict[str, Any]:
+        """Return the options of ``edgeyard/Cluster-v0``."""
+        is_utilisation = self.reward is Reward.UTILISATION
+        of_waiting = 0.0 if is_utilisation else -1.0
+        return {
+            "mix": self.mix,
+            "slots": self.slots,
+            "units": self.units,
+            "horizon": self.horizon,
+            "backlog": self.backlog,
+            "arrival_steps": self.arrival_steps,
+            "max_steps": self.max_steps,
+            "placed_penalty": 0.0 if self.reward is Reward.WAITING else of_waiting,
+            "visible_penalty": of_waiting,
+            "backlog_penalty": of_waiting,
+            "idle_penalty": -1.0 if is_utilisation else 0.0,
+            "observation": "compact" if self.network is NetworkKind.COMPACT else "image",
+        }

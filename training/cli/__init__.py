@@ -1,0 +1,1 @@
+"""The commands of the test environment, of traces and of trainers."""

@@ -1,0 +1,756 @@
+"""``ste``: DECICE's synthetic test environment, in thirteen visible steps."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    emit_json,
+    field,
+    local_time,
+    show,
+    table,
+)
+from edgeyard.benchmark_api.cli.output_files import check_output, write_output
+from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
+from edgeyard.benchmark_api.cli.progress import progress_bar
+from edgeyard.errors import ConfigError, InvalidInput, Unavailable
+from edgeyard.simulator.cli.scenario_db import Db, StoreRuns
+from edgeyard.simulator.cli.sim_labs import MAX_SEED
+from edgeyard.simulator.scenario_db import is_named, opened_db, scenario_named
+from edgeyard.simulator.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from edgeyard.scheduler.framework.policy import Policy
+    from edgeyard.scheduler.framework.registry import Plugins
+    from edgeyard.simulator.scenario import Scenario
+    from edgeyard.training.ste.controller import Episode, RoundReport
+    from edgeyard.training.ste.driver import Progress, RunDriver
+    from edgeyard.training.ste.runs import RunFolder
+    from edgeyard.training.ste_services.clients import HttpRuns
+
+DEFAULT_POLICY = "learned"
+
+RunsDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs", metavar="DIR", help="Folder of runs; default: in the user's data folder."
+    ),
+]
+ControllerUrl = Annotated[
+    str,
+    typer.Option(metavar="URL", help="Use this controller service instead of running here."),
+]
+
+_STEPS = (
+    Column(title="STEP", of=field("step"), right=True, whole=True),
+    Column(title="WHAT", of=field("title"), whole=True),
+    Column(title="RESULT", of=field("summary")),
+    Column(title="MS", of=lambda row: f"{_seconds(row) * 1e3:.1f}", right=True, whole=True),
+    Column(title="BY", of=field("service"), whole=True, from_width=110),
+)
+_EPISODES = (
+    Column(title="EPISODE", of=field("episode"), right=True, whole=True),
+    Column(title="SEED", of=field("seed"), right=True, whole=True, from_width=100),
+    Column(title="ROUNDS", of=field("rounds"), right=True, whole=True, from_width=110),
+    Column(title="JOBS", of=lambda row: _figure(row, "jobs"), right=True, whole=True),
+    Column(title="COMPLETED", of=lambda row: _figure(row, "completed"), right=True, whole=True),
+    Column(title="FAILED", of=lambda row: _figure(row, "failed"), right=True, whole=True),
+    Column(title="EXPIRED", of=lambda row: _figure(row, "expired"), right=True, whole=True),
+    Column(title="WAITING", of=lambda row: _figure(row, "waiting"), right=True, whole=True),
+    Column(title="WAIT S", of=lambda row: _figure(row, "mean_wait_s"), right=True, whole=True),
+    Column(
+        title="TURNAROUND S",
+        of=lambda row: _figure(row, "mean_turnaround_s"),
+        right=True,
+        whole=True,
+    ),
+    Column(title="REWARD", of=lambda row: _reward(row), right=True, whole=True, from_width=90),
+)
+_RUNS = (
+    Column(title="RUN", of=field("run_id"), whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="SCENARIO", of=field("scenario")),
+    Column(title="POLICY", of=field("policy")),
+    Column(title="TRAINS", of=field("train")),
+    Column(title="EPISODES", of=lambda row: f"{_done(row)}/{row['episodes_wanted']}"),
+    Column(title="CREATED", of=lambda row: local_time(row["created_at"]), from_width=90),
+)
+
+
+class ShownSteps(StrEnum):
+    """Values of ``--steps``."""
+
+    FIRST = "first"
+    ALL = "all"
+    NONE = "none"
+
+
+def run(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO", help="A TOML or JSON file, or a scenario of the ScenarioDB."
+        ),
+    ] = "",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Policy whose scorers are the registered schedulers; default: learned. Not with "
+            "--scheduler: that service has a policy of its own.",
+        ),
+    ] = None,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="S",
+            min=0,
+            max=MAX_SEED,
+            help="Seed of the first episode; each further episode uses the next one.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of rounds of an episode.")
+    ] = None,
+    train: Annotated[
+        str, typer.Option(metavar="NAME", help="Registered model that the rewards update.")
+    ] = "",
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of registered models: `models_dir` of the server."
+        ),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Register an untrained model of the name --train first.")
+    ] = False,
+    judged: Annotated[
+        int,
+        typer.Option(
+            "--judge",
+            metavar="N",
+            min=0,
+            help="Number of unseen seeds on which the trained model is compared.",
+        ),
+    ] = 5,
+    resume: Annotated[
+        str, typer.Option(metavar="RUN", help="Go on with a run that was cancelled.")
+    ] = "",
+    shown: Annotated[
+        ShownSteps, typer.Option("--steps", help="Rounds whose thirteen steps are shown.")
+    ] = ShownSteps.FIRST,
+    twin: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="URL of a digital twin service to use; only with --scheduler."
+        ),
+    ] = "",
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="URL of a scheduler controller service to use; only with --twin."
+        ),
+    ] = "",
+    controller: ControllerUrl = "",
+    runs_dir: RunsDir = None,
+    store: StoreRuns = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the synthetic test environment, in one process or with its services.
+
+    Each round goes through DECICE's thirteen steps, from the scenario through the digital twin and
+    all registered schedulers to the final decisions, by the same decision core as the server.
+    Ctrl-C ends after the last finished episode; --resume goes on with it.
+    """
+    from edgeyard.simulator.scenario import scenario_hash
+    from edgeyard.training.ste.driver import model_path, new_record
+
+    if controller:
+        for flag, value in (
+            ("--twin", twin), ("--models", models), ("--runs", runs_dir), ("--db", db),
+        ):  # fmt: skip
+            if value:
+                raise InvalidInput.at(flag, "the services of --controller have their own")
+        wanted = {
+            "scenario": scenario,
+            "episodes": episodes,
+            "seed": seed,
+            "max_rounds": rounds,
+            "train": train,
+            "new": new,
+            "judged": judged,
+        }
+        _run_at(controller, wanted, resume, shown, as_json)
+        return
+    runs = _runs(runs_dir)
+    if scheduler and policy is not None:
+        reason = "the scheduler service has its own policy"
+        raise InvalidInput.at("--policy", reason, "--policy of `edgeyard ste serve scheduler`")
+    if resume:
+        record = runs.run(resume)
+        if record["state"] == "completed":
+            raise InvalidInput.at("--resume", f"run {resume} is completed", "a cancelled run")
+        scenario, train = record["scenario_ref"], record["train"]
+        models = Path(record["models"]) if record["models"] else None
+        episodes = record["episodes_wanted"]
+    elif not scenario:
+        raise InvalidInput.at("SCENARIO", "is missing", "a file, or a name of the ScenarioDB")
+    if new and not train:
+        raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
+    if bool(twin) != bool(scheduler):
+        raise InvalidInput.at(
+            "--twin", "works together with --scheduler only", "both URLs, or neither"
+        )
+    if twin and models is not None:
+        reason = "the scheduler service has the models"
+        raise InvalidInput.at("--models", reason, "--models of `edgeyard ste serve scheduler`")
+    if train and models is None and not twin:
+        raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
+    if train and models is not None:
+        model_path(models, train, new=new or bool(resume))
+    found = scenario_named(scenario, db)
+    if not resume:
+        record = new_record(
+            found,
+            reference=scenario,
+            policy="" if twin else policy or DEFAULT_POLICY,
+            episodes=episodes,
+            seed=seed,
+            max_rounds=rounds,
+            train=train,
+            models=str(models.absolute()) if models else "",
+            judged=judged,
+        )
+    elif record["scenario_sha256"] != scenario_hash(found):
+        raise InvalidInput.at("--resume", f"{scenario} has changed since", "the same scenario")
+    else:
+        record["judged"] = judged
+    reports: list[RoundReport] = []
+    storing = is_named(db) if store is None else store
+    if storing:
+        with opened_db(db):
+            pass  # what is wrong with it is reported before the simulation
+    try:
+        with (
+            _driver_of(
+                found, runs, record["policy_ref"], models, twin, scheduler, trains=bool(train)
+            ) as driver,
+            progress_bar() as bar,
+        ):
+            record["policy"] = driver.policy().name
+
+            def on_round(number: int) -> Progress:
+                advanced = partial(bar, f"episode {number + 1} of {episodes}")
+                return partial(_keep, reports, shown, advanced)
+
+            driver.execute(
+                record,
+                scenario=found.name,
+                new=new,
+                resume=bool(resume),
+                on_round=on_round,
+                on_episode=partial(_store, db, found, record) if storing else _pass_on,
+            )
+    except KeyboardInterrupt:
+        echo(
+            f"Cancelled after {count_of(len(record['episodes']), 'episode')}. Go on with: "
+            f"edgeyard ste run --resume {record['run_id']}",
+            err=True,
+        )
+        raise
+    if as_json:
+        emit_json({**record, "rounds": [_round_json(each) for each in reports]})
+        return
+    for report in reports:
+        show(f"Episode {report.episode}, round {report.round}, {report.time_s:.3f} s")
+        show(table([asdict_step(each) for each in report.steps], _STEPS, console().width), "")
+    _show(record)
+
+
+_POLL_S = 0.5
+
+
+def _run_at(
+    url: str, wanted: dict[str, Any], resume: str, shown: ShownSteps, as_json: bool
+) -> None:
+    """Start a run at a controller service, or go on with one, and wait for its end."""
+    if not resume and not wanted["scenario"]:
+        raise InvalidInput.at("SCENARIO", "is missing", "a scenario of the ScenarioDB service")
+    with _runs_at(url) as runs:
+        found = runs.resume(resume) if resume else runs.start(wanted)
+        run_id = str(found["run_id"])
+        try:
+            with progress_bar() as bar:
+                while found["state"] in ("queued", "running"):
+                    done, of = found["episodes_done"], found["episodes_wanted"]
+                    share = (found["progress"] or {}).get("share", 0.0)
+                    stage = f"episode {done + 1} of {of}" if done < of else "unseen seeds"
+                    bar(found["state"] if found["state"] == "queued" else stage, share)
+                    time.sleep(_POLL_S)
+                    found = runs.run(run_id)
+        except KeyboardInterrupt:
+            echo(
+                f"Run {run_id} goes on. Show it: edgeyard ste show {run_id} --controller {url}; "
+                f"cancel it: edgeyard ste cancel {run_id} --controller {url}",
+                err=True,
+            )
+            raise
+        reports = [] if shown is ShownSteps.NONE else runs.rounds(run_id)
+    if shown is ShownSteps.FIRST:
+        del reports[1:]
+    if as_json:
+        emit_json({**found, "rounds": reports})
+    else:
+        for report in reports:
+            show(f"Episode {report['episode']}, round {report['round']}, {report['time_s']:.3f} s")
+            show(table(report["steps"], _STEPS, console().width), "")
+        _show(found)
+    if found["state"] != "completed":
+        raise Unavailable(f"run {run_id} is {found['state']}: {found['problem'] or 'by request'}")
+
+
+@contextmanager
+def _runs_at(url: str) -> Iterator[HttpRuns]:
+    from edgeyard.training.ste_services import clients
+    from edgeyard.training.ste_services.common import ste_token
+
+    with clients.service_client(url, ste_token(), "--controller") as client:
+        yield clients.HttpRuns(client)
+
+
+class Service(StrEnum):
+    """Services of the test environment that run by themselves."""
+
+    TWIN = "twin"
+    SCHEDULER = "scheduler"
+    SCENARIOS = "scenarios"
+    CONTROLLER = "controller"
+
+
+_PORTS = {
+    Service.TWIN: 8081,
+    Service.SCHEDULER: 8082,
+    Service.SCENARIOS: 8083,
+    Service.CONTROLLER: 8084,
+}
+
+
+def serve(
+    service: Annotated[Service, typer.Argument(help="Service to run.")],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port to listen on; 0: a free one; default: 8081 of the twin, 8082 of the "
+            "scheduler, 8083 of the scenarios, 8084 of the controller.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    twin: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="URL of the digital twin, for the scheduler and the controller."
+        ),
+    ] = "http://127.0.0.1:8081",
+    scheduler: Annotated[
+        str,
+        typer.Option(metavar="URL", help="URL of the scheduler controller, for the controller."),
+    ] = "http://127.0.0.1:8082",
+    scenarios: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the ScenarioDB, for the controller.")
+    ] = "http://127.0.0.1:8083",
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Policy whose scorers are the registered schedulers of the scheduler controller.",
+        ),
+    ] = DEFAULT_POLICY,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of registered models, which the scheduler controller trains.",
+        ),
+    ] = None,
+    runs_dir: RunsDir = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="The twin shows the real lab, from the Nomad and Prometheus that the settings of "
+            "`edgeyard up` name (nomad_address, nomad_token, inventory, twin_prometheus and "
+            "others).",
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --live: settings in TOML; see also EDGEYARD_*."),
+    ] = None,
+    store: Annotated[
+        bool | None,
+        typer.Option(
+            "--store/--no-store",
+            help="The controller stores episodes in the ScenarioDB, for sim list and sim report. "
+            "Default: where --db or EDGEYARD_SCENARIO_DB names a database.",
+        ),
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Serve one of the test environment's services by itself.
+
+    twin: the digital twin; scheduler: the scheduler controller with its models; scenarios: the
+    ScenarioDB; controller: starts runs on the other three. Each has Swagger UI at /docs. Callers
+    send the token of EDGEYARD_STE_TOKEN (or of the file EDGEYARD_STE_TOKEN_FILE); without a token
+    a service listens on loopback addresses alone.
+    """
+    from contextlib import ExitStack
+
+    from edgeyard.scheduler.twin.posted import DigitalTwin
+    from edgeyard.training.ste.controller import Controller
+    from edgeyard.training.ste.driver import LocalTraining, RunDriver
+    from edgeyard.training.ste.scheduling import SchedulerController
+    from edgeyard.training.ste_services import clients, common
+    from edgeyard.training.ste_services.controller import RunQueue, controller_app
+    from edgeyard.training.ste_services.scenarios import scenario_app
+    from edgeyard.training.ste_services.scheduler import scheduler_app
+    from edgeyard.training.ste_services.twin import twin_app
+
+    if live and service is not Service.TWIN:
+        raise InvalidInput.at("--live", f"is not for {service.value}", "ste serve twin --live")
+    if config is not None and not live:
+        reason = "has an effect with --live only"
+        raise InvalidInput.at("--config", reason, "ste serve twin --live --config FILE")
+    token = common.ste_token()
+    common.check_address(host, token)
+    with ExitStack() as opened:
+        if service is Service.TWIN:
+            lab = None
+            if live:
+                from edgeyard.benchmark_api.bootstrap import observed_lab
+                from edgeyard.benchmark_api.settings import Settings
+
+                lab = observed_lab(Settings.load(config, cluster="nomad"))
+                lab.start()
+            app = twin_app(DigitalTwin(), token, lab)
+        elif service is Service.SCENARIOS:
+            app = scenario_app(opened.enter_context(opened_db(db)), token)
+        else:
+            twins = opened.enter_context(clients.service_client(twin, token, "--twin"))
+            if service is Service.SCHEDULER:
+                from edgeyard.plugins.scorers.learned import load_learned
+
+                chosen, plugins = opened.enter_context(
+                    _schedulers(policy, models, trains=models is not None)
+                )
+                deciding = SchedulerController(
+                    clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
+                )
+                runs = _runs(runs_dir)
+                training = None
+                if models is not None:
+                    training = LocalTraining(deciding, models, runs, load_learned)
+                app = scheduler_app(deciding, token, training)
+            else:
+                decides = opened.enter_context(
+                    clients.service_client(scheduler, token, "--scheduler")
+                )
+                source = clients.HttpScenarios(
+                    opened.enter_context(clients.service_client(scenarios, token, "--scenarios"))
+                )
+                controlling = Controller(
+                    source, clients.HttpTwin(twins), clients.HttpScheduling(decides)
+                )
+                driver = RunDriver(controlling, _runs(runs_dir), clients.HttpTraining(decides))
+                storing = is_named(db) if store is None else store
+                if storing:
+                    with opened_db(db):
+                        pass  # what is wrong with it is reported before the first run
+                queue = RunQueue(
+                    driver,
+                    source,
+                    _runs(runs_dir),
+                    partial(_store, db) if storing else lambda *known: None,
+                )
+                app = controller_app(queue, token)
+        common.serve(app, host, _PORTS[service] if port is None else port)
+
+
+def list_(
+    controller: ControllerUrl = "", runs_dir: RunsDir = None, as_json: AsJson = False
+) -> None:
+    """List past runs, newest first."""
+    if controller:
+        with _runs_at(controller) as runs:
+            found = runs.runs()
+    else:
+        found = _runs(runs_dir).runs()
+    if as_json:
+        emit_json(found)
+    elif found:
+        show(table(found, _RUNS, console().width))
+    else:
+        echo("There are no runs yet.", err=True)
+
+
+def show_(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Write the learning curves (extra `plot`)."),
+    ] = None,
+    controller: ControllerUrl = "",
+    runs_dir: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its episodes, and what training has changed."""
+    if controller:
+        with _runs_at(controller) as runs:
+            found = runs.run(run_id)
+    else:
+        found = _runs(runs_dir).run(run_id)
+    if plot is not None:
+        check_output(plot, "--plot")
+        from edgeyard.training.ste_services.curves import curve_png
+
+        write_output(plot, "--plot", curve_png(found))
+    if as_json:
+        emit_json(found)
+    else:
+        _show(found)
+
+
+def cancel(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
+    controller: ControllerUrl = "http://127.0.0.1:8084",
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a run of a controller service: it ends before its next round.
+
+    Its finished episodes are kept, and `ste run --resume RUN --controller URL` goes on with it.
+    """
+    with _runs_at(controller) as runs:
+        found = runs.cancel(run_id)
+    if as_json:
+        emit_json(found)
+    else:
+        echo(f"Run {run_id} ends after {count_of(found['episodes_done'], 'episode')}.", err=True)
+
+
+def _runs(folder: Path | None) -> RunFolder:
+    import platformdirs
+
+    from edgeyard.training.ste.runs import RunFolder
+
+    return RunFolder(folder or Path(platformdirs.user_data_dir("edgeyard")) / "ste")
+
+
+class _Only:
+    """The one scenario of a run, as a ScenarioDB."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+
+    def scenario(self, name: str) -> Scenario:
+        """Return it."""
+        return self._scenario
+
+
+@contextmanager
+def _schedulers(
+    policy: str, models: Path | None, *, trains: bool
+) -> Iterator[tuple[Policy, Plugins]]:
+    """Yield a policy and its plugins; own scorers run in processes of their own, as in the server.
+
+    Where models are trained, they are compared with the other schedulers, as in DECICE: on nodes,
+    where a job takes as long on one as on another, no choice is ever to be regretted.
+
+    Raises:
+        InvalidInput: The policy is unknown, or a plugin of it can't be made.
+    """
+    from dataclasses import replace
+
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.scheduler.framework.named import policy_named
+
+    with known_plugins(Settings.load(None), models) as known:
+        chosen = policy_named(policy, known)
+        if trains and chosen.evaluator == "regret":
+            chosen = replace(chosen, evaluator="compared")
+        try:
+            plugins = known.resolve(chosen)
+        except ConfigError as error:
+            accepted = "" if models else "--models DIR for models of your own"
+            raise InvalidInput.at("--policy", "; ".join(error.problems), accepted) from error
+        yield chosen, plugins
+
+
+@contextmanager
+def _driver(
+    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None, *, trains: bool
+) -> Iterator[RunDriver]:
+    """Yield the driver of an environment in this process.
+
+    Raises:
+        InvalidInput: The policy can't be used, or nothing could be learned with it.
+    """
+    from edgeyard.plugins.scorers.learned import load_learned
+    from edgeyard.scheduler.twin.posted import DigitalTwin
+    from edgeyard.training.ste.controller import Controller, LocalScheduling, LocalTwin
+    from edgeyard.training.ste.driver import LocalTraining, RunDriver, refuse_untrainable
+    from edgeyard.training.ste.scheduling import SchedulerController
+
+    twin = LocalTwin(DigitalTwin())
+    with _schedulers(policy, models, trains=trains) as (chosen, plugins):
+        if trains:
+            accepted = "a policy with an evaluator, as --policy learned"
+            refuse_untrainable(scenario, chosen, "--policy", accepted)
+        scheduler = SchedulerController(twin, chosen, plugins, monotonic_s=time.monotonic)
+        training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
+        controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
+        yield RunDriver(controller, runs, training)
+
+
+@contextmanager
+def _driver_of(
+    scenario: Scenario,
+    runs: RunFolder,
+    policy: str,
+    models: Path | None,
+    twin: str,
+    scheduler: str,
+    *,
+    trains: bool,
+) -> Iterator[RunDriver]:
+    """Yield the driver of services, or of an environment in this process."""
+    if not twin:
+        with _driver(scenario, runs, policy, models, trains=trains) as driver:
+            yield driver
+        return
+    from edgeyard.training.ste.controller import Controller
+    from edgeyard.training.ste.driver import (
+        UNTRAINABLE_ADVICE,
+        RunDriver,
+        refuse_untrainable,
+    )
+    from edgeyard.training.ste_services import clients
+    from edgeyard.training.ste_services.common import ste_token
+
+    token = ste_token()
+    with (
+        clients.service_client(twin, token, "--twin") as twins,
+        clients.service_client(scheduler, token, "--scheduler") as decides,
+    ):
+        scheduling = clients.HttpScheduling(decides)
+        if trains:
+            accepted = UNTRAINABLE_ADVICE
+            refuse_untrainable(scenario, scheduling.policy(), "--scheduler", accepted)
+        controller = Controller(_Only(scenario), clients.HttpTwin(twins), scheduling)
+        yield RunDriver(controller, runs, clients.HttpTraining(decides))
+
+
+def _store(db: str | None, scenario: Scenario, record: dict[str, Any], episode: Episode) -> None:
+    """Store an episode in the ScenarioDB; one in which a model decided alone under its name."""
+    from dataclasses import replace
+
+    from edgeyard.simulator.cli.sim_stored import store_runs
+
+    run, train = episode.simulation, record["train"]
+    if train:
+        run = replace(run, meta=replace(run.meta, policy=f"{run.meta.policy}, training {train}"))
+    run_id = f"{record['run_id']}-{episode.episode}"
+    store_runs(db, [(run_id, scenario, run, None)], f"ste run {record['scenario_ref']}", "ste")
+
+
+def _pass_on(episode: Episode) -> None:
+    """Store nothing of an episode."""
+
+
+def _keep(
+    reports: list[RoundReport],
+    shown: ShownSteps,
+    advanced: Callable[[float], None],
+    report: RoundReport,
+    share: float,
+) -> None:
+    """Show the progress, and keep the rounds that will be shown."""
+    advanced(share)
+    if shown is ShownSteps.ALL or (shown is ShownSteps.FIRST and not reports):
+        reports.append(report)
+
+
+def asdict_step(step: Any) -> Row:
+    """Return a step as a row."""
+    import msgspec
+
+    found: Row = msgspec.to_builtins(step)
+    return found
+
+
+def _round_json(report: RoundReport) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(report)
+
+
+def _done(row: Row) -> int:
+    """Return how many episodes have ended."""
+    found: Any = row.get("episodes_done", row.get("episodes"))
+    return found if isinstance(found, int) else len(found)
+
+
+def _figure(row: Row, name: str) -> str:
+    figures: Any = row["figures"]
+    value = figures[name]
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _seconds(row: Row) -> float:
+    found: Any = row["seconds"]
+    return float(found)
+
+
+def _reward(row: Row) -> str:
+    trained: Any = row["trained"]
+    value = trained.get("outcome_reward")
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _show(record: dict[str, Any]) -> None:
+    show(table(record["episodes"], _EPISODES, console().width))
+    show("", f"Run {record['run_id']}: {record['state']}, scenario {record['scenario']}")
+    judgement = record.get("judgement")
+    if judgement:
+        change = judgement["difference"]
+        show(
+            f"Model {record['train']}, version {record['model_version']}: mean turnaround changed "
+            f"by {change['mean']:.1f} s ({change['low']:.1f} to {change['high']:.1f}) on "
+            f"{len(judgement['seeds'])} unseen seeds"
+        )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group with its commands."""
+    group = add_group(app, "ste", "DECICE's synthetic test environment.")
+    group.command("run")(run)
+    group.command("serve")(serve)
+    group.command("cancel")(cancel)
+    group.command("list")(list_)
+    group.command("show")(show_)

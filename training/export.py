@@ -1,0 +1,95 @@
+"""Trained functions as the files that the scheduler loads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.atomic_files import open_atomically
+from edgeyard.scheduler.kernel.queue_inputs import INPUTS, NAMES
+from edgeyard.scheduler.learning.features import Input
+from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
+from edgeyard.scheduler.learning.network import Network, onnx_bytes
+from edgeyard.scheduler.learning.queue_model import QueueManifest, queue_onnx
+
+
+def export_queue(
+    folder: Path, name: str, weights: NDArray[np.float64], hidden: int, trained_on: str
+) -> Path:
+    """Write ``NAME.onnx`` and then its manifest ``NAME.toml``; return the manifest's path.
+
+    Args:
+        folder: Must exist.
+        name: By which policies call it: a-z, 0-9 and _.
+        weights: As `edgeyard.training.windows.score` reads them.
+        hidden: Units.
+        trained_on: For people; no quotes.
+    """
+    manifest, data = queue_model(name, weights, hidden, trained_on)
+    return _write(folder, name, data, manifest.text)
+
+
+def queue_model(
+    name: str, weights: NDArray[np.float64], hidden: int, trained_on: str
+) -> tuple[QueueManifest, bytes]:
+    """Return the manifest and the ONNX file; see `export_queue` for arguments."""
+    layer = weights[: (INPUTS + 1) * hidden].reshape(hidden, INPUTS + 1)
+    rest = weights[(INPUTS + 1) * hidden :]
+    data = queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
+    manifest = QueueManifest(
+        name=name,
+        onnx=f"{name}.onnx",
+        sha256=hashlib.sha256(data).hexdigest(),
+        inputs=NAMES,
+        trained_on=trained_on,
+    )
+    return manifest, data
+
+
+def export_boards(
+    folder: Path, name: str, network: Network, inputs: Sequence[Input], trained_on: str
+) -> Path:
+    """Write ``NAME.onnx`` and then its manifest ``NAME.toml``; return the manifest's path.
+
+    Args:
+        folder: Must exist.
+        name: By which policies call it: a-z, 0-9 and _.
+        network: States ln of what a run on a board costs, in seconds.
+        inputs: That it reads.
+        trained_on: For people; no quotes.
+    """
+    manifest, data = board_model(name, network, inputs, trained_on)
+    return _write(folder, name, data, manifest_text(manifest))
+
+
+def board_model(
+    name: str, network: Network, inputs: Sequence[Input], trained_on: str
+) -> tuple[Manifest, bytes]:
+    """Return the manifest and the ONNX file; see `export_boards` for arguments."""
+    data = onnx_bytes(network, sigmoid=False)
+    manifest = Manifest(
+        name=name,
+        version=1,
+        objective="completion",
+        output=Output.LOG_SECONDS,
+        quantiles=(0.5,),
+        onnx=f"{name}.onnx",
+        sha256=hashlib.sha256(data).hexdigest(),
+        inputs=tuple(inputs),
+        trained_on=trained_on,
+    )
+    return manifest, data
+
+
+def _write(folder: Path, name: str, data: bytes, manifest: str) -> Path:
+    for path, content in (
+        (folder / f"{name}.onnx", data),
+        (folder / f"{name}.toml", manifest.encode()),
+    ):
+        with open_atomically(path) as file:
+            file.write(content)
+    return folder / f"{name}.toml"
