@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.scheduler.framework.registry import Kind
-from edgeyard.training.worlds.bounds import (
-    MAX_ON_BOARDS,
-    lower_bound,
-    optimum_on_boards,
-    optimum_on_processors,
-)
+from edgeyard.training.worlds.bounds import lower_bound
 from edgeyard.training.worlds.replay import Backfilling, replay
 from tests.builders.logs import log_of
+from tests.fakes.optimum import MAX_ON_BOARDS, optimum_on_boards, optimum_on_processors
 
 CLOSE = 1e-9
 jobs = st.lists(

@@ -19,7 +19,8 @@ from edgeyard.simulator.scenario import (
     LabScenario,
     Scenario,
 )
-from edgeyard.training.worlds.bounds import lower_bound, optimum_on_boards
+from edgeyard.training.worlds.bounds import lower_bound
+from tests.fakes.optimum import optimum_on_boards
 
 SPEEDS = (4.0, 1.0)
 JOBS = ((0.0, 400.0), (1.0, 100.0), (2.0, 900.0), (3.0, 50.0), (200.0, 300.0), (201.0, 80.0))

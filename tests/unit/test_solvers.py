@@ -35,17 +35,11 @@ from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
 from edgeyard.scheduler.solvers import programmes
 from edgeyard.scheduler.solvers.assignment import assign_one_each
-from edgeyard.scheduler.solvers.document import (
-    DOCUMENT_SCHEMA,
-    PLAN_SCHEMA,
-    Document,
-    check_plan,
-    document_from_json,
-    plan_from_json,
-)
+from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA, Document, check_plan
 from edgeyard.scheduler.solvers.programmes import fairness_costs, solve
 from edgeyard.scheduler.solvers.run import Limits
 from tests.builders.cluster import eventually
+from tests.fakes.ilp_json import document_from_json, plan_from_json
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
 
