@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deploy import count_lines
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
@@ -177,6 +178,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in DOCUMENTS.items():
         (FOLDER / name).write_text(text(), encoding="utf-8")
+    count_lines.write()
 
 
 if __name__ == "__main__":
