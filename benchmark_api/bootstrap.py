@@ -6,13 +6,14 @@ import fcntl
 import importlib.metadata
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -73,7 +74,7 @@ from edgeyard.scheduler.engine.recurring import RecurringStarts
 from edgeyard.scheduler.engine.retraining import Retraining
 from edgeyard.scheduler.engine.service import FULL_REPAIR_S, Engine, EngineParts
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
-from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.files import MARK_FILE, ContentFiles
 from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -197,6 +198,14 @@ def build(settings: Settings, port: int) -> System:
     Raises:
         ConfigError: A file or a setting can't be used, or another server has this data folder.
     """
+    with ExitStack() as opened:
+        system = _build(settings, port, opened)
+        opened.pop_all()
+    return system
+
+
+def _build(settings: Settings, port: int, opened: ExitStack) -> System:
+    """Build all parts; what is to be closed if that fails is noted in ``opened``."""
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -207,24 +216,29 @@ def build(settings: Settings, port: int) -> System:
             ]
         ) from error
     lock = _locked(settings.data_dir)
+    opened.callback(lock.close)
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
     clock = SharedClock(SteadyClock(), boot_id=boot_id())
     clock.restore(clock_file.read())
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings, clock)
+    opened.callback(store.close)
     with store.read() as uow:  # of a process that died before it wrote the file
         clock.restore(uow.leadership.clock())
     files = open_files(settings)
+    check_file_store(settings, store, files)
     lab_inventory = LabInventory(store, clock, lambda each: inventory_provider(each).load())
     inventory = lab_inventory.load(settings)
     confinement = confinement_here(settings, inventory)
     workers = Workers()
+    opened.callback(workers.close)
     plugins = plugin_registry(settings, workers)
     policy_text = read_policy(settings.policy)
     policies = configured_policies(settings, policy_text, plugins)
     store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store, clock)
+    opened.callback(inner.close)
     cluster = ObservedCluster(inner, metrics.observe)
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
@@ -809,6 +823,32 @@ def open_files(settings: Settings) -> FileStore:
     return S3Files(access, settings.data_dir / "cache", reserve_bytes=settings.reserve_bytes)
 
 
+def check_file_store(settings: Settings, store: Store, files: FileStore) -> None:
+    """Refuse a file store that is not the one of the database; the first server marks both.
+
+    Raises:
+        ConfigError: It has another mark, or none although the database's has one.
+        Unavailable: The file store does not answer.
+    """
+    mark, placed = store.transact(lambda uow: uow.files.store_mark(secrets.token_hex(16)))
+    found = files.mark()
+    if found is None and not placed:
+        files.set_mark(mark)
+        found = mark
+    if found != mark:
+        where = settings.file_store or str(settings.data_dir / "files")
+        finding = "has no files of this database" if found is None else "is another database's"
+        raise ConfigError(
+            [
+                f"file_store: {where} {finding}; name the one that the other servers of the "
+                f"database use. If this is its place from now on, write {mark} into "
+                f"{where.rstrip('/')}/{MARK_FILE}: benchmarks whose files are not there will fail"
+            ]
+        )
+    if not placed:
+        store.transact(lambda uow: uow.files.note_mark_placed())
+
+
 def keys_of_webhooks(settings: Settings) -> WebhookKeys:
     """Return the key that the settings state, or the one of the data folder.
 
@@ -946,10 +986,21 @@ def server_id(data_dir: Path) -> str:
     The machine's name is part of it, so that a copy of the folder elsewhere is another server.
     """
     path = data_dir / SERVER_ID_FILE
-    if not path.exists():
-        with open_atomically(path, sync=True) as file:
-            file.write(f"{secrets.token_hex(4)}\n".encode())
-    return f"{socket.gethostname()}-{path.read_text().strip()}"
+    try:
+        if not path.exists():
+            with open_atomically(path, sync=True) as file:
+                file.write(f"{secrets.token_hex(4)}\n".encode())
+        found = path.read_bytes().decode("ascii", "replace").strip()
+    except OSError as error:
+        raise ConfigError([f"{path} can't be read or written: {reason_of(error)}"]) from error
+    if re.fullmatch(r"[0-9a-f]{8}", found) is None:
+        raise ConfigError(
+            [
+                f"{path} is damaged: it holds no name of a server, which has 8 hexadecimal "
+                "digits; remove it, and the server gets another name"
+            ]
+        )
+    return f"{socket.gethostname()}-{found}"
 
 
 def _locked(data_dir: Path) -> IO[bytes]:

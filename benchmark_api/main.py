@@ -69,7 +69,11 @@ def serve(
         settings = load()
         logs.configure(settings.log_level, settings.log_format)
         listener = listen(settings.host, settings.port)
-        system = build(settings, listener.getsockname()[1])
+        try:
+            system = build(settings, listener.getsockname()[1])
+        except BaseException:
+            listener.close()
+            raise
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"edgeyard: {problem}\n")

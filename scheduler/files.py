@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from edgeyard.atomic_files import sync_folder
+from edgeyard.atomic_files import open_atomically, sync_folder
 from edgeyard.errors import NotFound, OutOfSpace, TooLarge, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.files import StoredFile
@@ -31,6 +31,10 @@ MAX_NAMING_DELAY_S = 60.0
 """Maximum time between the end of an upload and the transaction that names its content."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+MARK_FILE = "store.id"
+"""File, or key below the prefix of a bucket, with the mark of a file store."""
 
 
 class ContentFiles(FileStore):
@@ -109,6 +113,20 @@ class ContentFiles(FileStore):
                 stat = path.stat()
                 if stat.st_mtime < newest and _SHA256.fullmatch(path.name):
                     yield StoredFile(sha256=path.name, size_bytes=stat.st_size)
+
+    def mark(self) -> str | None:
+        with _translated("reading the file store's mark"):
+            try:
+                return (self._root / MARK_FILE).read_bytes().decode("utf-8", "replace").strip()
+            except FileNotFoundError:
+                return None
+
+    def set_mark(self, mark: str) -> None:
+        with (
+            _translated("writing the file store's mark"),
+            open_atomically(self._root / MARK_FILE, sync=True) as file,
+        ):
+            file.write(f"{mark}\n".encode())
 
     def evict(self, free_bytes: int, spared: Collection[str]) -> None:
         """Remove content of a cache, oldest first, until so many bytes are free.

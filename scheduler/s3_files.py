@@ -18,7 +18,13 @@ from typing import Any, cast
 
 from edgeyard.errors import ConfigError, NotFound, Unavailable
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.files import MAX_NAMING_DELAY_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
+from edgeyard.scheduler.files import (
+    MARK_FILE,
+    MAX_NAMING_DELAY_S,
+    ORPHAN_AGE_S,
+    ContentFiles,
+    ContentWriter,
+)
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -37,6 +43,7 @@ _QUICK = {"connect_timeout": 1.5, "read_timeout": 2.5}
 is over before others stop waiting for its end (`Files.begin_removal`)."""
 
 _CHUNK_BYTES = 2**20
+_MAX_MARK_BYTES = 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 
@@ -188,6 +195,28 @@ class S3Files(FileStore):
                     sha256 = each["Key"].rpartition("/")[2]
                     if each["LastModified"] < newest and each["Key"] == self._place(sha256):
                         yield StoredFile(sha256=sha256, size_bytes=each["Size"])
+
+    def mark(self) -> str | None:
+        with _translated("reading the file store's mark"):
+            try:
+                found = self._client.get_object(
+                    Bucket=self._access.bucket, Key=f"{self._access.prefix}{MARK_FILE}"
+                )
+            except self._client.exceptions.ClientError as error:
+                if _is_absent(error):
+                    return None
+                raise
+            with contextlib.closing(found["Body"]) as body:
+                content: bytes = body.read(_MAX_MARK_BYTES)
+        return content.decode("utf-8", "replace").strip()
+
+    def set_mark(self, mark: str) -> None:
+        with _translated("writing the file store's mark"):
+            self._client.put_object(
+                Bucket=self._access.bucket,
+                Key=f"{self._access.prefix}{MARK_FILE}",
+                Body=f"{mark}\n".encode(),
+            )
 
     def free_bytes(self) -> int:
         """Return the free space of the cache, through which all content passes.

@@ -33,15 +33,14 @@ def prune(
     more; with --dry-run, files that would be deleted still count.
     """
 
-    from edgeyard.benchmark_api.bootstrap import open_files, retention
+    from edgeyard.benchmark_api.bootstrap import check_file_store, open_files, retention
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.housekeeping import collect_garbage
 
     with opened(data_dir, config) as (store, settings):
-        kept = retention(settings)
-        found = collect_garbage(
-            store, open_files(settings), SharedClock(SteadyClock()), kept, dry_run=dry_run
-        )
+        kept, files = retention(settings), open_files(settings)
+        check_file_store(settings, store, files)
+        found = collect_garbage(store, files, SharedClock(SteadyClock()), kept, dry_run=dry_run)
     rows: list[dict[str, object]] = [
         {
             "class": kind.value,

@@ -17,6 +17,21 @@ from edgeyard.scheduler.model.files import (
 class Files(Protocol):
     """Stores the names of content: users' files, downloads, results and reports."""
 
+    def store_mark(self, proposed: str) -> tuple[str, bool]:
+        """Return the mark of the file store that belongs to this database.
+
+        Args:
+            proposed: Becomes the mark if there is none yet.
+
+        Returns:
+            The mark, and whether `note_mark_placed` was called: the file store has it.
+        """
+        ...
+
+    def note_mark_placed(self) -> None:
+        """Note that the file store has the mark."""
+        ...
+
     def add_user_file(self, file: UserFile) -> UserFile:
         """Give content a name, and return the file as stored.
 

@@ -70,6 +70,22 @@ class FileStore(Protocol):
         """
         ...
 
+    def mark(self) -> str | None:
+        """Return the mark by which a database knows this store; None: it has none yet.
+
+        Raises:
+            Unavailable: The place where it is stored does not answer.
+        """
+        ...
+
+    def set_mark(self, mark: str) -> None:
+        """Give a store without a mark one, durably.
+
+        Raises:
+            Unavailable: The place cannot be written.
+        """
+        ...
+
     def free_bytes(self) -> int:
         """Return the free space for new files.
 

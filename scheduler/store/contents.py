@@ -41,6 +41,7 @@ from edgeyard.scheduler.store.tables import (
     benchmark_files,
     benchmarks,
     content_removals,
+    file_store,
     grants,
     reports,
     result_files,
@@ -50,6 +51,7 @@ from edgeyard.scheduler.store.tables import (
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
+_MARK = select(file_store.c.mark, file_store.c.placed)
 _GRANT = (
     select(grants)
     .join(
@@ -141,6 +143,15 @@ class SqlFiles(Files):
 
     def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
         self._tx, self._now = tx, now
+
+    def store_mark(self, proposed: str) -> tuple[str, bool]:
+        self._tx.insert(file_store, {"only": 1, "mark": proposed, "placed": False})
+        row = self._tx.row(_MARK)
+        assert row is not None
+        return cast(str, row["mark"]), bool(row["placed"])
+
+    def note_mark_placed(self) -> None:
+        self._tx.run(update(file_store).values(placed=True))
 
     def add_user_file(self, file: UserFile) -> UserFile:
         self._tx.lock_names()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import random
 import sqlite3
@@ -16,7 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    Table,
+    UnaryExpression,
+    create_engine,
+    event,
+    make_url,
+    select,
+)
 from sqlalchemy.exc import (
     ArgumentError,
     DatabaseError,
@@ -29,6 +41,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from edgeyard.errors import (
     ConcurrentUpdate,
     ConfigError,
+    DatabaseDamaged,
     InvalidInput,
     OutOfSpace,
     Unavailable,
@@ -57,6 +70,17 @@ from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
+from edgeyard.scheduler.store.tables import (
+    attempts,
+    benchmarks,
+    descriptions,
+    event_counter,
+    events,
+    result_files,
+    tokens,
+    user_files,
+    users,
+)
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
 from edgeyard.scheduler.store.uploads import SqlUploads
 from edgeyard.scheduler.store.usage import SqlUsage
@@ -125,6 +149,49 @@ class SqlUnitOfWork(UnitOfWork):
         self.models = SqlModels(tx)
 
 
+_NEEDED = (benchmarks, descriptions, attempts, users, tokens, user_files, result_files, events)
+"""Tables without which no list and no submission is answered."""
+
+_LOOKED_AT = 100
+"""Newest rows of each that `SqlStore.ping` reads: what the lists of the API show first."""
+
+_LOOK_EVERY_S = 10.0
+
+
+class _Damage:
+    """Whether any transaction has met a damaged page; shared by all copies of a store."""
+
+    def __init__(self) -> None:
+        self._is_met = False
+        self._looked_at_s = -math.inf
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Remember that the body met damage."""
+        try:
+            yield
+        except DatabaseDamaged:
+            self._is_met = True
+            raise
+
+    def check(self) -> None:
+        """Raise `DatabaseDamaged` if any transaction has."""
+        if self._is_met:
+            raise DatabaseDamaged
+
+    def is_look_due(self) -> bool:
+        """Return whether the newest rows were not read within the last seconds."""
+        now_s = time.monotonic()
+        is_due = now_s - self._looked_at_s >= _LOOK_EVERY_S
+        if is_due:
+            self._looked_at_s = now_s
+        return is_due
+
+
+def _newest_first(table: Table) -> list[UnaryExpression[Any]]:
+    return [column.desc() for column in table.primary_key]
+
+
 class SqlStore(Store):
     """`Store` on SQLite or PostgreSQL; migrates when it is made.
 
@@ -159,6 +226,7 @@ class SqlStore(Store):
         """
         self._now = now
         self._epoch: int | None = None
+        self._damage = _Damage()
         self._runs = RunCache()
         self._progress = ProgressBuffer(self._write_progress)
         parsed = _parsed(url)
@@ -195,6 +263,10 @@ class SqlStore(Store):
         try:
             with translated(), self._writer.begin() as connection:
                 migrate(connection)
+        except DatabaseDamaged as error:
+            raise ConfigError(
+                [f"{shown} is not a database that Edgeyard can use, or is damaged"]
+            ) from error
         except Unavailable as error:
             raise Unavailable(f"cannot open {shown}: {error}") from error
         except (ConcurrentUpdate, InvalidInput) as error:
@@ -213,7 +285,7 @@ class SqlStore(Store):
 
     @contextmanager
     def read(self) -> Iterator[SqlUnitOfWork]:
-        with translated(), self._reading() as connection:
+        with self._damage.noted(), translated(), self._reading() as connection:
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
 
     def transact(
@@ -248,7 +320,8 @@ class SqlStore(Store):
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
-        with self._turn_to_write(), _connected(self._writer) as connection:
+        noted = self._damage.noted()
+        with noted, self._turn_to_write(), _connected(self._writer) as connection:
             tx = self._transaction(connection)
             yield SqlUnitOfWork(tx, self._now, self)
             tx.flush()
@@ -263,8 +336,13 @@ class SqlStore(Store):
         return fenced
 
     def ping(self) -> None:
-        with translated(), self._reading() as connection:
-            connection.execute(text("SELECT 1 FROM event_counter"))
+        self._damage.check()
+        with self.read() as uow:
+            if self._damage.is_look_due():
+                for table in _NEEDED:
+                    uow.tx.rows(select(table).order_by(*_newest_first(table)).limit(_LOOKED_AT))
+            else:
+                uow.tx.rows(select(event_counter))
 
     def prune(
         self, limits: Limits, *, dry_run: bool = False

@@ -629,6 +629,14 @@ events = Table(
 )
 Index("ix_events_benchmark_id", events.c.benchmark_id, events.c.seq)
 
+file_store = Table(
+    "file_store",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("mark", Text, nullable=False),
+    Column("placed", Boolean, nullable=False),
+)
+
 event_counter = Table(
     "event_counter",
     metadata,

@@ -38,6 +38,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from edgeyard.errors import (
     ConcurrentUpdate,
+    DatabaseDamaged,
     InvalidInput,
     OutOfSpace,
     Unavailable,
@@ -63,6 +64,9 @@ Row = Mapping[str, object]
 
 _SQLITE_ERROR = 1  # SQLite's code of a wrong statement, which is a bug of ours
 _SQLITE_FULL = 13
+_SQLITE_DAMAGED = (11, 26)
+"""A damaged page; a file that is no database."""
+_POSTGRES_DAMAGED = ("XX001", "XX002")
 _SQLITE_CANT_OPEN = 14
 _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_RETRIED = frozenset({"40001", "40P01"})
@@ -111,6 +115,7 @@ def translated() -> Iterator[None]:
 
     Raises:
         Unavailable: Locked, full, unreachable or out of connections; worth another try.
+        DatabaseDamaged: A page of its file can't be read.
         ConcurrentUpdate: It conflicts with what another transaction stored or has locked.
         InvalidInput: A value that a column can't hold.
     """
@@ -125,6 +130,8 @@ def translated() -> Iterator[None]:
     except (OperationalError, InterfaceError) as error:
         raise _unavailable(error) from error
     except DBAPIError as error:
+        if _is_damage(error.orig):
+            raise _damaged(error) from error
         # python's sqlite3 puts a full disk and a broken file here now and then
         if error.connection_invalidated:
             raise _unavailable(error) from error
@@ -139,9 +146,27 @@ def translated() -> Iterator[None]:
         raise ConcurrentUpdate("the change conflicts with stored data") from error
     except (sqlite3.OperationalError, sqlite3.InterfaceError) as error:
         raise _unavailable(error) from error
+    except sqlite3.DatabaseError as error:
+        if _is_damage(error):
+            raise _damaged(error) from error
+        raise
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    damaged = code is not None and code & 0xFF in _SQLITE_DAMAGED
+    return damaged or getattr(error, "sqlstate", None) in _POSTGRES_DAMAGED
+
+
+def _damaged(error: BaseException) -> DatabaseDamaged:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    logger.error("the database is damaged", extra={"event": "store.damaged", "cause": str(cause)})
+    return DatabaseDamaged()
 
 
 def _unavailable(error: DBAPIError | sqlite3.Error) -> Exception:
+    if _is_damage(error.orig if isinstance(error, DBAPIError) else error):
+        return _damaged(error)
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None and code & 0xFF == _SQLITE_ERROR:

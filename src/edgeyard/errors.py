@@ -241,6 +241,16 @@ class Unavailable(EdgeyardError):
         super().__init__(reason)
 
 
+class DatabaseDamaged(Unavailable):
+    """The database's file has damaged pages: an operator has to restore a backup."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database is damaged: stop the server, check the disk and restore a backup",
+            retry_after_s=300.0,
+        )
+
+
 class OutOfSpace(Unavailable):
     """No room is left where the service keeps its data: an operator has to make some.
 

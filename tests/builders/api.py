@@ -517,7 +517,7 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
             api.tokens[user_id] = add_account(
                 made.store, user_id, role, clock.now(), max_priority=priority, boards=boards
             )
-        with _served(app, listener):
+        with served(app, listener):
             try:
                 yield api
             finally:
@@ -548,7 +548,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _served(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+def served(app: FastAPI, listener: socket.socket) -> Iterator[None]:
     server = _Server(
         uvicorn.Config(
             app,

@@ -67,6 +67,13 @@ def test_content_of_any_size_comes_back(files: Files, open_on: Open, size: int) 
     assert open_on("there").path(stored.sha256).read_bytes() == content
 
 
+def test_a_mark_is_seen_from_every_machine_and_is_no_content(files: Files, open_on: Open) -> None:
+    assert files.mark() is None
+    files.set_mark("0123abcd")
+    assert open_on("there").mark() == "0123abcd"
+    assert list(files.contents(older_than_s=-1.0)) == []
+
+
 def test_the_same_content_is_stored_once(files: Files) -> None:
     with ThreadPoolExecutor(8) as threads:
         stored = set(threads.map(lambda _: _store(files), range(16)))

@@ -60,6 +60,13 @@ def _all(store: SqlStore, which: BenchmarkFilter = ANY, limit: int = 100) -> lis
 # --- benchmarks ---------------------------------------------------------------------------------
 
 
+def test_the_first_proposed_mark_of_the_file_store_stays(store: SqlStore) -> None:
+    assert store.transact(lambda uow: uow.files.store_mark("first")) == ("first", False)
+    assert store.transact(lambda uow: uow.files.store_mark("second")) == ("first", False)
+    store.transact(lambda uow: uow.files.note_mark_placed())
+    assert store.transact(lambda uow: uow.files.store_mark("third")) == ("first", True)
+
+
 def test_a_benchmark_comes_back_as_it_was_added(store: SqlStore) -> None:
     benchmark = make.a_benchmark(
         description=make.a_description(
