@@ -49,6 +49,7 @@ from edgeyard.devices.providers import CallableProvider, FileProvider, Inventory
 from edgeyard.devices.runner.sandbox.plan import plan_for
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed, reason_of
 from edgeyard.failpoints import failpoint
+from edgeyard.home import expanded
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_id
 from edgeyard.scheduler.clusters.local import LocalCluster
@@ -807,7 +808,7 @@ def open_files(settings: Settings) -> FileStore:
     """
     named = settings.file_store
     if named is None or not named.startswith("s3:"):
-        root = settings.data_dir / "files" if named is None else Path(named).expanduser()
+        root = settings.data_dir / "files" if named is None else expanded(named)
         return ContentFiles(root, reserve_bytes=settings.reserve_bytes)
     parts = urlsplit(named)
     prefix = parts.path.strip("/")

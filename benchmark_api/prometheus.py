@@ -13,6 +13,7 @@ import httpx
 import msgspec
 
 from edgeyard.errors import InvalidInput, Unavailable
+from edgeyard.proxies import proxy_for
 from edgeyard.scheduler.twin.series import Series
 from edgeyard.tls import context_for
 
@@ -54,6 +55,7 @@ class Prometheus:
 
         Raises:
             InvalidInput: The URL can't be used.
+            ConfigError: The environment names a proxy that can't be used.
         """
         try:
             parts = urlsplit(url)
@@ -68,7 +70,13 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._shown = parts.netloc.rpartition("@")[2]
         self._max_answer_s = max_answer_s
-        self._client = httpx.Client(timeout=timeout_s, verify=context_for(url))
+        proxy = proxy_for(url)
+        self._client = httpx.Client(
+            timeout=timeout_s,
+            verify=context_for(url),
+            trust_env=False,
+            proxy=None if proxy is None else proxy.url,
+        )
 
     def query_range(
         self, promql: str, begin: datetime, end: datetime, step_s: float

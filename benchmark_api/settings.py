@@ -36,6 +36,7 @@ from pydantic_settings import (
 
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import ConfigError, reason_of
+from edgeyard.home import expanded
 from edgeyard.scheduler.model.quantities import duration_s
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 from edgeyard.scheduler.model.run_bounds import (
@@ -661,7 +662,7 @@ class Settings(BaseSettings):
     def _from_anywhere(cls, value: Path) -> Path:
         # Tasks run in folders of their own: a path that depends on where the server was started
         # would be another one there.
-        return value.expanduser().absolute()
+        return expanded(value).absolute()
 
     @field_validator("tariff")
     @classmethod

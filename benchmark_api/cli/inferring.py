@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.cli.watching import (
 )
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput, reason_of
+from edgeyard.home import expanded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -220,7 +221,7 @@ class _Run:
 def _inputs(given: Sequence[str]) -> Any:
     """An archive's path, or the arrays of files that are named one by one."""
     if len(given) == 1 and not _is_named(given[0]):
-        path = Path(given[0]).expanduser()
+        path = expanded(given[0])
         return _read_npy(path) if path.suffix == ".npy" else path
     arrays: dict[str, Any] = {}
     for each in given:
@@ -231,7 +232,7 @@ def _inputs(given: Sequence[str]) -> Any:
         name, _, file = each.rpartition("=")
         if name in arrays:
             raise InvalidInput.at("--inputs", f"{name!r} is given twice", "each input once")
-        arrays[name] = _read_npy(Path(file).expanduser())
+        arrays[name] = _read_npy(expanded(file))
     return arrays
 
 

@@ -440,6 +440,8 @@ class Program(TyperGroup):
             return _INTERRUPTED
         except BrokenPipeError:
             return _reader_exited()
+        except RecursionError:
+            return _print_error("what was given or answered is nested too deeply")
         except UnicodeEncodeError as error:  # bytes of the command line that are no text
             if error.reason != "surrogates not allowed":
                 raise

@@ -13,6 +13,7 @@ import typer
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_json, field
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group
 from edgeyard.errors import ConfigError, StartFailed
+from edgeyard.home import expanded
 
 if TYPE_CHECKING:
     from edgeyard.testbed import Agent, LoopbackNomad
@@ -129,7 +130,7 @@ def _where(folder: Path | None) -> Path:
     import platformdirs
 
     chosen = folder or Path(platformdirs.user_state_dir("edgeyard")) / "testbed"
-    return chosen.expanduser().resolve()
+    return expanded(chosen).resolve()
 
 
 def _found(folder: Path | None) -> LoopbackNomad:

@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from edgeyard.errors import ConfigError, reason_of
+from edgeyard.home import expanded
 
 DEFAULT_URL = "http://127.0.0.1:42777"
 """The port is the one that the first dAIEdge-VLab jobs were given their files from."""
@@ -58,7 +59,7 @@ class _Layer:
 def user_config_path(environ: Mapping[str, str]) -> Path:
     """Return the user's own file, by the XDG rules."""
     base = environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "edgeyard" / "config.toml"
+    return expanded(base) / "edgeyard" / "config.toml"
 
 
 def client_settings(
@@ -131,7 +132,7 @@ def _settle(layers: list[_Layer], profile: str | None) -> ClientSettings:
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
     token = environ.get("EDGEYARD_TOKEN")
     if not token and environ.get("EDGEYARD_TOKEN_FILE"):
-        token = _token_in(Path(environ["EDGEYARD_TOKEN_FILE"]).expanduser(), "EDGEYARD_TOKEN_FILE")
+        token = _token_in(expanded(environ["EDGEYARD_TOKEN_FILE"]), "EDGEYARD_TOKEN_FILE")
     return _Layer(
         source="the environment", url=environ.get("EDGEYARD_URL") or None, token=token or None
     )
@@ -167,7 +168,7 @@ def _layer_of(source: str, table: Mapping[str, object], path: str) -> _Layer:
         values[key] = value
     token = values.get("token")
     if token is None and "token_file" in values:
-        file = Path(values["token_file"]).expanduser()
+        file = expanded(values["token_file"])
         token = _token_in(Path(path).parent / file, f"{source}: token_file")
     return _Layer(source=source, url=values.get("url"), token=token)
 

@@ -45,6 +45,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     with_uploads,
 )
 from edgeyard.errors import InvalidInput
+from edgeyard.home import expanded
 
 ERROR = 0.05
 """Probability of a wrong decision, over all looks at the interval together."""
@@ -550,7 +551,7 @@ def _about_baseline(*own: str) -> Iterator[None]:
 
 
 def _model_file(baseline: str | Path) -> Path | None:
-    path = Path(baseline).expanduser()
+    path = expanded(baseline)
     is_path = isinstance(baseline, Path) or "/" in baseline
     if path.is_file() or (is_path and path.is_dir()):  # a tag may have the name of a folder
         return path

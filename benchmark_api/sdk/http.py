@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from edgeyard.benchmark_api.sdk.errors import (
 )
 from edgeyard.benchmark_api.sdk.fields import Record, records, text
 from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.proxies import proxy_for
 from edgeyard.tls import context_for
 
 TRIES = 6
@@ -33,6 +36,13 @@ MAX_DELAY_S = 5.0
 MAX_WAIT_S = 30.0
 """Of all waits before further tries of one call: a server that asks for more is not waited for, and
 the caller gets its answer. One that has no room left (507) will not have it within that."""
+MAX_ANSWER_BYTES = 128 << 20
+"""Maximum size of an unpacked answer; files are streamed, and have no such limit."""
+MAX_PAGES = 100_000
+MAX_EMPTY_PAGES = 100
+_CHUNK_BYTES = 1 << 16
+_MAX_RETRY_AFTER = 100
+_DAY_S = 86400.0
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 
@@ -56,12 +66,15 @@ class Api:
         headers = {"User-Agent": f"edgeyard/{__version__}"}
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
+        self._proxy = proxy_for(settings.url) if transport is None else None
         self._http = httpx.Client(
             base_url=settings.url,
             headers=headers,
             transport=transport,
             timeout=_TIMEOUT,
             verify=context_for(settings.url),
+            trust_env=False,  # no proxy but ours, and no token from ~/.netrc
+            proxy=None if self._proxy is None else self._proxy.url,
         )
 
     def close(self) -> None:
@@ -105,14 +118,31 @@ class Api:
         return _json(self.request("PATCH", path, make_body=lambda: {"json": body}, idempotent=True))
 
     def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
-        """Return the items of a list, over all its pages, as JSON values."""
+        """Return the items of a list, over all its pages, as JSON values.
+
+        Raises:
+            ApiError: Also where the list can't end: a page that was there before is named again, or
+                page after page is empty.
+        """
         cursor: str | None = None
+        seen: set[str] = set()
+        empty = 0
         while True:
             page = self.get(path, {**(params or {}), "cursor": cursor})
-            yield from records(page, "items")
+            items = records(page, "items")
+            yield from items
             cursor = text(page if isinstance(page, Mapping) else {}, "next_cursor")
             if not cursor:
                 return
+            empty = 0 if items else empty + 1
+            if empty >= MAX_EMPTY_PAGES or cursor in seen or len(seen) >= MAX_PAGES:
+                raise ApiError(
+                    200,
+                    "endless_list",
+                    f"{self.settings.url}{path} answers a list without an end: after "
+                    f"{len(seen) + 1} pages it names another one; is this an Edgeyard server?",
+                )
+            seen.add(cursor)
 
     def request(
         self,
@@ -151,11 +181,11 @@ class Api:
                 if timeout_s is not None:
                     patient = httpx.Timeout(timeout_s, connect=5.0)
                     request.extensions["timeout"] = patient.as_dict()
-                response = self._http.send(request, stream=False)
+                response = _read(self._http.send(request, stream=True))
             except httpx.TransportError as error:
                 sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
                 if number == tries or (sent and not again):
-                    raise ServerNotReached(self.settings.url, _reason(error)) from error
+                    raise self._not_reached(error) from error
                 self._sleep(delay_s(number))
                 continue
             if response.is_success:
@@ -178,14 +208,12 @@ class Api:
             ServerNotReached: No answer.
             ApiError: The answer is not that of an Edgeyard server.
         """
+        request = self._build("GET", "/readyz", {"verbose": "1"}, None, None)
         try:
-            response = self._http.get("/readyz", params={"verbose": "1"})
+            response = _read(self._http.send(request, stream=True))
         except httpx.TransportError as error:
-            raise ServerNotReached(self.settings.url, _reason(error)) from error
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
+            raise self._not_reached(error) from error
+        answer = _parsed(response)
         if not isinstance(answer, Mapping):
             raise problem_of(response)
         return answer
@@ -211,13 +239,20 @@ class Api:
             response = self._http.send(request, stream=True)
             try:
                 if not response.is_success:
-                    response.read()
-                    raise problem_of(response)
+                    raise problem_of(_read(response))
                 yield response
             finally:
                 response.close()
         except httpx.TransportError as error:
-            raise ServerNotReached(self.settings.url, _reason(error)) from error
+            raise self._not_reached(error) from error
+
+    def _not_reached(self, error: httpx.TransportError) -> ServerNotReached:
+        reason, proxy = _reason(error), self._proxy
+        if proxy is not None and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            reason = f"the proxy {proxy.shown} ({proxy.variable}) can't be reached: {reason}"
+        elif proxy is not None and isinstance(error, httpx.ProxyError):
+            reason = f"the proxy {proxy.shown} ({proxy.variable}) refuses: {reason}"
+        return ServerNotReached(self.settings.url, reason)
 
     def _build(
         self,
@@ -254,10 +289,7 @@ def problem_of(response: httpx.Response) -> ApiError:
     """Return the exception for an answer with an error status."""
     code, detail = "", ""
     errors: tuple[FieldError, ...] = ()
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
+    body = _parsed(response)
     if isinstance(body, Mapping):
         code = str(body.get("code") or "")
         detail = str(body.get("detail") or body.get("title") or "")
@@ -288,28 +320,64 @@ def problem_of(response: httpx.Response) -> ApiError:
 def _json(response: httpx.Response) -> Json:
     if response.status_code == 204 or not response.content:
         return None
-    try:
-        return response.json()
-    except ValueError as error:
-        raise ApiError(
-            response.status_code,
-            "not_json",
-            f"{response.request.url} answered something that is not JSON; "
-            "is this the URL of an Edgeyard server?",
-        ) from error
+    answer = _parsed(response)
+    if answer is _NOT_JSON:
+        raise _foreign(response, "something that is not JSON")
+    return answer
 
 
 def _retry_after_s(header: str | None) -> float | None:
-    """Seconds or a date (RFC 9110, 10.2.3)."""
-    if not header:
+    """Seconds or a date (RFC 9110, 10.2.3), at most a day; None: neither."""
+    if not header or len(header) > _MAX_RETRY_AFTER:
         return None
-    if header.strip().isdigit():
-        return float(header)
     try:
-        at = parsedate_to_datetime(header)
-    except ValueError:
+        if re.fullmatch(r"[0-9]+", header.strip(), re.ASCII):
+            wait_s = float(header)
+        else:
+            wait_s = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
-    return max(0.0, (at - datetime.now(UTC)).total_seconds()) if at.tzinfo else None
+    return min(max(0.0, wait_s), _DAY_S)
+
+
+def _read(response: httpx.Response) -> httpx.Response:
+    """Read the body of an answer, and close it.
+
+    Raises:
+        ApiError: It is, once unpacked, larger than any answer of a server.
+    """
+    with contextlib.closing(response):
+        found = bytearray()
+        for chunk in response.iter_bytes(_CHUNK_BYTES):
+            found += chunk
+            if len(found) > MAX_ANSWER_BYTES:
+                raise _foreign(response, f"more than {MAX_ANSWER_BYTES >> 20} MiB")
+    headers = [
+        (name, value) for name, value in response.headers.raw if name.lower() not in _OF_BODY
+    ]
+    return httpx.Response(
+        response.status_code, headers=headers, content=bytes(found), request=response.request
+    )
+
+
+_OF_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
+_NOT_JSON = object()
+
+
+def _parsed(response: httpx.Response) -> Json:
+    """Return the JSON of an answer; `_NOT_JSON` for anything else, also for what nests too deep."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+
+
+def _foreign(response: httpx.Response, what: str) -> ApiError:
+    return ApiError(
+        response.status_code,
+        "not_json",
+        f"{response.request.url} answered {what}; is this the URL of an Edgeyard server?",
+    )
 
 
 def delay_s(number: int) -> float:

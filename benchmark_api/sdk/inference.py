@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.errors import ValidationFailed
 from edgeyard.benchmark_api.sdk.results import Results
 from edgeyard.errors import InvalidInput, RunFailed
+from edgeyard.home import expanded
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -111,7 +112,7 @@ def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
         InvalidInput: It lacks one of them, or they have different numbers of rows.
     """
     if isinstance(dataset, str | Path):
-        arrays = read_inputs(Path(dataset).expanduser())
+        arrays = read_inputs(expanded(dataset))
     else:
         arrays = named_inputs(dataset)
     if "y" not in arrays or len(arrays) < 2:
@@ -154,7 +155,7 @@ def inputs_file(inputs: object) -> Iterator[Path]:
         InvalidInput: They are none, hold NaN, or are not numbers.
     """
     if isinstance(inputs, str | Path):
-        path = Path(inputs).expanduser()
+        path = expanded(inputs)
         read_inputs(path)
         yield path
         return
@@ -364,7 +365,7 @@ def local_model(model: object) -> Path:
     Raises:
         InvalidInput: It is not.
     """
-    path = Path(str(model)).expanduser()
+    path = expanded(str(model))
     if not path.is_file() and not path.is_dir():
         raise InvalidInput.at(
             "/compare_local", f"{model} is not a file on this machine", "a local model"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.home import expanded
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -357,7 +358,7 @@ def _local(name: str, value: object, base: Path) -> Path | None:
         return None
     if not isinstance(value, str | Path):
         raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", _accepted(value))
-    path = base / Path(value).expanduser()
+    path = base / expanded(value)
     if path.is_dir() and name == "model":
         from edgeyard.benchmark_api.sdk.model_folder import read_folder
 
@@ -398,7 +399,7 @@ def rebased(description: Mapping[str, object], folder: Path) -> JobDescription:
         if isinstance(value, list):
             return [found(item) for item in value]
         if isinstance(value, str) and not _is_url(value):
-            near = folder / Path(value).expanduser()
+            near = folder / expanded(value)
             if near.is_file() or "/" in value:
                 return near
         return value

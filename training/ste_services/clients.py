@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from edgeyard.errors import InvalidInput, NotFound, Unavailable
+from edgeyard.proxies import proxy_for
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.twin.document import TwinData, read_twin_data
 from edgeyard.simulator.scenario import Scenario, scenario_from_json
@@ -38,7 +39,15 @@ def service_client(url: str, token: str, flag: str) -> httpx.Client:
     if parts.scheme not in ("http", "https") or not parts.host:
         raise InvalidInput.at(flag, f"{url!r} is not a URL of a service", "http://HOST:PORT")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=context_for(url))
+    proxy = proxy_for(url)
+    return httpx.Client(
+        base_url=url,
+        headers=headers,
+        timeout=TIMEOUT_S,
+        verify=context_for(url),
+        trust_env=False,
+        proxy=None if proxy is None else proxy.url,
+    )
 
 
 class HttpTwin:

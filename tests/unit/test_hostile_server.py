@@ -1,0 +1,109 @@
+"""Answers of a server that is none, or a bad one: bounds, and a sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from edgeyard.benchmark_api.sdk import http
+from edgeyard.benchmark_api.sdk.config import ClientSettings
+from edgeyard.benchmark_api.sdk.errors import ApiError
+from edgeyard.benchmark_api.sdk.http import Api
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def api_of(handler: Handler, slept: list[float] | None = None) -> Api:
+    settings = ClientSettings(url="http://server", url_from="")
+    sleep = (slept if slept is not None else []).append
+    return Api(settings, transport=httpx.MockTransport(handler), sleep=sleep)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("body", ["[" * 200_000, '{"a":' * 200_000, "nonsense", "\ufeff{"])
+def test_what_is_no_json_or_nests_too_deep_is_a_sentence(status: int, body: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        api_of(lambda request: httpx.Response(status, text=body)).get("/v1/boards")
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "²",
+        "1e400",
+        "9" * 99,
+        "9" * 5000,
+        "-3",
+        "nan",
+        "inf",
+        "Mon, 99 Foo 99999 00:00:00 GMT",
+        "Thu, 01 Jan 1970 00:00:00",
+        "Fri, 31 Dec 9999 23:59:59 -2359",
+        "\t",
+        "0x10",
+        "1_000",
+    ],
+)
+def test_an_odd_retry_after_is_no_traceback(header: str) -> None:
+    slept: list[float] = []
+    answer = httpx.Response(
+        503, headers=[(b"Retry-After", header.encode("utf-8"))], json={"detail": "busy"}
+    )
+    with pytest.raises(ApiError, match="busy") as refused:
+        api_of(lambda request: answer, slept).get("/v1/boards")
+    assert sum(slept) <= http.MAX_WAIT_S
+    assert refused.value.retry_after_s is None or 0 <= refused.value.retry_after_s <= 86400
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_unpacks_to_very_much_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 1 << 20)
+    packed = gzip.compress(b"0" * (20 << 20), 9)
+    read = 0
+
+    def bomb() -> Iterator[bytes]:
+        nonlocal read
+        for start in range(0, len(packed), 100):
+            read += 1
+            yield packed[start : start + 100]
+
+    answer = httpx.Response(status, headers={"Content-Encoding": "gzip"}, content=bomb())
+    with pytest.raises(ApiError, match="more than 1 MiB"):
+        api_of(lambda request: answer).request("POST", "/v1/boards")
+    assert read * 100 < len(packed) / 4
+
+
+@pytest.mark.parametrize("items", [[], [{"id": 1}]])
+@pytest.mark.parametrize("cursors", ["same", "new"])
+def test_a_list_without_an_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, items: list[object], cursors: str
+) -> None:
+    monkeypatch.setattr(http, "MAX_PAGES", 150)
+    numbers = itertools.count()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        cursor = "again" if cursors == "same" else f"c{next(numbers)}"
+        return httpx.Response(200, json={"items": items, "next_cursor": cursor})
+
+    with pytest.raises(ApiError, match="a list without an end"):
+        for _ in api_of(answer).pages("/v1/benchmarks"):
+            pass
+
+
+def test_an_empty_page_in_the_middle_of_a_list_ends_nothing() -> None:
+    pages = [
+        {"items": [{"n": 1}], "next_cursor": "a"},
+        {"items": [], "next_cursor": "b"},
+        {"items": [{"n": 2}], "next_cursor": None},
+    ]
+    waiting = iter(pages)
+    api = api_of(lambda request: httpx.Response(200, content=json.dumps(next(waiting))))
+    assert [each["n"] for each in api.pages("/v1/benchmarks")] == [1, 2]
