@@ -10,7 +10,7 @@ TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit slowest bench soak soak-sim fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -101,6 +101,9 @@ soak: $(STAMP) ## 1,000 random kill -9 in all, on each cluster and database; KIL
 soak-sim: $(STAMP) ## the whole service in virtual time under 1,000 schedules of faults; SCHEDULES=5000, SEED=2, DENSE=1, SCHEDULE='…'
 	@$(BIN)/python -m tests.sim_soak $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(DENSE),--dense) $(if $(SCHEDULE),--schedule '$(SCHEDULE)')
+
+soak-memory: $(STAMP) ## whether a used server's memory grows, 30 minutes; MINUTES=60, SEED=2: others
+	@$(BIN)/python -m tests.soak_memory $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP) ## foreign bytes and requests, random each time (minutes); EXAMPLES=5000, SEED=2: others
 	@$(BIN)/python -m tests.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typer.main import get_command
+
 from deploy import count_lines
 from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.benchmark_api.cli import app, submitting
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.sdk.reference import page as sdk_page
@@ -73,7 +78,8 @@ holds. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
 
 def _job_description() -> str:
     schema: Any = description_schema()
-    parts = [_FIELDS.strip(), "", *_table(schema["properties"], schema.get("required", ()))]
+    flags = submit_flags()
+    parts = [_FIELDS.strip(), "", *_table(schema["properties"], schema.get("required", ()), flags)]
     described = (
         ("ConstraintIn", "constraints"),
         ("AffinityIn", "affinities"),
@@ -87,11 +93,43 @@ def _job_description() -> str:
     return "\n".join([*parts, "", _SECTIONS.strip(), ""])
 
 
-def _table(properties: Mapping[str, Any], required: Sequence[str]) -> list[str]:
-    lines = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+def submit_flags() -> Mapping[str, str]:
+    """Return the flag of `edgeyard submit` for each field of the job description that has one.
+
+    Read from the command itself, where `flags` names the parameter for each field.
+    """
+    options = {
+        str(each.name): each.opts[0]
+        for each in get_command(app).commands["submit"].params  # type: ignore[attr-defined]
+        if each.opts[0].startswith("--")
+    }
+    tree = ast.parse(inspect.getsource(submitting.submit))
+    (stated,) = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign | ast.Assign)
+        and isinstance(node.value, ast.Dict)
+        and ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target) == "flags"
+    )
+    found: dict[str, str] = {}
+    for key, value in zip(stated.keys, stated.values, strict=True):
+        used = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
+        named = [options[each] for each in used if each in options]
+        if isinstance(key, ast.Constant) and named:
+            found[str(key.value)] = named[0]
+    return found
+
+
+def _table(
+    properties: Mapping[str, Any], required: Sequence[str], flags: Mapping[str, str] | None = None
+) -> list[str]:
+    more = () if flags is None else ("flag",)
+    titles = ("field", *more, "type", "default", "meaning")
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for name, facts in properties.items():
         default = "required" if name in required else json.dumps(facts.get("default"))
-        cells = (f"`{name}`", _type(facts), default, str(facts.get("description", "")))
+        flag = () if flags is None else (f"`{flags[name]}`" if name in flags else "",)
+        cells = (f"`{name}`", *flag, _type(facts), default, str(facts.get("description", "")))
         lines.append("| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |")
     return lines
 
@@ -113,8 +151,8 @@ _FIELDS = """
 # Job description
 
 Made from the schema by `make docs`; do not edit. A job file is YAML or JSON with these fields;
-[its JSON Schema](job-description.schema.json) lets editors complete them. The flags of
-`edgeyard submit` and the keyword arguments of the SDK have the same names.
+[its JSON Schema](job-description.schema.json) lets editors complete them. The
+keyword arguments of the SDK have the same names; the column *flag* has those of `edgeyard submit`.
 
 ```yaml
 version: 1
