@@ -9,17 +9,20 @@ TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
+# Those of the system come first.
+export PATH := $(PATH):$(shell $(PYTHON) deploy/programs.py path)
+export YES
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml deploy/uv.txt
 	@echo "Installing the locked packages into $(VENV) (a minute on a fresh machine) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(UV) || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	@test -x $(UV) || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/uv.txt
 	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
@@ -41,35 +44,11 @@ types: $(STAMP) ## mypy, strict
 imports: $(STAMP) ## import rules
 	@$(BIN)/lint-imports --no-cache
 
-postgres:
-	@deploy/postgres/install
-
-openssh:
-	@deploy/openssh/install
-
-chromium:
-	@deploy/chromium/install
-
-faketime:
-	@deploy/faketime/install
-
-systemd:
-	@deploy/systemd/install
-
-nginx:
-	@deploy/proxy/install
-
-bubblewrap:
-	@deploy/bubblewrap/install
-
-prometheus:
-	@deploy/prometheus/install >/dev/null || true
+programs: ## the programs of others that the tests run; YES=1: install without a question
+	@$(PYTHON) deploy/programs.py
 
 s3:
 	@deploy/s3/build >/dev/null || echo "Without an S3 service its tests are skipped (a failure where CI=true)." >&2
-
-docker:
-	@deploy/docker/install >/dev/null || true
 
 images: $(STAMP) ## container images, in build/containers; NAMES='…', ARCH=arm64, LOAD=1: into Docker
 	@$(BIN)/python -m deploy.containers $(NAMES) $(if $(ARCH),--arch $(ARCH)) $(if $(LOAD),--load)
@@ -77,7 +56,7 @@ images: $(STAMP) ## container images, in build/containers; NAMES='…', ARCH=arm
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres openssh chromium faketime systemd nginx bubblewrap prometheus s3 docker ## lint, types, import rules and all tests
+test: programs lint types imports s3 ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --junitxml=build/tests.xml
 
@@ -113,6 +92,7 @@ docs: $(STAMP) ## regenerate the reference pages and schemas
 
 lock: $(STAMP) ## solve the dependencies again
 	@$(UV) pip compile pyproject.toml --all-extras --generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
+	@echo uv | $(UV) pip compile - --generate-hashes --no-header --no-annotate --quiet --upgrade -o deploy/uv.txt
 
 clean: ## remove what was built
 	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

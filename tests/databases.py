@@ -23,6 +23,7 @@ from sqlalchemy import NullPool, Table, create_engine, select
 
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
+from tests.programs import program
 
 _START_S = 60.0  # for a machine with its cores taken; it is some tenths of a second otherwise
 _number = itertools.count(1)
@@ -323,7 +324,7 @@ def sqlite_store(sqlite_url: str) -> Iterator[SqlStore]:
 
 
 def _programs() -> Path | None:
-    found = shutil.which("initdb")
+    found = program("initdb")
     if found is not None:
         return Path(found).parent
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

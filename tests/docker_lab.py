@@ -25,6 +25,7 @@ from deploy.process import free_port, on_nomad
 from edgeyard import testbed
 from edgeyard.testbed.cluster import unmount
 from tests.nomad_cluster import entry, nomad_binary, running_nomad
+from tests.programs import program
 from tests.reruns import restored_before_rerun
 
 PROJECT = Path(__file__).parents[1]
@@ -296,11 +297,6 @@ def built(names: Sequence[str]) -> dict[str, Image]:
 @pytest.fixture(scope="session")
 def docker_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a registry that asks for a login, one a test process."""
-    found = subprocess.run(
-        [PROJECT / "deploy/docker/install"], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(f"there is no registry: {found.stderr.strip()[-300:]}")
     folder = tmp_path_factory.mktemp("registry")
     (folder / "htpasswd").write_text(f"{REGISTRY_USER}:{_REGISTRY_HASH}\n")
     address = f"127.0.0.1:{free_port()}"
@@ -318,7 +314,9 @@ def docker_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(
-            [found.stdout.strip(), "serve", str(folder / "config.yml")], stdout=log, stderr=log
+            [_program("docker-registry"), "serve", str(folder / "config.yml")],
+            stdout=log,
+            stderr=log,
         ) as registry,
     ):
         yield address
@@ -327,7 +325,7 @@ def docker_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _program(name: str) -> str:
     """Debian's programs come first: another client may be too new for this engine."""
-    path = shutil.which(name, path=f"/usr/bin:/usr/sbin:{os.environ.get('PATH', '')}")
+    path = program(name, first="/usr/bin:/usr/sbin")
     if path is None:
-        pytest.skip(f"{name} is missing: make docker")
+        pytest.skip(f"{name} is missing: make programs")
     return path

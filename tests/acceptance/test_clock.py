@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import TERMINAL, Server, edgeyard, start
+from deploy.programs import CACHE
 from tests.acceptance.test_main_path import description, submit
 
 pytestmark = [pytest.mark.slow, pytest.mark.faketime, pytest.mark.timeout(900)]
@@ -46,7 +47,11 @@ class MachineClock:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> MachineClock:
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    found = sorted(
+        path
+        for folder in (Path("/usr/lib"), CACHE / "root/usr/lib")
+        for path in folder.glob("*/faketime/libfaketimeMT.so.1")
+    )
     if not found:
         pytest.skip("libfaketime (Debian: faketime) is not installed")
     made = MachineClock(found[0], tmp_path / "offset")

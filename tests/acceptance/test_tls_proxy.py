@@ -20,6 +20,7 @@ import pytest
 
 from deploy.process import Server, edgeyard, free_port
 from tests.builders.cluster import eventually
+from tests.programs import program
 
 pytestmark = [pytest.mark.nginx, pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -65,7 +66,7 @@ class Proxied:
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    nginx = program("nginx")
     if nginx is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed: make nginx")
     folder = tmp_path_factory.mktemp("proxy")

@@ -23,6 +23,11 @@ from tests.builders import api as builders
 
 pytestmark = pytest.mark.one_database(reason="pages of SQLite's file, and files of a folder")
 
+
+def settings_of(folder: Path) -> Settings:
+    return Settings.load(None, data_dir=folder)
+
+
 LISTS = ("/v1/benchmarks", "/v1/files", "/v1/users", "/v1/queue", "/v1/tokens")
 
 
@@ -89,17 +94,17 @@ def test_a_damaged_name_of_a_server_ends_the_start(
     assert f"{SERVER_ID_FILE} is damaged" in capsys.readouterr().err
     assert not [each for each in threading.enumerate() if each not in before and not each.daemon]
     (tmp_path / SERVER_ID_FILE).unlink()
-    build(Settings(data_dir=tmp_path), port=1).close()
+    build(settings_of(tmp_path), port=1).close()
 
 
 def test_servers_of_one_database_have_one_file_store(tmp_path: Path, sqlite_url: str) -> None:
     store = SqlStore(sqlite_url)
-    first = Settings(data_dir=tmp_path / "first")
+    first = settings_of(tmp_path / "first")
     files = ContentFiles(tmp_path / "first/files")
     check_file_store(first, store, files)
     check_file_store(first, store, ContentFiles(tmp_path / "first/files"))
 
-    second = Settings(data_dir=tmp_path / "second")
+    second = settings_of(tmp_path / "second")
     other = ContentFiles(tmp_path / "second/files")
     with pytest.raises(ConfigError, match="has no files of this database") as refused:
         check_file_store(second, store, other)
@@ -115,7 +120,7 @@ def test_servers_of_one_database_have_one_file_store(tmp_path: Path, sqlite_url:
 def test_a_file_store_of_another_database_is_refused(tmp_path: Path) -> None:
     """Each would remove what only the other one names."""
     files = ContentFiles(tmp_path / "files")
-    settings = Settings(data_dir=tmp_path)
+    settings = settings_of(tmp_path)
     first, second = (SqlStore(f"sqlite:///{tmp_path}/{name}.db") for name in ("a", "b"))
     check_file_store(settings, first, files)
     with pytest.raises(ConfigError, match="is another database's"):
@@ -129,7 +134,7 @@ def test_a_start_that_was_killed_between_the_two_marks_is_completed(
 ) -> None:
     store = SqlStore(sqlite_url)
     store.transact(lambda uow: uow.files.store_mark("0" * 32))
-    settings, files = Settings(data_dir=tmp_path), ContentFiles(tmp_path / "files")
+    settings, files = settings_of(tmp_path), ContentFiles(tmp_path / "files")
     check_file_store(settings, store, files)
     assert files.mark() == "0" * 32
     files.set_mark("1" * 32)

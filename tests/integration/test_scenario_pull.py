@@ -26,6 +26,7 @@ from edgeyard.simulator.scenario_puller import FIRST_WAIT_S, ScenarioPuller
 from edgeyard.simulator.server_part import background
 from tests.builders.cli import refusal
 from tests.builders.cluster import eventually
+from tests.programs import programs_of_prometheus
 
 ROOT = Path(__file__).parents[2]
 WINDOW_S = 3600.0
@@ -75,12 +76,9 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    found = subprocess.run(
-        [ROOT / "deploy/prometheus/install"], capture_output=True, text=True, check=False
-    )
-    programs = Path(found.stdout.strip() or "absent")
-    if not (programs / "promtool").is_file():
-        pytest.skip(f"Prometheus is not available: make prometheus ({found.stderr.strip()})")
+    programs = programs_of_prometheus()
+    if programs is None:
+        pytest.skip("Prometheus is not available: make programs")
     folder = tmp_path_factory.mktemp("prometheus")
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     begin = hour - timedelta(hours=3)

@@ -35,6 +35,7 @@ from tests.builders.ste_services import TOKEN, Processes, served
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import board
 from tests.nomad_cluster import access_of, clear
+from tests.programs import programs_of_prometheus
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -219,12 +220,9 @@ def test_the_lab_is_read_again_by_itself_also_after_a_defect() -> None:
 @contextmanager
 def prometheus(folder: Path, port: int, job_id: str) -> Iterator[None]:
     """A real Prometheus with the figures of one host and one job, an hour back and ahead."""
-    found = subprocess.run(
-        [ROOT / "deploy/prometheus/install"], capture_output=True, text=True, check=False
-    )
-    programs = Path(found.stdout.strip() or "absent")
-    if not (programs / "promtool").is_file():
-        pytest.skip(f"Prometheus is not available: make prometheus ({found.stderr.strip()})")
+    programs = programs_of_prometheus()
+    if programs is None:
+        pytest.skip("Prometheus is not available: make programs")
     now = time.time()
     series = {
         f'nomad_client_allocs_cpu_total_percent{{exported_job="{job_id}"}}': 75,

@@ -1,0 +1,306 @@
+"""``make programs``: the programs of others that the tests run, where they are missing (Debian).
+
+Most come from Debian's packages, unpacked into a cache folder with all that they need: nothing is
+installed, no service starts, and no rights are needed. A few change the machine and are installed:
+they are listed first, and at a terminal asked for. Without a terminal the list is all, and the exit
+status is 1. ``YES=1`` and ``CI=true`` install everything without a question, as suits machines that
+are there for tests alone.
+
+``python3 deploy/programs.py path`` prints the folder of the unpacked programs.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_HOME = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+CACHE = Path(_HOME if os.getuid() else "/var/cache") / "edgeyard/debian"
+"""Root's home is closed to the users as whom PostgreSQL and sshd run."""
+BIN = CACHE / "bin"
+_SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BOARD_USER = "edgeyard-board"
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """Programs that work from a folder.
+
+    Attributes:
+        name: For messages: what they are.
+        packages: Debian packages that have them.
+        programs: Path inside the packages, by the name of the command; ``*`` in it is a version.
+        always: Never installed: its package starts a service.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    programs: Mapping[str, str]
+    always: bool = False
+
+    def is_there(self) -> bool:
+        """Return whether all of them are found."""
+        return all(_found(each) is not None for each in self.programs)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Something that changes the machine.
+
+    Attributes:
+        name: For the list: what it is, and for which tests.
+        commands: Make it so, each as a list of words; run as root.
+        is_there: Whether it is so already.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    is_there: Callable[[], bool]
+
+
+def _apt(*packages: str) -> tuple[tuple[str, ...], ...]:
+    return (("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages),)
+
+
+def _has_board_user() -> bool:
+    """Return whether there is a user who is not root: sshd's sessions of tests run as that one."""
+    if os.getuid() != 0:
+        return True
+    shells = re.compile(r"/(ba|z|)sh$")
+    return any(each.pw_uid != 0 and shells.search(each.pw_shell) for each in pwd.getpwall())
+
+
+_POSTGRES = "usr/lib/postgresql/*/bin"
+UNPACKED = (
+    Unpacked(
+        "PostgreSQL",
+        ("postgresql",),
+        {name: f"{_POSTGRES}/{name}" for name in ("initdb", "postgres", "pg_ctl", "pg_dump")},
+    ),
+    Unpacked(
+        "OpenSSH",
+        ("openssh-server", "openssh-client"),
+        {
+            "sshd": "usr/sbin/sshd",
+            **{name: f"usr/bin/{name}" for name in ("ssh", "ssh-keygen", "ssh-keyscan", "sftp")},
+        },
+    ),
+    Unpacked("nginx", ("nginx-light",), {"nginx": "usr/sbin/nginx"}),
+    Unpacked(
+        "Chromium",
+        ("chromium", "chromium-driver"),
+        {"chromium": "usr/lib/chromium/chromium", "chromedriver": "usr/bin/chromedriver"},
+    ),
+    Unpacked("libfaketime", ("faketime",), {"faketime": "usr/bin/faketime"}),
+    Unpacked(
+        "Docker",
+        ("docker.io", "iptables"),
+        {
+            **{name: f"usr/bin/{name}" for name in ("docker", "containerd", "ctr", "docker-init")},
+            "containerd-shim-runc-v2": "usr/bin/containerd-shim-runc-v2",
+            **{name: f"usr/sbin/{name}" for name in ("dockerd", "docker-proxy", "runc")},
+            "iptables": "usr/sbin/iptables-nft",
+            "ip6tables": "usr/sbin/ip6tables-nft",
+        },
+    ),
+    Unpacked(
+        "a registry of images",
+        ("docker-registry",),
+        {"docker-registry": "usr/bin/docker-registry"},
+        always=True,
+    ),
+    Unpacked(
+        "Prometheus",
+        ("prometheus",),
+        {name: f"usr/bin/{name}" for name in ("prometheus", "promtool")},
+        always=True,
+    ),
+)
+INSTALLED = (
+    Installed(
+        "bubblewrap and libseccomp, which confine runs",
+        _apt("bubblewrap", "libseccomp2"),
+        lambda: _found("bwrap") is not None and ctypes.util.find_library("seccomp") is not None,
+    ),
+    Installed(
+        "systemd-analyze (package systemd), for the tests of the unit",
+        _apt("systemd"),
+        lambda: _found("systemd-analyze") is not None,
+    ),
+    Installed(
+        f"a user {_BOARD_USER} without a home, for the tests of boards behind ssh",
+        (("useradd", "--system", "--no-create-home", "--shell", "/bin/sh", _BOARD_USER),),
+        _has_board_user,
+    ),
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Provide all that is missing; 1 where something that has to be installed is not."""
+    if list(words) == ["path"]:
+        sys.stdout.write(f"{BIN}\n")
+        return 0
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [each for each in UNPACKED if not each.is_there()]
+        if _is_agreed():
+            wanted = [each for each in missing if not each.always]
+            install([Installed(each.name, _apt(*each.packages), each.is_there) for each in wanted])
+            missing = [each for each in missing if not each.is_there()]
+        if missing and shutil.which("apt-get") is None:
+            _say(
+                "Missing, and no apt-get here; install your system's packages, or their tests are "
+            )
+            _say(f"skipped: {', '.join(each.name for each in missing)}.\n")
+        elif missing:
+            unpack(missing)
+    return install([each for each in INSTALLED if not each.is_there()])
+
+
+def unpack(missing: Sequence[Unpacked], root: Path | None = None) -> None:
+    """Fetch Debian's packages and all that they need here, and unpack them.
+
+    What can't be fetched is said; its tests are skipped (a failure where CI=true).
+    """
+    root = root or CACHE / "root"
+    lists = CACHE / "lists"
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
+    (CACHE / "archives/partial").mkdir(parents=True, exist_ok=True)
+    # Lists and archives of our own: apt-get then needs no rights, and changes nothing.
+    apt = [
+        "apt-get",
+        *("-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={CACHE}"),
+        *("-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "-qq"),
+    ]
+    _say(f"Fetching for the tests: {', '.join(each.name for each in missing)} ...\n")
+    subprocess.run([*apt, "update"], stdout=subprocess.DEVNULL, check=False)
+    for each in missing:
+        simulated = subprocess.run(
+            [*apt, "install", "-s", "--no-install-recommends", *each.packages],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        needed = re.findall(r"^Inst (\S+)", simulated.stdout, re.M)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            fetched = subprocess.run(
+                [*apt, "download", *dict.fromkeys((*each.packages, *needed))],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            archives = sorted(Path(folder).glob("*.deb"))
+            if simulated.returncode or fetched.returncode or not archives:
+                said = (simulated.stderr + fetched.stderr).strip().splitlines()
+                _say(f"{each.name} could not be fetched: {said[-1] if said else 'no packages'}\n")
+                continue
+            for archive in archives:
+                subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True)
+        _link(each, root)
+
+
+def _link(each: Unpacked, root: Path) -> None:
+    """Make a command of each program, which finds its own libraries first."""
+    BIN.mkdir(parents=True, exist_ok=True)
+    libraries = [str(path) for path in sorted((root / "usr/lib").glob("*-linux-gnu*"))]
+    libraries += [str(root / "usr/lib"), str(root / "lib")]
+    libraries += [str(path) for path in sorted((root / "lib").glob("*-linux-gnu*"))]
+    for name, inside in each.programs.items():
+        paths = sorted(root.glob(inside))
+        if not paths:
+            _say(f"{each.name}: its packages have no {inside}\n")
+            continue
+        text = (
+            "#!/bin/sh\n"
+            f'LD_LIBRARY_PATH="{":".join(libraries)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"\n'
+            f'export LD_LIBRARY_PATH\nexec "{paths[-1]}" "$@"\n'
+        )
+        target = BIN / name
+        temporary = target.with_suffix(".part")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(target)
+
+
+def _is_agreed() -> bool:
+    return os.environ.get("YES") == "1" or os.environ.get("CI") == "true"
+
+
+def install(missing: Sequence[Installed]) -> int:
+    """Install what changes the machine, after a question; return the exit status."""
+    if not missing:
+        return 0
+    _say("The tests need, and it has to be installed (as root):\n")
+    for each in missing:
+        _say(f"  - {each.name}: {'; '.join(' '.join(words) for words in each.commands)}\n")
+    agreed = _is_agreed()
+    if not agreed and sys.stdin.isatty():
+        _say("Install it now? [y/N] ")
+        agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not agreed:
+        _say("Nothing is installed. `make test YES=1` does it without a question.\n")
+        return 1
+    root = [] if os.getuid() == 0 else ["sudo", "-n"]
+    with _no_services(root):
+        subprocess.run([*root, "apt-get", "update", "-qq"], check=False)
+        for each in missing:
+            for words in each.commands:
+                environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
+                done = subprocess.run(
+                    [*root, *environment, *words], stdout=subprocess.DEVNULL, check=False
+                )
+                if done.returncode:
+                    _say(f"{each.name} could not be installed: its tests are skipped.\n")
+    return 0
+
+
+class _no_services:  # used as a function
+    """Keep what is installed from starting services, now and at boot, while the body runs."""
+
+    def __init__(self, root: Sequence[str]) -> None:
+        self._root = root
+        self._made = False
+
+    def __enter__(self) -> None:
+        policy = Path("/usr/sbin/policy-rc.d")
+        if policy.exists():
+            return
+        with tempfile.NamedTemporaryFile("w", suffix=".policy") as file:
+            file.write("#!/bin/sh\nexit 101\n")
+            file.flush()
+            command = [*self._root, "install", "-m", "755", file.name, str(policy)]
+            self._made = subprocess.run(command, check=False).returncode == 0
+
+    def __exit__(self, *exception: object) -> None:
+        if self._made:
+            subprocess.run([*self._root, "rm", "-f", "/usr/sbin/policy-rc.d"], check=False)
+
+
+def _found(name: str) -> str | None:
+    path = os.environ.get("PATH", "")
+    found = shutil.which(name, path=f"{path}:{_SYSTEM}:{BIN}")
+    if found is None:
+        versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+        found = str(versions[-1]) if versions else None
+    return found
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
