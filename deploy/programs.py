@@ -96,11 +96,6 @@ UNPACKED = (
         },
     ),
     Unpacked("nginx", ("nginx-light",), {"nginx": "usr/sbin/nginx"}),
-    Unpacked(
-        "Chromium",
-        ("chromium", "chromium-driver"),
-        {"chromium": "usr/lib/chromium/chromium", "chromedriver": "usr/bin/chromedriver"},
-    ),
     Unpacked("libfaketime", ("faketime",), {"faketime": "usr/bin/faketime"}),
     Unpacked(
         "Docker",
@@ -127,6 +122,11 @@ UNPACKED = (
     ),
 )
 INSTALLED = (
+    Installed(
+        "Chromium with its driver, which does not run unpacked",
+        _apt("chromium", "chromium-driver"),
+        lambda: _found("chromium") is not None and _found("chromedriver") is not None,
+    ),
     Installed(
         "bubblewrap and libseccomp, which confine runs",
         _apt("bubblewrap", "libseccomp2"),
@@ -214,9 +214,11 @@ def unpack(missing: Sequence[Unpacked], root: Path | None = None) -> None:
 def _link(each: Unpacked, root: Path) -> None:
     """Make a command of each program, which finds its own libraries first."""
     BIN.mkdir(parents=True, exist_ok=True)
-    libraries = [str(path) for path in sorted((root / "usr/lib").glob("*-linux-gnu*"))]
-    libraries += [str(root / "usr/lib"), str(root / "lib")]
-    libraries += [str(path) for path in sorted((root / "lib").glob("*-linux-gnu*"))]
+    folders = [root / "usr/lib", root / "lib"]
+    folders += [each for folder in folders for each in sorted(folder.glob("*-linux-gnu*"))]
+    # such as systemd/, which Debian's programs know by its full path
+    folders += [each for folder in folders[2:] for each in sorted(folder.iterdir())]
+    libraries = [str(each) for each in folders if any(each.glob("*.so*"))]
     for name, inside in each.programs.items():
         paths = sorted(root.glob(inside))
         if not paths:
