@@ -268,7 +268,7 @@ def rows_of(found: Inference) -> list[dict[str, Any]]:
 def _lines(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a line for each output of a set."""
     lines = [
-        {"set": row["name"], "output": name, **shape, **row["comparison"].get(name, {})}
+        {"set": row["name"], "output": name, **_type(shape), **row["comparison"].get(name, {})}
         for name, shape in row["outputs"].items()
     ]
     return lines + [
@@ -322,6 +322,12 @@ def set_notes(rows: Sequence[Row]) -> list[RenderableType]:
         for row in rows
         if (reasons := reasons_of(row))
     ]
+
+
+def _type(output: Mapping[str, Any]) -> dict[str, Any]:
+    """Return shape and type of an output; of a quantised one both its types."""
+    raw, dtype = output.get("raw_dtype"), output["dtype"]
+    return {"shape": output["shape"], "dtype": f"{dtype} (of {raw})" if raw else dtype}
 
 
 def _shape(value: object) -> str:

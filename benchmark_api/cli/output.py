@@ -403,15 +403,27 @@ def not_shown_to_differ(row: Row) -> str:
     return "dim" if known and low <= 1 <= high else ""  # type: ignore[operator]
 
 
+DATA_REASONS = frozenset({"inputs_clipped", "input_range"})
+"""Reasons of a verdict that speak against the accuracy."""
+
+
 def accuracy(row: Row) -> str:
-    """Return the accuracy, which does not depend on the verdict on the latency."""
+    """Return the accuracy, marked with ``?`` where a reason of the verdict speaks against it.
+
+    Reasons against the latency do not mark it.
+    """
     value = row.get("accuracy")
+    name, other = row.get("metric"), row.get("metric_value")
     if isinstance(value, int | float):
-        return f"{value:.1%}"
-    name, value = row.get("metric"), row.get("metric_value")
-    if not isinstance(value, int | float):
+        text = f"{value:.1%}"
+    elif isinstance(other, int | float):
+        text = f"{plain(name)} {other:.4g}" if name == "MAE" else f"{plain(name)} {other:.1%}"
+    else:
         return ""
-    return f"{plain(name)} {value:.4g}" if name == "MAE" else f"{plain(name)} {value:.1%}"
+    reasons = row.get("reasons")
+    listed = reasons if isinstance(reasons, list) else []
+    codes = {one.get("code") for one in listed if isinstance(one, Mapping)}
+    return text + MARKS["suspect"] if codes & DATA_REASONS else text
 
 
 def age(value: object) -> str:

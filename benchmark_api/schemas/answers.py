@@ -608,6 +608,16 @@ class TensorShape(Struct, frozen=True, kw_only=True):
     dtype: str
 
 
+class OutputShape(TensorShape, frozen=True, kw_only=True):
+    """Shape and type of an output.
+
+    ``raw_dtype`` is the type of the whole numbers that a quantised output has in the model:
+    ``outputs.npz`` holds the real numbers that they state. It is null where nothing was converted.
+    """
+
+    raw_dtype: str | None = None
+
+
 class InferenceSet(Struct, frozen=True, kw_only=True):
     """What was measured with one set of the user's own inputs.
 
@@ -621,7 +631,7 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
     batch_size: int | None
     batches: int
     feeds: dict[str, TensorShape]
-    outputs: dict[str, TensorShape]
+    outputs: dict[str, OutputShape]
     left_out: dict[str, str]
     first_inference_ms: float
     p50_ms: float | None

@@ -25,7 +25,8 @@ from edgeyard.devices.runner.measure import (
     warming,
 )
 from edgeyard.devices.runner.metrics import Metric
-from edgeyard.devices.runner.trust import judge
+from edgeyard.devices.runner.quantization import real_values
+from edgeyard.devices.runner.trust import doubted, judge
 from edgeyard.devices.runner.warmup import warm_up
 from edgeyard.errors import RunFailed
 
@@ -120,13 +121,13 @@ def evaluate(
     values = session.run(first)
     first_ms = (clock() - began) / 1e6
     check_finite(session, values)
-    read: Callable[[Sequence[object]], NDArray[np.int64]] = _nothing
-    if dataset.labels is None:
-        index, classes = _index(session, dataset), 0
-    else:
-        index, classes = _classes(session, dataset, values, batch_size)
+    index, classes = _index(session, dataset), 0
+    output = session.outputs[index]
+    read: Callable[[object], NDArray[np.int64]] = _nothing
+    if dataset.labels is not None:
+        classes = _classes(output, real_values(values[index], output), batch_size)
         dataset = numbered(dataset, classes)
-        read = _reader(session, dataset, values, batch_size)
+        read = _reader(output, dataset, classes)
     gc.collect()
     gc.disable()
     try:
@@ -146,10 +147,11 @@ def evaluate(
             values = session.run(feeds)
             latencies.append((clock() - began) / 1e6)
             check_finite(session, values)
-            ranked.append(read(values)[: end - start])
+            real = real_values(values[index], output)
+            ranked.append(read(real)[: end - start])
             if metric is not None and dataset.truth is not None:
                 metric.add(
-                    _rows_of(values[index], session.outputs[index].name, end - start, batch_size),
+                    _rows_of(real, output.name, end - start, batch_size),
                     dataset.truth[start:end],
                 )
             if outputs is not None:
@@ -170,7 +172,7 @@ def evaluate(
             latencies_ms=series,
             warmup=warmup,
             conditions=conditions,
-            verdict=judge(series, conditions, warmup=warmup),
+            verdict=doubted(judge(series, conditions, warmup=warmup), dataset.input_reasons()),
             first_ms=first_ms,
             rows_a_run=batch_size,
         ),
@@ -207,10 +209,13 @@ def _padded(feeds: Feeds, batch_size: int) -> Feeds:
 
 
 def _reader(
-    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
-) -> Callable[[Sequence[object]], NDArray[np.int64]]:
-    """Return how classes are read from the outputs: shape (rows, k), best first."""
-    index, classes = _classes(session, dataset, outputs, batch_size)
+    output: TensorSpec, dataset: Dataset, classes: int
+) -> Callable[[object], NDArray[np.int64]]:
+    """Return how classes are read from an output: shape (rows, k), best first.
+
+    Raises:
+        RunFailed: ``user_input``: the model cannot give a class of the dataset.
+    """
     assert dataset.labels is not None
     highest = int(dataset.labels.max())
     if classes and highest >= classes:
@@ -220,18 +225,18 @@ def _reader(
         )
     max_k = min(max(dataset.preprocessing.top_k), classes) if classes else 1
 
-    def read(values: Sequence[object]) -> NDArray[np.int64]:
-        value = np.asarray(values[index])
+    def read(value: object) -> NDArray[np.int64]:
+        array = np.asarray(value)
         if not classes:
-            return value.reshape(-1, 1).astype(np.int64)
-        scores = value.reshape(len(value), classes)
+            return array.reshape(-1, 1).astype(np.int64)
+        scores = array.reshape(len(array), classes)
         # stable: of equal scores the lower class counts first, on every machine
         return np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :max_k]
 
     return read
 
 
-def _nothing(values: Sequence[object]) -> NDArray[np.int64]:
+def _nothing(value: object) -> NDArray[np.int64]:
     """Read no classes: there is nothing to compare them with."""
     return np.zeros((0, 0), dtype=np.int64)
 
@@ -272,23 +277,22 @@ def _index(session: Session, dataset: Dataset) -> int:
     return names.index(wish) if wish is not None else 0
 
 
-def _classes(
-    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
-) -> Tuple[int, int]:
-    """Return which output is read, and how many scores a row has; 0: it holds class numbers."""
-    names = [spec.name for spec in session.outputs]
-    index = _index(session, dataset)
-    value = outputs[index]
+def _classes(output: TensorSpec, value: object, batch_size: int) -> int:
+    """Return how many scores a row of an output has; 0: it holds class numbers.
+
+    Raises:
+        RunFailed: ``user_input``: it is neither.
+    """
     if isinstance(value, np.ndarray) and value.ndim and len(value) == batch_size:
         per_row = value.size // batch_size
         if value.dtype.kind in "iu" and per_row == 1:
-            return index, 0
+            return 0
         if per_row > 1 and max(value.shape[1:]) == per_row and value.dtype.kind in "fiu":
-            return index, per_row
+            return per_row
     shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
     raise RunFailed(
         "user_input",
-        f"output {names[index]!r} is {shape}; accuracy needs one score a class for each of "
+        f"output {output.name!r} is {shape}; accuracy needs one score a class for each of "
         f"{batch_size} rows; name another one by preprocessing/output",
     )
 

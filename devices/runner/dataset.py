@@ -22,6 +22,8 @@ from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
+from edgeyard.devices.runner.quantization import Clipping, input_values, real_range
+from edgeyard.devices.runner.trust import Reason, input_range
 from edgeyard.errors import RunFailed
 
 MAX_ENTRIES = 200_000
@@ -34,6 +36,9 @@ MAX_IMAGE_PIXELS = 64 * 1024**2
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 """What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
+
+_DEFAULT_RANGE, _RANGE_TOLERANCE = (0.0, 1.0), 0.05
+"""Pixels as numbers where no scale is stated, and how far a quantised input's range may be off."""
 
 _DESCRIPTION = "dataset.json"
 
@@ -48,6 +53,7 @@ class Dataset:
         class_names: By class number, where the dataset names them.
         truth: Shape (rows, ...): what a metric other than of classes compares outputs with.
         folders: Of images that no ``labels`` number: in the order that numbers them; else none.
+        input_reasons: What speaks against the values of the batches that were taken so far.
     """
 
     rows: int
@@ -57,6 +63,7 @@ class Dataset:
     class_names: Mapping[int, str]
     folders: Tuple[str, ...] = ()
     truth: Optional[NDArray[np.generic]] = None
+    input_reasons: Callable[[], Sequence[Reason]] = tuple
 
 
 def open_dataset(
@@ -135,6 +142,7 @@ def open_datasets(
         labels=_joined([part.labels for part in parts]),
         truth=_joined([part.truth for part in parts]),
         batch=batch,
+        input_reasons=lambda: [reason for part in parts for reason in part.input_reasons()],
     )
 
 
@@ -165,14 +173,17 @@ def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing, classe
     if truth.ndim == 0 or len(truth) == 0 or truth.dtype.kind not in "biuf":
         raise _wrong(path, f"has 'y' of shape {list(truth.shape)} and type {truth.dtype}")
     feeds: Dict[str, NDArray[np.generic]] = {}
-    for spec, name in zip(inputs, names, strict=True):
+    clippings = [Clipping(spec) for spec in inputs]
+    for spec, name, clipping in zip(inputs, names, clippings, strict=True):
         rows = arrays[name]
         if rows.ndim == 0 or len(rows) != len(truth):
             has = len(rows) if rows.ndim else 0
             raise _wrong(path, f"has {has} rows of {name!r} and {len(truth)} of 'y'")
         if single and how.changes_values:
             rows = how.apply(rows, channel_axis=_channel_axis(spec, how.layout))
-        feeds[spec.name] = _fit(rows, spec, f"array {name!r}", path)
+        _check_shape(rows, spec, f"array {name!r}", path)
+        clipping.count(rows)
+        feeds[spec.name] = input_values(rows, spec, _input(spec, path))
     return Dataset(
         rows=len(truth),
         labels=labels,
@@ -180,6 +191,7 @@ def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing, classe
         preprocessing=how,
         class_names={},
         truth=None if classes else truth,
+        input_reasons=lambda: [reason for each in clippings for reason in each.reasons()],
     )
 
 
@@ -229,15 +241,15 @@ def _images(
         raise _wrong(path, f"has a folder {unnamed[0]!r} that preprocessing/labels does not name")
     labels = np.array([numbers[folder] for folder, _ in entries], dtype=np.int64)
     decode = _decoder(image_module, how, spec, path)
+    clipping = Clipping(spec)
 
     def batch(first: int, last: int) -> Feeds:
         pixels = np.stack([decode(archive, info) for _, info in entries[first:last]])
-        scaled = Preprocessing(
-            scale=1 / 255 if how.scale is None else how.scale, mean=how.mean, std=how.std
-        )
-        nhwc = scaled.apply(pixels, channel_axis=3) if spec.dtype != "uint8" else pixels
+        nhwc = _image_values(pixels, spec, how)
         rows = nhwc if _layout(spec, how) == "NHWC" else nhwc.transpose(0, 3, 1, 2)
-        return {spec.name: _fit(np.ascontiguousarray(rows), spec, "images", path)}
+        _check_shape(rows, spec, "images", path)
+        clipping.count(rows)
+        return {spec.name: np.ascontiguousarray(input_values(rows, spec, _input(spec, path)))}
 
     batch(0, 1)  # a wrong shape is reported before the model runs
     return Dataset(
@@ -247,7 +259,37 @@ def _images(
         preprocessing=how,
         class_names={number: name for name, number in numbers.items()},
         folders=() if how.labels else tuple(sorted(folders)),
+        input_reasons=lambda: [*_default_scale_reasons(spec, how), *clipping.reasons()],
     )
+
+
+def _image_values(
+    pixels: NDArray[Any], spec: TensorSpec, how: Preprocessing
+) -> NDArray[np.generic]:
+    """Return pixels of 0 to 255 as an input takes them, but for quantization.
+
+    Inputs of whole numbers that state no quantization get the pixels themselves, or what a stated
+    preprocessing makes of them, rounded.
+    """
+    whole = np.dtype(spec.dtype).kind in "iu" and spec.quantization is None
+    if whole and not how.changes_values:
+        values: NDArray[np.generic] = pixels
+    else:
+        scaled = how if how.scale is not None else replace(how, scale=1 / 255)
+        values = scaled.apply(pixels, channel_axis=3)
+    return np.rint(values).astype(np.int64) if whole else values
+
+
+def _default_scale_reasons(spec: TensorSpec, how: Preprocessing) -> Sequence[Reason]:
+    """State where nobody said how pixels become the numbers that a quantised input is made for."""
+    if spec.quantization is None or how.changes_values:
+        return ()
+    found = real_range(spec)
+    near = all(
+        abs(one - other) <= _RANGE_TOLERANCE
+        for one, other in zip(found, _DEFAULT_RANGE, strict=True)
+    )
+    return () if near else (input_range(spec.name, *found),)
 
 
 def numbered(dataset: Dataset, classes: int) -> Dataset:
@@ -421,7 +463,7 @@ def _labels(y: NDArray[np.generic], path: Path) -> NDArray[np.int64]:
     return labels
 
 
-def _fit(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> NDArray[np.generic]:
+def _check_shape(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> None:
     expected = spec.shape[1:]
     fits = rows.ndim == len(spec.shape) and all(
         not isinstance(want, int) or want < 1 or want == got
@@ -433,7 +475,10 @@ def _fit(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> 
             f"has {what} with rows of shape {list(rows.shape[1:])}; "
             f"input {spec.name!r} expects rows of {_show(spec)}",
         )
-    return converted(rows, np.dtype(spec.dtype), f"dataset {path.name!r}: input {spec.name!r}")
+
+
+def _input(spec: TensorSpec, path: Path) -> str:
+    return f"dataset {path.name!r}: input {spec.name!r}"
 
 
 def _show(spec: TensorSpec) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
     Callable,
+    Dict,
     Mapping,
     Optional,
     Protocol,
@@ -40,16 +41,53 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """Which real numbers the whole numbers of a tensor mean: scale * (whole - zero point).
+
+    Attributes:
+        scales: One for the whole tensor, or one for each place along ``axis``; above 0.
+        zero_points: As many.
+        axis: Dimension that several scales belong to; of no meaning for one.
+    """
+
+    scales: Tuple[float, ...]
+    zero_points: Tuple[int, ...]
+    axis: int = 0
+
+    def as_json(self) -> Dict[str, object]:
+        """Return the values as the report contains them."""
+        return {
+            "scales": list(self.scales),
+            "zero_points": list(self.zero_points),
+            "axis": self.axis,
+        }
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """A model's input or output.
 
     Attributes:
         dtype: NumPy's name of it, e.g. ``float32``.
+        quantization: Of whole numbers that stand for real ones; None: values are what they are.
+            Sessions take and return the whole numbers.
     """
 
     name: str
     shape: Tuple[Dimension, ...]
     dtype: str
+    quantization: Optional[Quantization] = None
+
+    def as_json(self) -> Dict[str, object]:
+        """Return the values as the report contains them."""
+        found: Dict[str, object] = {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+        }
+        if self.quantization is not None:
+            found["quantization"] = self.quantization.as_json()
+        return found
 
 
 class Session(Protocol):

@@ -16,7 +16,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.arrays import converted, names_in, read_arrays
+from edgeyard.devices.runner.arrays import names_in, read_arrays
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
 from edgeyard.devices.runner.feeds import Feeds, shared_size_problem
@@ -29,6 +29,13 @@ from edgeyard.devices.runner.measure import (
     check_finite,
     measure,
 )
+from edgeyard.devices.runner.quantization import (
+    Clipping,
+    input_type_problem,
+    input_values,
+    real_values,
+)
+from edgeyard.devices.runner.trust import Reason, doubted
 from edgeyard.errors import RunFailed
 
 MAX_SETS = 64
@@ -54,12 +61,14 @@ class InputSet:
         rows: Rows of all batches together, without those that fill the last one up; None: the
             arrays are run as they are.
         batch_size: Rows of a run; None: the arrays are run as they are.
+        reasons: What speaks against the arrays.
     """
 
     name: str
     batches: Sequence[Feeds]
     rows: Optional[int] = None
     batch_size: Optional[int] = None
+    reasons: Sequence[Reason] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +76,14 @@ class Outputs:
     """What a model gave for a set.
 
     Attributes:
-        arrays: By output name, of all rows.
+        arrays: By output name, of all rows; of quantised outputs the real numbers, as float32.
+        raw_dtypes: Of quantised outputs, the type of the whole numbers that the model returned.
         left_out: Outputs that are no arrays of numbers, with what they are.
         first_ms: How long the first run took.
     """
 
     arrays: Dict[str, Array]
+    raw_dtypes: Dict[str, str]
     left_out: Dict[str, str]
     first_ms: float
 
@@ -103,11 +114,18 @@ class SetResult:
             "batch_size": self.inputs.batch_size,
             "batches": len(self.inputs.batches),
             "feeds": {name: _shown(value) for name, value in first.items()},
-            "outputs": {name: _shown(value) for name, value in self.outputs.arrays.items()},
+            "outputs": {
+                name: {**_shown(value), **self._raw(name)}
+                for name, value in self.outputs.arrays.items()
+            },
             "left_out": dict(self.outputs.left_out),
             "first_inference_ms": self.outputs.first_ms,
             **{name: found[name] for name in kept},
         }
+
+    def _raw(self, name: str) -> Dict[str, object]:
+        raw_dtype = self.outputs.raw_dtypes.get(name)
+        return {} if raw_dtype is None else {"raw_dtype": raw_dtype}
 
 
 def grouped_names(names: Sequence[str], inputs: Sequence[str]) -> Dict[str, Dict[str, str]]:
@@ -161,7 +179,10 @@ def check_array(spec: TensorSpec, shape: Sequence[int], dtype: np.dtype[np.gener
         raise _wrong(f"can't hold values for input {spec.name!r} of type {spec.dtype!r}")
     if dtype.kind not in "biuf":
         raise _wrong(f"has type {dtype} for input {spec.name!r}, which takes {wanted}")
-    if dtype.kind == "f" and wanted.kind != "f":
+    if spec.quantization is not None:
+        if problem := input_type_problem(spec, dtype):
+            raise _wrong(f"does not fit: input {spec.name!r} {problem}")
+    elif dtype.kind == "f" and wanted.kind != "f":
         raise _wrong(
             f"has type {dtype} for input {spec.name!r}, which takes {wanted}: whole numbers"
         )
@@ -261,11 +282,15 @@ def open_inputs(
     found = []
     for set_name, of_input in sets.items():
         feeds: Feeds = {}
+        reasons: List[Reason] = []
         for input_name, spec in by_name.items():
             value = arrays[of_input[input_name]]
             check_array(spec, value.shape, value.dtype)
             feeds[input_name] = input_of(value, spec, of_input[input_name])
-        found.append(_set_of(set_name, feeds, inputs, wish))
+            clipping = Clipping(spec)
+            clipping.count(value)
+            reasons += clipping.reasons()
+        found.append(replace(_set_of(set_name, feeds, inputs, wish), reasons=reasons))
     return found
 
 
@@ -287,7 +312,7 @@ def input_of(values: Array, spec: TensorSpec, name: str) -> Array:
     """Return the values of an array as an input takes them.
 
     Args:
-        values: The array.
+        values: The array; of a quantised input as `input_values` takes them.
         spec: The input.
         name: Of the array, ``INPUT`` or ``SET/INPUT``.
 
@@ -298,7 +323,7 @@ def input_of(values: Array, spec: TensorSpec, name: str) -> Array:
     if problem := not_finite(values):
         raise _wrong(f"has {problem} in {name!r}; accepted are {FINITE}")
     what = f"input {spec.name!r}" + (f" (array {name!r})" if name != spec.name else "")
-    return np.ascontiguousarray(converted(values, np.dtype(spec.dtype), what))
+    return np.ascontiguousarray(input_values(values, spec, what))
 
 
 def _set_of(name: str, feeds: Feeds, inputs: Sequence[TensorSpec], wish: object) -> InputSet:
@@ -381,6 +406,7 @@ def infer(
             part,
             max_warmup_s=max_warmup_s / len(sets),
         )
+        measurement = replace(measurement, verdict=doubted(measurement.verdict, one.reasons))
         if one.batch_size is not None:
             measurement = replace(measurement, rows_a_run=one.batch_size)
         results.append(SetResult(inputs=one, measurement=measurement, outputs=outputs))
@@ -415,7 +441,8 @@ def outputs_of(session: Session, one: InputSet) -> Outputs:
         if number == 0:
             first_ms = (time.perf_counter() - began) * 1e3
         check_finite(session, values)
-        for spec, value in zip(session.outputs, values, strict=True):
+        for spec, raw in zip(session.outputs, values, strict=True):
+            value = real_values(raw, spec)
             if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
                 left_out[spec.name] = (
                     f"an array of {value.dtype}"
@@ -435,7 +462,10 @@ def outputs_of(session: Session, one: InputSet) -> Outputs:
         name: values[0] if not filled else np.concatenate(values)[: one.rows]
         for name, values in parts.items()
     }
-    return Outputs(arrays=joined, left_out=left_out, first_ms=first_ms)
+    raw_dtypes = {
+        spec.name: spec.dtype for spec in session.outputs if spec.quantization is not None
+    }
+    return Outputs(arrays=joined, raw_dtypes=raw_dtypes, left_out=left_out, first_ms=first_ms)
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:

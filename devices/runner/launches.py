@@ -241,9 +241,8 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     report["engine_facts"] = {
         key: value for key, value in session.facts.items() if key != "load_ms"
     }
-    report["inputs"] = [
-        {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in session.inputs
-    ]
+    report["inputs"] = [one.as_json() for one in session.inputs]
+    report["outputs"] = [one.as_json() for one in session.outputs]
     report["feeds"] = {
         name: {"shape": list(value.shape), "dtype": str(value.dtype)}
         for name, value in feeds.items()

@@ -223,12 +223,10 @@ class Detection:
         for found, true in zip(output.astype(np.float64), truth.astype(np.float64), strict=True):
             self._images += 1
             boxes, there = found[found[:, 4] > 0], true[true[:, 4] >= 0]
-            for number in {*boxes[:, 5].astype(int).tolist(), *there[:, 4].astype(int).tolist()}:
-                self._match(
-                    number,
-                    boxes[boxes[:, 5].astype(int) == number],
-                    there[there[:, 4].astype(int) == number, :4],
-                )
+            # rounded: quantised outputs state whole numbers only nearly
+            given, wanted = np.rint(boxes[:, 5]).astype(int), np.rint(there[:, 4]).astype(int)
+            for number in {*given.tolist(), *wanted.tolist()}:
+                self._match(number, boxes[given == number], there[wanted == number, :4])
 
     def _match(self, number: int, boxes: NDArray[np.float64], there: NDArray[np.float64]) -> None:
         """Let each box, best first, take the free true box that it overlaps most."""

@@ -173,10 +173,8 @@ class _Task:
         report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
         facts = {key: value for key, value in session.facts.items() if key != "load_ms"}
         report["engine_facts"] = facts
-        report["inputs"] = [
-            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
-            for one in session.inputs
-        ]
+        report["inputs"] = [one.as_json() for one in session.inputs]
+        report["outputs"] = [one.as_json() for one in session.outputs]
         return with_duty_cycle(session, self.board.duty_cycle)
 
     def _latency(self) -> Report:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
-from edgeyard.devices.runner.engine import Dimension, TensorSpec
+from edgeyard.devices.runner.engine import Dimension, Quantization, TensorSpec
+from edgeyard.devices.runner.quantization import quantization_of
 
 DEFAULT_SIGNATURES = ("serving_default", "infer")
 """Run, in this order, when a model has several signatures and none is asked for."""
@@ -39,7 +40,9 @@ _TYPES = {
 
 _MODEL_SUBGRAPHS, _MODEL_SIGNATURES = 2, 7
 _SUBGRAPH_TENSORS, _SUBGRAPH_INPUTS = 0, 1
-_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_SHAPE_SIGNATURE = 0, 1, 3, 7
+_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_QUANTIZATION = 0, 1, 3, 4
+_TENSOR_SHAPE_SIGNATURE = 7
+_QUANTIZATION_SCALE, _QUANTIZATION_ZERO_POINT, _QUANTIZATION_AXIS = 2, 3, 6
 _SIGNATURE_INPUTS, _SIGNATURE_KEY, _SIGNATURE_SUBGRAPH = 0, 2, 4
 _MAP_NAME, _MAP_TENSOR = 0, 1
 """Numbers of fields, in the order of the format's schema."""
@@ -96,7 +99,20 @@ def _spec(tensor: "_Table", name: Optional[str]) -> TensorSpec:
         raise ValueError("too many dimensions")
     shape: Tuple[Dimension, ...] = tuple(size if size >= 0 else None for size in sizes)
     dtype = _TYPES.get(tensor.byte(_TENSOR_TYPE), "")
-    return TensorSpec(tensor.text(_TENSOR_NAME) if name is None else name, shape, dtype)
+    own_name = tensor.text(_TENSOR_NAME) if name is None else name
+    return TensorSpec(own_name, shape, dtype, _quantization(tensor, dtype))
+
+
+def _quantization(tensor: "_Table", dtype: str) -> Optional[Quantization]:
+    stated = tensor.table(_TENSOR_QUANTIZATION)
+    if stated is None:
+        return None
+    return quantization_of(
+        dtype,
+        stated.vector(_QUANTIZATION_SCALE, "f"),
+        stated.vector(_QUANTIZATION_ZERO_POINT, "q"),
+        int(stated.number(_QUANTIZATION_AXIS)),
+    )
 
 
 class _Table:
@@ -132,8 +148,17 @@ class _Table:
 
     def numbers(self, field: int) -> List[int]:
         """Return a vector of signed numbers of 32 bits."""
+        return self.vector(field, "i")
+
+    def vector(self, field: int, kind: str) -> List[Any]:
+        """Return a vector of numbers of a kind that `struct` knows."""
         at, count = self._vector(field)
-        return list(struct.unpack_from(f"<{count}i", self._view, at)) if count else []
+        return list(struct.unpack_from(f"<{count}{kind}", self._view, at)) if count else []
+
+    def table(self, field: int) -> "Optional[_Table]":
+        """Return an inner table; None where it is not stated."""
+        place = self._place(field)
+        return _Table(self._view, place + _unsigned(self._view, place)) if place else None
 
     def text(self, field: int) -> str:
         at, count = self._vector(field, _MAX_NAME_BYTES)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -43,6 +43,9 @@ CLOCK_READ_SHARE = 0.05
 """Reading the clock takes about 50 ns; a p50 of which that is more than 5 % is mostly clock."""
 
 CLOCK_READ_MS = 50e-6
+
+CLIPPED_SUSPECT = 0.01
+"""Share of real numbers that a quantised input can't state: a calibration leaves out few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,41 @@ def judge(
         reasons=tuple(reasons),
         not_checked=tuple(_not_checked(conditions)),
         interval=interval,
+    )
+
+
+def doubted(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:
+    """Return a verdict that also states reasons against what was run or compared."""
+    if not reasons:
+        return verdict
+    found = "suspect" if verdict.verdict == "comparable" else verdict.verdict
+    return replace(verdict, verdict=found, reasons=(*verdict.reasons, *reasons))
+
+
+def inputs_clipped(name: str, share: float, low: float, high: float) -> Iterator[Reason]:
+    """State that a quantised input could not hold the numbers that it was given.
+
+    Args:
+        name: Of the input.
+        share: Of its numbers that were clipped, 0-1.
+        low: Smallest number that it can hold.
+        high: Largest number that it can hold.
+    """
+    if share > CLIPPED_SUSPECT:
+        yield Reason(
+            code="inputs_clipped",
+            sentence=f"{share:.0%} of the numbers for input {name!r} are outside of {low:.4g} to "
+            f"{high:.4g}, which is all that its quantization can state, and were clipped: state "
+            "preprocessing/scale, mean and std as the model was trained with.",
+        )
+
+
+def input_range(name: str, low: float, high: float) -> Reason:
+    """State that images were scaled by default for a quantised input of another range."""
+    return Reason(
+        code="input_range",
+        sentence=f"Images were scaled to 0 to 1, and input {name!r} is quantised for {low:.4g} to "
+        f"{high:.4g}: state preprocessing/scale, mean and std as the model was trained with.",
     )
 
 

@@ -39,7 +39,11 @@ def workload_of(
     ]
     stated = report.get("inputs")
     if not inputs and isinstance(stated, list):
-        inputs = [dict(one) for one in stated if isinstance(one, Mapping)]
+        inputs = [
+            {name: one.get(name) for name in ("name", "shape", "dtype")}
+            for one in stated
+            if isinstance(one, Mapping)
+        ]
     config = _table(_table(report, "training"), "config")
     version = _table(report, "engine_facts").get("version")
     batch_size = _table(report, "accuracy").get("batch_size")

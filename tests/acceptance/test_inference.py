@@ -22,6 +22,7 @@ from edgeyard.errors import InvalidInput
 from tests.builders.cli import printed, refusal
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model
+from tests.builders.tflite import Quantized, requantizing_model
 from tests.unit.test_model_archive import WEIGHTS as LARGE_WEIGHTS
 from tests.unit.test_model_archive import folder_of
 
@@ -110,6 +111,44 @@ def test_a_metric_of_ones_own_runs_on_the_outputs_and_may_fail(client: Client, m
     np.testing.assert_array_equal(again.outputs["scores"], found.inference.outputs["scores"])
     with pytest.raises(InvalidInput, match="/data: holds x"):
         client.evaluate(model, {"x": x}, share, "emumid", progress=False)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_outputs_of_a_quantized_model_are_real_for_metrics_and_comparisons(
+    client: Client, tmp_path: Path, dtype: str
+) -> None:
+    zero = 0 if dtype == "int8" else 128
+    how = Quantized(dtype, 0.05, zero + 3), Quantized(dtype, 0.08, zero)
+    path = tmp_path / "net.tflite"
+    path.write_bytes(requantizing_model((3,), *how))
+    real = np.random.default_rng(7).uniform(-5, 5, (6, 3)).astype(np.float32)
+
+    def error(outputs: Any, y: Any) -> float:
+        return float(np.abs(outputs["y"] - y).mean())
+
+    found = client.evaluate(
+        path,
+        {"x": real, "y": real},
+        error,
+        "emumid",
+        runtime="tflite",
+        nb_inference=1,
+        progress=False,
+    )
+    assert 0 < found.value <= 0.065
+    [one] = found.inference.sets
+    assert one.measured.outputs["y"].raw_dtype == dtype
+    compared = client.infer(
+        path,
+        how[0].whole(real),
+        "emumid",
+        runtime="tflite",
+        nb_inference=1,
+        compare_local=True,
+        progress=False,
+    )
+    assert compared.sets[0].comparison["y"].max_error == 0
+    np.testing.assert_array_equal(compared.outputs["y"], found.inference.outputs["y"])
 
 
 def test_the_command_writes_outputs_and_shows_layers(client: Client, model: Path) -> None:

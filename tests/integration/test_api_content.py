@@ -26,6 +26,7 @@ from edgeyard.scheduler.model.event import Event
 from tests.builders.api import Api, description, running
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
+from tests.builders.tflite import Quantized, requantizing_model
 from tests.integration.test_api_benchmarks import refusal
 
 pytestmark = pytest.mark.one_database("files are read; nothing is asked of the database")
@@ -256,9 +257,28 @@ def test_a_y_that_fits_is_accepted(api: Api) -> None:
 def test_own_inputs_of_a_tflite_model_are_checked(
     tmp_path: Path, dataset: bytes, says: str
 ) -> None:
-    files = ContentFiles(tmp_path)
+    with pytest.raises(InvalidInput) as refused_one:
+        check_own_inputs(tmp_path, (DEMO / "digits.tflite").read_bytes(), dataset)
+    [error] = refused_one.value.errors
+    assert error.pointer == "/dataset"
+    assert says in error.reason
+
+
+def test_own_inputs_of_a_quantized_model_are_real_or_its_own_whole_numbers(
+    tmp_path: Path,
+) -> None:
+    model = requantizing_model((3,), Quantized("int8", 0.05, -3), Quantized("int8", 0.08, 5))
+    for values in (np.full((1, 3), 99.5), np.ones((1, 3), np.int8)):
+        check_own_inputs(tmp_path, model, npz(x=values))
+    with pytest.raises(InvalidInput, match=r"real numbers from -6.25 to 6.5, or int8"):
+        check_own_inputs(tmp_path, model, npz(x=np.ones((1, 3), np.int64)))
+
+
+def check_own_inputs(folder: Path, model_content: bytes, dataset: bytes) -> None:
+    """Check a submission for own inputs of a ``.tflite`` model."""
+    files = ContentFiles(folder)
     stored = []
-    for content in ((DEMO / "digits.tflite").read_bytes(), dataset):
+    for content in (model_content, dataset):
         writer = files.writer(10_000_000)
         writer.write(content)
         stored.append(writer.commit())
@@ -273,11 +293,7 @@ def test_own_inputs_of_a_tflite_model_are_checked(
     inputs = BenchmarkFile(
         role=FileRole.DATASET, position=0, name="d.npz", sha256=data.sha256, size_bytes=1
     )
-    with pytest.raises(InvalidInput) as refused_one:
-        ContentChecks(files).check(asked, [model_file(model.sha256, 1), inputs])
-    [error] = refused_one.value.errors
-    assert error.pointer == "/dataset"
-    assert says in error.reason
+    ContentChecks(files).check(asked, [model_file(model.sha256, 1), inputs])
 
 
 @pytest.mark.parametrize(

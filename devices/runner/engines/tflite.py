@@ -25,6 +25,7 @@ from edgeyard.devices.runner.engines.litert import (
     translated,
 )
 from edgeyard.devices.runner.feeds import check_feeds
+from edgeyard.devices.runner.quantization import quantization_of
 from edgeyard.devices.runner.tflite_file import DEFAULT_SIGNATURES
 
 Array = NDArray[np.generic]
@@ -178,7 +179,12 @@ def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
     signature = detail.get("shape_signature", ())
     sizes = signature if len(signature) else detail["shape"]
     shape: tuple[Dimension, ...] = tuple(int(size) if size >= 0 else None for size in sizes)
-    return TensorSpec(name=name, shape=shape, dtype=np.dtype(detail["dtype"]).name)
+    dtype = np.dtype(detail["dtype"]).name
+    stated = detail["quantization_parameters"]
+    quantization = quantization_of(
+        dtype, stated["scales"], stated["zero_points"], int(stated["quantized_dimension"])
+    )
+    return TensorSpec(name=name, shape=shape, dtype=dtype, quantization=quantization)
 
 
 if TYPE_CHECKING:
