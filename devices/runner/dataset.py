@@ -5,7 +5,6 @@ Nothing is unpacked to the disk: images are decoded straight out of the archive,
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import stat
@@ -18,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.arrays import array_names, converted, read_arrays
+from edgeyard.devices.runner.class_folders import images_by_class
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
+from edgeyard.devices.runner.image_decoding import Decoder
 from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
 from edgeyard.devices.runner.quantization import Clipping, input_values, real_range
 from edgeyard.devices.runner.trust import Reason, input_range
@@ -31,11 +32,6 @@ MAX_UNPACKED_BYTES = 16 * 1024**3
 MAX_ENTRY_BYTES = 256 * 1024**2
 MAX_RATIO = 1000
 """Unpacked to packed size; images hardly shrink at all, bombs by more than this."""
-
-MAX_IMAGE_PIXELS = 64 * 1024**2
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
-"""What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
 
 _DEFAULT_RANGE, _RANGE_TOLERANCE = (0.0, 1.0), 0.05
 """Pixels as numbers where no scale is stated, and how far a quantised input's range may be off."""
@@ -233,14 +229,17 @@ def _images(
     (spec,) = inputs
     members = _safe_members(archive, path)
     how = parse_preprocessing(_description(archive, members, path), wishes)
-    image_module = _pillow()
-    entries, folders = _classes(members, path)
+    size = how.resize or how.crop or _spatial(spec, how, path)
+    decode = Decoder(f"dataset {path.name!r}", how, size)
+    entries = images_by_class(
+        members, f"dataset {path.name!r}", subset=how.subset, level=how.class_folder
+    )
+    folders = {folder for folder, _ in entries}
     numbers = how.labels or {name: index for index, name in enumerate(sorted(folders))}
     unnamed = sorted(folders - set(numbers))
     if unnamed:
         raise _wrong(path, f"has a folder {unnamed[0]!r} that preprocessing/labels does not name")
     labels = np.array([numbers[folder] for folder, _ in entries], dtype=np.int64)
-    decode = _decoder(image_module, how, spec, path)
     clipping = Clipping(spec)
 
     def batch(first: int, last: int) -> Feeds:
@@ -362,64 +361,6 @@ def _description(
     except Exception as error:  # of the archive's decompressors too
         raise _wrong(path, f"has a {_DESCRIPTION} that is not JSON: {error}") from error
     return found
-
-
-def _classes(
-    members: Sequence[zipfile.ZipInfo], path: Path
-) -> Tuple[List[Tuple[str, zipfile.ZipInfo]], "set[str]"]:
-    entries = [
-        (PurePosixPath(info.filename).parent.name, info)
-        for info in members
-        if PurePosixPath(info.filename).suffix.lower() in _SUFFIXES
-        and not any(
-            part.startswith((".", "__MACOSX")) for part in PurePosixPath(info.filename).parts
-        )
-    ]
-    folders = {folder for folder, _ in entries}
-    if not entries or "" in folders:
-        raise _wrong(path, "does not hold images in one folder for each class")
-    return sorted(entries, key=lambda one: one[1].filename), folders
-
-
-def _decoder(
-    image_module: Any, how: Preprocessing, spec: TensorSpec, path: Path
-) -> Callable[[zipfile.ZipFile, zipfile.ZipInfo], NDArray[np.uint8]]:
-    size = how.resize or how.crop or _spatial(spec, how, path)
-    mode = "L" if how.color == "L" else "RGB"
-    resample = getattr(image_module.Resampling, how.interpolation.upper())
-
-    def decode(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[np.uint8]:
-        try:
-            packed = io.BytesIO(archive.read(info))
-            with image_module.open(packed, formats=_FORMATS) as image:
-                if image.width * image.height > MAX_IMAGE_PIXELS:
-                    raise _wrong(path, f"image {info.filename!r} has too many pixels")
-                resized = image.convert(mode).resize((size[1], size[0]), resample)
-        except RunFailed:
-            raise
-        except Exception as error:  # decoders raise whatever a damaged file leads them to
-            raise _wrong(path, f"image {info.filename!r} can't be decoded: {error}") from error
-        if how.crop is not None:
-            height, width = how.crop
-            top, left = (size[0] - height) // 2, (size[1] - width) // 2
-            resized = resized.crop((left, top, left + width, top + height))
-        pixels = np.asarray(resized, dtype=np.uint8)
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-        return pixels[:, :, ::-1] if how.color == "BGR" else pixels
-
-    return decode
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise RunFailed(
-            "engine_unsupported",
-            "image datasets need Pillow on the board's host (pip install pillow); "
-            "an .npz with x and y needs nothing",
-        ) from error
-    return Image
 
 
 def _layout(spec: TensorSpec, how: Preprocessing) -> str:

@@ -8,6 +8,14 @@ description, whose members win over those of the file. All members may be left o
      "crop": [224, 224],          images: the middle, after resizing
      "interpolation": "bilinear", images: or "nearest", "bicubic"
      "color": "RGB",              images: or "BGR", "L" (one channel)
+     "orientation": "exif",       images: upright as the file states; or "stored"
+     "alpha": [255, 255, 255],    images: the colour behind transparent pixels; or "ignore", so
+                                  that their own colours count; default: they are refused
+     "max_value": 65535,          images of more than 8 bits: the value that is white; default: of
+                                  16 bits the largest, others are refused
+     "subset": "val",             images: only those in this folder; default: all
+     "class_folder": "innermost", images: or "outermost", or the number of the folder from outside;
+                                  default: the only possible one
      "layout": "NCHW",            images: or "NHWC"; default: by the model's shape
      "scale": 0.00392156862745,   every value is multiplied by it; images: default 1/255
      "mean": [0.485, 0.456, 0.406], then it is subtracted, one a channel or one for all
@@ -35,6 +43,11 @@ KEYS = (
     "crop",
     "interpolation",
     "color",
+    "orientation",
+    "alpha",
+    "max_value",
+    "subset",
+    "class_folder",
     "layout",
     "scale",
     "mean",
@@ -44,6 +57,10 @@ KEYS = (
     "output",
 )
 _MAX_PIXELS = 16384
+_MAX_FOLDERS = 64
+INNERMOST, OUTERMOST = "innermost", "outermost"
+"""Folders that may name the class of an image."""
+
 DEFAULT_TOP_K = (1, 5)
 
 
@@ -55,6 +72,11 @@ class Preprocessing:
     crop: Optional[Tuple[int, int]] = None
     interpolation: str = "bilinear"
     color: str = "RGB"
+    orientation: str = "exif"
+    alpha: Union[str, Tuple[int, ...], None] = None
+    max_value: Optional[float] = None
+    subset: Optional[str] = None
+    class_folder: Union[str, int, None] = None
     layout: Optional[str] = None
     scale: Optional[float] = None
     mean: Optional[Tuple[float, ...]] = None
@@ -114,6 +136,11 @@ def parse_preprocessing(*documents: object) -> Preprocessing:
         crop=_size("crop", merged.get("crop")),
         interpolation=_choice(merged, "interpolation", ("bilinear", "nearest", "bicubic")),
         color=_choice(merged, "color", ("RGB", "BGR", "L")),
+        orientation=_choice(merged, "orientation", ("exif", "stored")),
+        alpha=_alpha(merged.get("alpha")),
+        max_value=_max_value(merged.get("max_value")),
+        subset=_text("subset", merged.get("subset")),
+        class_folder=_class_folder(merged.get("class_folder")),
         layout=_choice(merged, "layout", ("NCHW", "NHWC")) if "layout" in merged else None,
         scale=None if scale is None else _number("scale", scale),
         mean=_numbers("mean", merged.get("mean")),
@@ -148,6 +175,38 @@ def _size(key: str, value: object) -> Optional[Tuple[int, int]]:
     ):
         raise _wrong(key, f"not [height, width] with 1 to {_MAX_PIXELS} pixels")
     return value[0], value[1]
+
+
+def _alpha(value: object) -> Union[str, Tuple[int, ...], None]:
+    if value is None or value == "ignore":
+        return None if value is None else "ignore"
+    if (
+        not isinstance(value, list)
+        or len(value) != 3
+        or not all(type(one) is int and 0 <= one <= 255 for one in value)
+    ):
+        raise _wrong("alpha", "not a colour [red, green, blue], each from 0 to 255, or ignore")
+    return tuple(value)
+
+
+def _max_value(value: object) -> Optional[float]:
+    if value is None:
+        return None
+    number = _number("max_value", value)
+    if number <= 0:
+        raise _wrong("max_value", f"{value!r} is not above 0")
+    return number
+
+
+def _class_folder(value: object) -> Union[str, int, None]:
+    if value is None or (isinstance(value, str) and value in (INNERMOST, OUTERMOST)):
+        return value
+    if type(value) is not int or not 1 <= value <= _MAX_FOLDERS:
+        raise _wrong(
+            "class_folder",
+            f"{value!r} is not {INNERMOST}, {OUTERMOST} or a whole number from 1 to {_MAX_FOLDERS}",
+        )
+    return value
 
 
 def _choice(document: Mapping[str, object], key: str, accepted: Tuple[str, ...]) -> str:

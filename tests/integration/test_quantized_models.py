@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from tests.builders.runner import UploadServer, make_task, upload_server
 from tests.builders.tflite import Quantized, requantizing_model
 from tests.integration.test_own_inputs import outputs_of, own_inputs
-from tests.integration.test_runner import report_of
+from tests.integration.test_runner import failure_of, report_of
 
 X, Y = Quantized("int8", 0.05, -3), Quantized("int8", 0.08, 5)
 
@@ -59,3 +61,26 @@ def test_own_inputs_may_be_real_and_outputs_are(server: UploadServer, tmp_path: 
     assert one["outputs"] == {"y": {"shape": [4, 3], "dtype": "float32", "raw_dtype": "int8"}}
     assert one["feeds"] == {"x": {"shape": [4, 3], "dtype": "int8"}}
     np.testing.assert_allclose(outputs_of(server)["inputs/y"], real, atol=0.065 + 1e-6)
+
+
+def test_a_dataset_of_two_readings_fails_with_both(server: UploadServer, tmp_path: Path) -> None:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (8, 8), 9).save(file, "PNG")
+    path = tmp_path / "d.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("cat/c1/1.png", "cat/c2/1.png", "dog/c1/1.png"):
+            archive.writestr(name, file.getvalue())
+    failure = failure_of(
+        make_task(
+            tmp_path,
+            server,
+            requantizing_model((8, 8, 3), X, Y),
+            datasets={"d.zip": path},
+            engine="tflite",
+            benchmark_type="TYPE2",
+        )
+    )
+    assert failure["category"] == "user_input"
+    assert '{"class_folder": "outermost"} (all 3 images, 2 classes' in failure["sentence"]

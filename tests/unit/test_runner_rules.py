@@ -25,7 +25,7 @@ FILES = sorted(PACKAGE / name for name in MEMBERS)
 ENGINES = {
     "devices/runner/engines/ort.py": {"onnxruntime"},
     "devices/runner/engines/ort_training.py": {"onnxruntime"},
-    "devices/runner/dataset.py": {"PIL"},
+    "devices/runner/image_decoding.py": {"PIL"},
 }
 TFLITE = {"ai_edge_litert", "flatbuffers"}
 OURS = ("edgeyard.devices.", "edgeyard.atomic_files", "edgeyard.errors", "edgeyard")

@@ -1,0 +1,166 @@
+"""Images out of an archive as pixels, from 0 (black) to 255 (white) whatever their depth is."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Any, Optional, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.preprocessing import Preprocessing
+from edgeyard.errors import RunFailed
+
+MAX_IMAGE_PIXELS = 64 * 1024**2
+
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+"""What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
+
+_WHITE_OF_16_BITS = 65535.0
+_TIFF_PHOTOMETRIC, _TIFF_BITS = 262, 258
+_WHITE_IS_ZERO = 0
+
+_MODES = {
+    **dict.fromkeys(("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr"), False),
+    **dict.fromkeys(("LA", "La", "PA", "RGBA", "RGBa"), True),
+}
+"""Pillow's modes of up to 8 bits a channel, and whether they have transparency."""
+
+Pixels = NDArray[Any]
+
+
+class Decoder:
+    """Decodes images of an archive in one way and to one size."""
+
+    def __init__(self, what: str, how: Preprocessing, size: Tuple[int, int]) -> None:
+        """Decode as a description of the preprocessing states.
+
+        Args:
+            what: The archive, for errors: "dataset 'test.zip'".
+            how: ``crop``, ``interpolation``, ``color``, ``orientation``, ``alpha``, ``max_value``.
+            size: Height and width before ``crop``.
+
+        Raises:
+            RunFailed: ``engine_unsupported``: Pillow is not installed.
+        """
+        try:
+            from PIL import Image, ImageOps
+        except ImportError as error:
+            raise RunFailed(
+                "engine_unsupported",
+                "image datasets need Pillow on the board's host (pip install pillow); "
+                "an .npz with x and y needs nothing",
+            ) from error
+        self._what, self._how, self._size = what, how, size
+        self._image, self._upright = Image, ImageOps.exif_transpose
+
+    def __call__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Pixels:
+        """Return an image, shape (height, width, channels), as uint8 or float32.
+
+        Raises:
+            RunFailed: ``user_input``: it is damaged, too large, or of a kind that has several
+                readings of which none is stated.
+        """
+        try:
+            packed = io.BytesIO(archive.read(info))
+            with self._image.open(packed, formats=_FORMATS) as image:
+                if image.width * image.height > MAX_IMAGE_PIXELS:
+                    raise self._wrong(info, "has too many pixels")
+                white = self._white(image, info)
+                upright = self._upright(image) if self._how.orientation == "exif" else image
+                plain = self._opaque(upright, info) if white is None else upright
+                pixels = self._resized(plain, white, info)
+        except RunFailed:
+            raise
+        except Exception as error:  # decoders raise whatever a damaged file leads them to
+            raise self._wrong(info, f"can't be decoded: {error}") from error
+        return pixels[:, :, ::-1] if self._how.color == "BGR" else pixels
+
+    def _white(self, image: Any, info: zipfile.ZipInfo) -> Optional[float]:
+        """Return the value that is white in an image of one deep channel; None: of 8 bits.
+
+        Raises:
+            RunFailed: ``user_input``: the file does not state it.
+        """
+        if image.mode in _MODES:
+            return None
+        if not image.mode.startswith(("I", "F")):
+            raise self._wrong(info, f"has the mode {image.mode}, which can't become {self._mode}")
+        tags = getattr(image, "tag_v2", None) or {}
+        if tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO:
+            raise self._wrong(info, "has more than 8 bits and 0 for white, which is not supported")
+        if "transparency" in image.info and self._how.alpha != "ignore":
+            raise self._wrong(
+                info,
+                "has more than 8 bits and transparent pixels; accepted by preprocessing is that "
+                'their own values count, {"alpha": "ignore"}',
+            )
+        if self._how.max_value is not None:
+            return self._how.max_value
+        # Pillow scales PPM of any depth to 16 bits; older versions name all 16 bits "I"
+        if image.format in ("PNG", "PPM") and image.mode != "F":
+            return _WHITE_OF_16_BITS
+        if image.mode.startswith("I;16"):
+            bits = tags.get(_TIFF_BITS, (16,))
+            return float(2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1)
+        kind = "floats" if image.mode == "F" else "whole numbers of 32 bits"
+        raise self._wrong(
+            info,
+            f"has {kind}, and the file does not state which of them is white: state it by "
+            'preprocessing: {"max_value": 1.0}, or another number',
+        )
+
+    def _opaque(self, image: Any, info: zipfile.ZipInfo) -> Any:
+        """Return an image without transparency, in the wanted mode.
+
+        Raises:
+            RunFailed: ``user_input``: it is transparent, and nothing states what is behind it.
+        """
+        if not (_MODES[image.mode] or "transparency" in image.info):
+            return image.convert(self._mode)
+        layered = image.convert("RGBA")
+        if self._how.alpha == "ignore" or layered.getextrema()[3][0] == 255:
+            return layered.convert("RGB").convert(self._mode)
+        if self._how.alpha is None:
+            raise self._wrong(
+                info,
+                "has transparent pixels: state by preprocessing the colour behind them, "
+                '{"alpha": [255, 255, 255]}, or that their own colours count, {"alpha": "ignore"}',
+            )
+        behind = self._image.new("RGBA", layered.size, (*self._how.alpha, 255))
+        return self._image.alpha_composite(behind, layered).convert(self._mode)
+
+    @property
+    def _mode(self) -> str:
+        return "L" if self._how.color == "L" else "RGB"
+
+    def _resized(self, image: Any, white: Optional[float], info: zipfile.ZipInfo) -> Pixels:
+        if white is not None:
+            values = np.asarray(image).astype(np.float32)
+            low, high = float(values.min()), float(values.max())
+            if not (low >= 0 and high <= white):
+                raise self._wrong(
+                    info,
+                    f"has values from {low:g} to {high:g}; accepted are 0 to {white:g}, or up to "
+                    "another preprocessing/max_value",
+                )
+            image = self._image.fromarray(values * np.float32(255.0 / white))
+        height, width = self._size
+        method = getattr(self._image.Resampling, self._how.interpolation.upper())
+        image = image.resize((width, height), method)
+        if self._how.crop is not None:
+            inner_height, inner_width = self._how.crop
+            top, left = (height - inner_height) // 2, (width - inner_width) // 2
+            image = image.crop((left, top, left + inner_width, top + inner_height))
+        pixels: Pixels = np.asarray(image)
+        if white is not None:
+            pixels = pixels.clip(0.0, 255.0)  # bicubic overshoots
+        if pixels.ndim == 2:
+            pixels = pixels[:, :, None]
+            if self._mode == "RGB":
+                pixels = np.repeat(pixels, 3, axis=2)
+        return pixels
+
+    def _wrong(self, info: zipfile.ZipInfo, reason: str) -> RunFailed:
+        return RunFailed("user_input", f"{self._what}: image {info.filename!r} {reason}")
