@@ -403,7 +403,7 @@ def not_shown_to_differ(row: Row) -> str:
     return "dim" if known and low <= 1 <= high else ""  # type: ignore[operator]
 
 
-DATA_REASONS = frozenset({"inputs_clipped", "input_range"})
+DATA_REASONS = frozenset({"inputs_clipped", "input_range", "labels_not_given", "labels_shifted"})
 """Reasons of a verdict that speak against the accuracy."""
 
 

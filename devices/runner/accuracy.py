@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from dataclasses import dataclass
-from typing import IO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,13 @@ from edgeyard.devices.runner.measure import (
 )
 from edgeyard.devices.runner.metrics import Metric
 from edgeyard.devices.runner.quantization import real_values
-from edgeyard.devices.runner.trust import doubted, judge
+from edgeyard.devices.runner.trust import (
+    Reason,
+    doubted,
+    judge,
+    labels_not_given,
+    labels_shifted,
+)
 from edgeyard.devices.runner.warmup import warm_up
 from edgeyard.errors import RunFailed
 
@@ -167,12 +173,17 @@ def evaluate(
         gc.enable()
     series = np.array(latencies)
     all_ranked = np.concatenate(ranked)
+    reasons = [
+        *dataset.input_reasons(),
+        *(_label_reasons(all_ranked, dataset.labels, classes) if metric is None else ()),
+        *(() if metric is None else metric.reasons()),
+    ]
     return Accuracy(
         measurement=Measurement(
             latencies_ms=series,
             warmup=warmup,
             conditions=conditions,
-            verdict=doubted(judge(series, conditions, warmup=warmup), dataset.input_reasons()),
+            verdict=doubted(judge(series, conditions, warmup=warmup), reasons),
             first_ms=first_ms,
             rows_a_run=batch_size,
         ),
@@ -223,6 +234,16 @@ def _reader(
             "user_input",
             f"the dataset has class {highest}, the model has {classes} classes from 0 on",
         )
+    if output.classes is not None and not classes:
+        odd = sorted({*dataset.labels.tolist()} - {*output.classes})
+        if odd:
+            gives = ", ".join(map(str, output.classes[:8])) + (
+                ", ..." if output.classes[8:] else ""
+            )
+            raise RunFailed(
+                "user_input",
+                f"the dataset has class {odd[0]}, and output {output.name!r} gives only {gives}",
+            )
     max_k = min(max(dataset.preprocessing.top_k), classes) if classes else 1
 
     def read(value: object) -> NDArray[np.int64]:
@@ -239,6 +260,31 @@ def _reader(
 def _nothing(value: object) -> NDArray[np.int64]:
     """Read no classes: there is nothing to compare them with."""
     return np.zeros((0, 0), dtype=np.int64)
+
+
+def _label_reasons(
+    ranked: NDArray[np.int64], labels: Optional[NDArray[np.int64]], classes: int
+) -> Iterator[Reason]:
+    """State what speaks against the classes of a dataset being those of the model.
+
+    Args:
+        ranked: Shape (rows, k): classes that the model gave, best first.
+        labels: Shape (rows,); None: there are none.
+        classes: That the model has; 0: not known.
+    """
+    if labels is None:
+        return
+    given, rows = ranked[:, 0], len(labels)
+    if not classes:
+        numbers, counts = np.unique(labels, return_counts=True)
+        by_class = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        yield from labels_not_given(by_class, np.unique(given).tolist())
+    hits = int((given == labels).sum())
+    _, high = wilson_interval(hits, rows)
+    for step in (1, -1):
+        shifted = int((given == labels + step).sum())
+        if 2 * shifted > rows and wilson_interval(shifted, rows)[0] > high:
+            yield labels_shifted(hits / rows, shifted / rows, step)
 
 
 def _rows_of(value: object, name: str, rows: int, batch_size: int) -> NDArray[np.generic]:

@@ -71,12 +71,14 @@ class TensorSpec:
         dtype: NumPy's name of it, e.g. ``float32``.
         quantization: Of whole numbers that stand for real ones; None: values are what they are.
             Sessions take and return the whole numbers.
+        classes: Class numbers that an output can hold, where the model states them; else None.
     """
 
     name: str
     shape: Tuple[Dimension, ...]
     dtype: str
     quantization: Optional[Quantization] = None
+    classes: Optional[Tuple[int, ...]] = None
 
     def as_json(self) -> Dict[str, object]:
         """Return the values as the report contains them."""

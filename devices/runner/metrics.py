@@ -12,6 +12,7 @@ from typing import Dict, List, Optional, Protocol, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.runner.trust import Reason, labels_not_given
 from edgeyard.errors import RunFailed
 
 CLASSIFICATION = "classification"
@@ -102,6 +103,10 @@ class Metric(Protocol):
         """Return the metric's numbers for the report; comparisons show ``value``."""
         ...
 
+    def reasons(self) -> Sequence[Reason]:
+        """Return what speaks against the classes of ``y`` being those of the model."""
+        ...
+
 
 def metric_of(name: object) -> Optional[Metric]:
     """Return the metric of that name; None for classification, which has its own counting.
@@ -147,12 +152,17 @@ class Regression:
         rmse = float(np.sqrt(self._square / self._values))
         return {"metric": "regression", "name": "MAE", "value": mae, "mae": mae, "rmse": rmse}
 
+    def reasons(self) -> Sequence[Reason]:
+        """See `Metric.reasons`: there are no classes."""
+        return ()
+
 
 class Segmentation:
     """Mean intersection over union of the classes of pixels."""
 
     def __init__(self) -> None:
         self._confusion = np.zeros((0, 0), dtype=np.int64)
+        self._scored = False
 
     def add(self, output: Array, truth: Array) -> None:
         """Count pixels; see `Metric.add`."""
@@ -161,6 +171,14 @@ class Segmentation:
         found = _classes_of_pixels(output, truth)
         true = truth.reshape(found.shape).astype(np.int64)
         counted = true != IGNORED_LABEL
+        classes = _scored_classes(output, truth)
+        self._scored = classes > 0
+        if classes and (odd := true[counted & (true >= classes)]).size:
+            raise RunFailed(
+                "user_input",
+                f"'y' has class {odd[0]}, and the output has scores of {classes} classes from 0 "
+                f"on; {IGNORED_LABEL} is ignored",
+            )
         found, true = found[counted], true[counted]
         if not true.size:
             return
@@ -200,6 +218,15 @@ class Segmentation:
                 for number, share in zip(np.flatnonzero(occurs), shares, strict=True)
             },
         }
+
+    def reasons(self) -> Sequence[Reason]:
+        """See `Metric.reasons`; classes with scores of their own are known and checked."""
+        if self._scored:
+            return ()
+        rows = self._confusion.sum(axis=1)
+        by_class = {int(number): int(rows[number]) for number in np.flatnonzero(rows)}
+        given = np.flatnonzero(self._confusion.sum(axis=0)).tolist()
+        return list(labels_not_given(by_class, given))
 
 
 class Detection:
@@ -264,6 +291,13 @@ class Detection:
             "images": self._images,
         }
 
+    def reasons(self) -> Sequence[Reason]:
+        """See `Metric.reasons`."""
+        by_class = {number: count for number, count in self._true.items() if count}
+        return list(
+            labels_not_given(by_class, [key for key, found in self._found.items() if found])
+        )
+
     def _average_precisions(self, number: int) -> NDArray[np.float64]:
         """Average precision of a class at each overlap."""
         found = sorted(self._found.get(number, []), key=lambda one: -one[0])
@@ -294,6 +328,14 @@ def _overlaps(boxes: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray
     union = area(boxes)[:, None] + area(there)[None, :] - both
     shares: NDArray[np.float64] = both / np.where(union > 0, union, 1.0)
     return shares
+
+
+def _scored_classes(output: Array, truth: Array) -> int:
+    """Return of how many classes the output has scores; 0: it holds class numbers."""
+    if output.ndim != 4 or (output.dtype.kind in "iu" and _same_shape(output.shape, truth.shape)):
+        return 0
+    channels_first = output.shape[2:] == truth.shape[-2:]
+    return int(output.shape[1 if channels_first else 3])
 
 
 def _classes_of_pixels(output: Array, truth: Array) -> NDArray[np.int64]:

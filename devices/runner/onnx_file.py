@@ -38,6 +38,10 @@ MAX_INPUT_BYTES = 2**16
 MAX_OPSET_BYTES = 2**16
 """Maximum bytes of an entry that names an operator set and its version."""
 
+MAX_CLASS_NUMBERS = 100_000
+CLASS_NUMBERS = ("classlabels_ints", "classlabels_int64s")
+"""Attributes of classifiers (domain ``ai.onnx.ml``) that number their classes."""
+
 MAX_SPARSE_ELEMENTS = 2**28
 """onnxruntime writes sparse initialisers out in full: 1 GiB of float32."""
 
@@ -47,6 +51,7 @@ GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT, GRAPH_VALUE_INFO = 1, 
 GRAPH_SPARSE = 15
 NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_OP_TYPE, NODE_ATTRIBUTE, NODE_DOMAIN = 1, 2, 3, 4, 5, 7
 ATTRIBUTE_NAME, ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_TENSOR, ATTRIBUTE_GRAPH = 1, 2, 3, 5, 6
+ATTRIBUTE_INTS = 8
 ATTRIBUTE_TENSORS, ATTRIBUTE_GRAPHS, ATTRIBUTE_SPARSE, ATTRIBUTE_SPARSES = 10, 11, 22, 23
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL, TENSOR_LOCATION = (
     1, 2, 8, 9, 13, 14,
@@ -250,6 +255,46 @@ def interface_of(
                 which = given if entry.number == GRAPH_INPUT else returned
                 which.append(_input(entry.content()))
     return tuple(spec for spec in given if spec.name not in weights), tuple(returned)
+
+
+def class_numbers(
+    model: "Path | memoryview", *, max_fields: int | None = None
+) -> "dict[str, tuple[int, ...]]":
+    """Return the class numbers that outputs of classifiers can hold, by the output's name.
+
+    Raises:
+        RunFailed: ``user_model``: not an ONNX file, or over a limit.
+    """
+    view = open_model(model) if isinstance(model, Path) else model
+    scan = _ModelScan(file_bytes=len(view), max_fields=max_fields)
+    found: dict[str, tuple[int, ...]] = {}
+    for number, _, value in scan.fields_of(view):
+        if number != MODEL_GRAPH or not isinstance(value, memoryview):
+            continue
+        for entry in scan.fields_of(value):
+            if entry.number == GRAPH_NODE:
+                found.update(_class_numbers(scan, entry.content()))
+    return found
+
+
+def _class_numbers(scan: "_ModelScan", node: memoryview) -> "Iterator[tuple[str, tuple[int, ...]]]":
+    """Yield the first output of a node that numbers its classes, and the numbers."""
+    outputs: list[str] = []
+    numbers: list[int] = []
+    for entry in scan.fields_of(node):
+        if entry.number == NODE_OUTPUT:
+            outputs.append(entry.text())
+        elif entry.number == NODE_ATTRIBUTE:
+            fields = list(scan.fields_of(entry.content()))
+            named = any(
+                field.number == ATTRIBUTE_NAME and field.text() in CLASS_NUMBERS for field in fields
+            )
+            for field in fields:
+                if named and field.number == ATTRIBUTE_INTS:
+                    numbers.extend(field.integers(MAX_CLASS_NUMBERS))
+    if outputs and 0 < len(numbers) <= MAX_CLASS_NUMBERS:
+        signed = (number - 2**64 if number >= 2**63 else number for number in numbers)
+        yield outputs[0], tuple(sorted(signed))
 
 
 def _input(view: memoryview) -> TensorSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,9 @@ CLOCK_READ_MS = 50e-6
 
 CLIPPED_SUSPECT = 0.01
 """Share of real numbers that a quantised input can't state: a calibration leaves out few."""
+
+UNGIVEN_SUSPECT = 0.05
+"""Share of rows: of many classes the outermost may well be given for no row by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +152,47 @@ def input_range(name: str, low: float, high: float) -> Reason:
         code="input_range",
         sentence=f"Images were scaled to 0 to 1, and input {name!r} is quantised for {low:.4g} to "
         f"{high:.4g}: state preprocessing/scale, mean and std as the model was trained with.",
+    )
+
+
+def labels_not_given(rows_by_class: Mapping[int, int], given: Collection[int]) -> Iterator[Reason]:
+    """State that a dataset has classes that a model gave for no row and may not know.
+
+    A model that returns class numbers does not state which there are. Classes between those that
+    it gave may be missing by chance, others too where they are few and near.
+
+    Args:
+        rows_by_class: Rows, pixels or boxes of the dataset, by their class.
+        given: Classes that the model gave.
+    """
+    if not given or not rows_by_class:
+        return
+    low, high = min(given), max(given)
+    odd = sorted(number for number in rows_by_class if not low <= number <= high)
+    share = sum(rows_by_class[number] for number in odd) / sum(rows_by_class.values())
+    far = any(number >= 2 * (high + 1) for number in odd)
+    if far or share >= UNGIVEN_SUSPECT:
+        shown = ", ".join(map(str, odd[:5])) + (f" and {len(odd) - 5} more" if odd[5:] else "")
+        yield Reason(
+            code="labels_not_given",
+            sentence=f"The dataset has the classes {shown} ({share:.1%} of it), and the model "
+            f"gave only {low} to {high}: it may not have such classes, or number them differently.",
+        )
+
+
+def labels_shifted(right: float, shifted: float, step: int) -> Reason:
+    """State that labels seem to be numbered from another class on than the model's.
+
+    Args:
+        right: Share of right rows, 0-1.
+        shifted: The same with all labels ``step`` higher.
+        step: 1 or -1.
+    """
+    return Reason(
+        code="labels_shifted",
+        sentence=f"{right:.1%} of the rows are right; with class numbers one "
+        f"{'higher' if step > 0 else 'lower'} {shifted:.1%} would be: the dataset may number its "
+        "classes from another number on than the model.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
@@ -23,7 +24,7 @@ from edgeyard.devices.runner.engine import (
 )
 from edgeyard.devices.runner.engine_parameters import check_names, read_choice, read_threads
 from edgeyard.devices.runner.model_archive import is_archive, open_archive
-from edgeyard.devices.runner.onnx_file import inspect, open_model
+from edgeyard.devices.runner.onnx_file import class_numbers, inspect, open_model
 from edgeyard.devices.runner.sealed import sealed
 from edgeyard.errors import RunFailed
 
@@ -60,12 +61,19 @@ _TOO_NEW = re.compile(
 class OrtSession:
     """A model in onnxruntime."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, facts: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession,
+        facts: Mapping[str, object],
+        classes: Mapping[str, Tuple[int, ...]],
+    ) -> None:
+        """State these facts, and the class numbers that outputs can hold, by name."""
         self._session = session
         self._run: Any = session.run
         self._facts = facts
         self._inputs = tuple(_spec(one) for one in session.get_inputs())
-        self._outputs = tuple(_spec(one) for one in session.get_outputs())
+        outputs = (_spec(one) for one in session.get_outputs())
+        self._outputs = tuple(replace(one, classes=classes.get(one.name)) for one in outputs)
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
@@ -127,8 +135,7 @@ class OrtEngine:
         Raises:
             RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
         """
-        session, facts = self._open(model, threads, parameters, profile_prefix=None)
-        return OrtSession(session, facts)
+        return OrtSession(*self._open(model, threads, parameters, profile_prefix=None))
 
     def profile(
         self,
@@ -145,8 +152,8 @@ class OrtEngine:
         from edgeyard.devices.runner.engines import ort_profile
 
         prefix = out / ".profile"
-        inner, facts = self._open(model, threads, parameters, profile_prefix=prefix)
-        session = OrtSession(inner, facts)
+        inner, facts, classes = self._open(model, threads, parameters, profile_prefix=prefix)
+        session = OrtSession(inner, facts, classes)
         feeds = dict(feeds_of(session.inputs))
         return ort_profile.profile(session, inner, feeds, prefix, runs=runs, max_s=max_s)
 
@@ -157,8 +164,11 @@ class OrtEngine:
         parameters: Mapping[str, object],
         *,
         profile_prefix: Optional[Path],
-    ) -> Tuple[onnxruntime.InferenceSession, Mapping[str, object]]:
-        """onnxruntime's session with its facts; with its profiler on where a prefix is given."""
+    ) -> Tuple[onnxruntime.InferenceSession, Mapping[str, object], Mapping[str, Tuple[int, ...]]]:
+        """onnxruntime's session, its facts, and the class numbers that its outputs can hold.
+
+        Its profiler is on where a prefix is given.
+        """
         ort = self._ort
         check_names(parameters, PARAMETERS, self.name)
         threads = read_threads(parameters, threads)
@@ -191,6 +201,7 @@ class OrtEngine:
             open_model(model).release()  # of a size that is taken
         with sealed(model, offset, size) as copy:
             found = inspect(copy, data)  # external data in its own files only, within limits
+            classes = class_numbers(copy)
             started = time.perf_counter()
             session = _translating(
                 lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)
@@ -208,6 +219,7 @@ class OrtEngine:
                 "execution_mode": mode,
                 "model_nodes": found.nodes,
             },
+            classes,
         )
 
     def train(
