@@ -244,11 +244,12 @@ class Unavailable(EdgeyardError):
 class DatabaseDamaged(Unavailable):
     """The database's file has damaged pages: an operator has to restore a backup."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the database is damaged: stop the server, check the disk and restore a backup",
-            retry_after_s=300.0,
-        )
+    def __init__(
+        self,
+        reason: str = "the database is damaged: stop the server, check the disk and "
+        "restore a backup",
+    ) -> None:
+        super().__init__(reason, retry_after_s=300.0)
 
 
 class OutOfSpace(Unavailable):
