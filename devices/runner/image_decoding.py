@@ -18,8 +18,19 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 """What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
 
 _WHITE_OF_16_BITS = 65535.0
-_TIFF_PHOTOMETRIC, _TIFF_BITS = 262, 258
+_TIFF_PHOTOMETRIC, _TIFF_BITS, _TIFF_ORIENTATION = 262, 258, 274
 _WHITE_IS_ZERO = 0
+
+_BACK_TO_STORED = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_90",
+    7: "TRANSVERSE",
+    8: "ROTATE_270",
+}
+"""Pillow's name of what turns an upright image back, by its orientation in EXIF."""
 
 _MODES = {
     **dict.fromkeys(("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr"), False),
@@ -68,14 +79,25 @@ class Decoder:
                 if image.width * image.height > MAX_IMAGE_PIXELS:
                     raise self._wrong(info, "has too many pixels")
                 white = self._white(image, info)
-                upright = self._upright(image) if self._how.orientation == "exif" else image
-                plain = self._opaque(upright, info) if white is None else upright
+                turned = self._turned(image)
+                plain = self._opaque(turned, info) if white is None else turned
                 pixels = self._resized(plain, white, info)
         except RunFailed:
             raise
         except Exception as error:  # decoders raise whatever a damaged file leads them to
             raise self._wrong(info, f"can't be decoded: {error}") from error
         return pixels[:, :, ::-1] if self._how.color == "BGR" else pixels
+
+    def _turned(self, image: Any) -> Any:
+        """Return an image upright or as it is stored, whichever is wanted."""
+        if self._how.orientation == "exif":
+            return self._upright(image)
+        # Pillow turns TIFF files upright when it loads them, and then forgets how
+        tags = getattr(image, "tag_v2", None) or {}
+        stored = int(tags.get(_TIFF_ORIENTATION, 1))
+        image.load()
+        undo = _BACK_TO_STORED.get(stored)
+        return image if undo is None else image.transpose(self._image.Transpose[undo])
 
     def _white(self, image: Any, info: zipfile.ZipInfo) -> Optional[float]:
         """Return the value that is white in an image of one deep channel; None: of 8 bits.
