@@ -131,7 +131,7 @@ def evaluate(
     output = session.outputs[index]
     read: Callable[[object], NDArray[np.int64]] = _nothing
     if dataset.labels is not None:
-        classes = _classes(output, real_values(values[index], output), batch_size)
+        classes = _classes(session, index, real_values(values[index], output), batch_size)
         dataset = numbered(dataset, classes)
         read = _reader(output, dataset, classes)
     gc.collect()
@@ -323,23 +323,45 @@ def _index(session: Session, dataset: Dataset) -> int:
     return names.index(wish) if wish is not None else 0
 
 
-def _classes(output: TensorSpec, value: object, batch_size: int) -> int:
+def _classes(session: Session, index: int, value: object, batch_size: int) -> int:
     """Return how many scores a row of an output has; 0: it holds class numbers.
+
+    Args:
+        session: Of the model.
+        index: Which output.
+        value: Of the output, for a batch.
+        batch_size: Rows of the batch.
 
     Raises:
         RunFailed: ``user_input``: it is neither.
     """
-    if isinstance(value, np.ndarray) and value.ndim and len(value) == batch_size:
-        per_row = value.size // batch_size
-        if value.dtype.kind in "iu" and per_row == 1:
-            return 0
-        if per_row > 1 and max(value.shape[1:]) == per_row and value.dtype.kind in "fiu":
-            return per_row
-    shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
+    shape, numbers = f"is a {type(value).__name__}", False
+    if isinstance(value, np.ndarray):
+        numbers = value.dtype.kind in "fiu"
+        shape = f"is {list(value.shape)}" if numbers else "holds text, not numbers"
+        if numbers and value.ndim and len(value) == batch_size:
+            per_row = value.size // batch_size
+            if value.dtype.kind in "iu" and per_row == 1:
+                return 0
+            if per_row > 1 and max(value.shape[1:]) == per_row:
+                return per_row
+    others = [
+        spec.name
+        for at, spec in enumerate(session.outputs)
+        if at != index and spec.dtype.startswith(("float", "int", "uint"))
+    ]
+    advice = "the model has no other output of numbers"
+    if others:
+        advice = f"name another one by preprocessing/output: {', '.join(others)}"
+    elif numbers:
+        advice += (
+            ", so compare it by parameters/metric regression or by a metric of your own "
+            "(client.evaluate)"
+        )
     raise RunFailed(
         "user_input",
-        f"output {output.name!r} is {shape}; accuracy needs one score a class for each of "
-        f"{batch_size} rows; name another one by preprocessing/output",
+        f"output {session.outputs[index].name!r} {shape}; accuracy needs one score a class for "
+        f"each of {batch_size} rows, or class numbers; {advice}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ class Echo:
 
     def __init__(self, *shape: int, dtype: str = "int64", classes: Any = None) -> None:
         self.inputs = (TensorSpec("x", (None, *shape), "float32"),)
-        self.outputs = (TensorSpec("y", (None, *shape), dtype, classes=classes),)
+        self.outputs: tuple[TensorSpec, ...] = (
+            TensorSpec("y", (None, *shape), dtype, classes=classes),
+        )
         self.facts: dict[str, object] = {}
         self._dtype = dtype
 
@@ -104,24 +107,28 @@ def test_classes_that_a_model_states_are_known(tmp_path: Path) -> None:
     assert evaluated(tmp_path, session, given, given[:, 0]).top[1] == 1.0
 
 
-def classifier(numbers: list[int]) -> onnx.ModelProto:
+def classifier(classes: Sequence[int] | Sequence[str]) -> onnx.ModelProto:
+    """A classifier of ONNX that numbers or names its classes; the highest input is the class."""
+    count, text = len(classes), isinstance(classes[0], str)
     node = helper.make_node(
         "LinearClassifier",
         ["X"],
         ["label", "probabilities"],
         domain="ai.onnx.ml",
-        coefficients=np.eye(len(numbers), dtype=np.float32).ravel().tolist(),
-        intercepts=[0.0] * len(numbers),
+        coefficients=np.eye(count, dtype=np.float32).ravel().tolist(),
+        intercepts=[0.0] * count,
         post_transform="NONE",
-        classlabels_ints=numbers,
+        classlabels_ints=None if text else classes,
+        classlabels_strings=classes if text else None,
     )
+    kind = TensorProto.STRING if text else TensorProto.INT64
     graph = helper.make_graph(
         [node],
         "g",
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, len(numbers)])],
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, count])],
         [
-            helper.make_tensor_value_info("label", TensorProto.INT64, [None]),
-            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [None, len(numbers)]),
+            helper.make_tensor_value_info("label", kind, [None]),
+            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [None, count]),
         ],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
@@ -159,6 +166,19 @@ def test_classes_of_pixels_and_boxes_that_were_never_given_are_doubted(tmp_path:
     true = np.array([[[0, 0, 4, 4, n + 1]] for n in range(4)], np.float32)
     found = evaluated(tmp_path, Echo(1, 6, dtype="float32"), boxes, true, "detection")
     assert "the classes 4 " in doubts(found)["labels_not_given"]
+
+
+def test_an_output_that_is_no_classes_is_named_with_what_there_is(tmp_path: Path) -> None:
+    one_score = refusal(tmp_path, Echo(1, dtype="float32"), TEN.reshape(-1, 1), TEN)
+    assert (
+        "the model has no other output of numbers, so compare it by parameters/metric" in one_score
+    )
+    path = tmp_path / "net.onnx"
+    path.write_bytes(classifier(["cat", "dog", "owl"]).SerializeToString())
+    session = find("ort").load(path, threads=1, parameters={})
+    text = refusal(tmp_path, session, np.eye(3)[[0, 1, 2]], np.arange(3))
+    assert "output 'label' holds text, not numbers" in text
+    assert text.endswith("preprocessing/output: probabilities")
 
 
 def test_right_and_ordinarily_wrong_labels_are_not_doubted(tmp_path: Path) -> None:
