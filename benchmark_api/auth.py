@@ -69,11 +69,15 @@ class Caller:
     """Who calls, and what the token allows.
 
     Attributes:
+        token_id: Of the token.
+        session_id: Of the session that the token belongs to, if it does.
         expires_at: When the token stops being good; None: never.
     """
 
     user: User
     role: Role
+    token_id: str
+    session_id: str | None = None
     expires_at: datetime | None = None
 
     @property
@@ -170,7 +174,7 @@ class Authenticator:
                 f"the token has the role {known.role.value}, which its account no longer has: "
                 "send another token"
             )
-        caller = Caller(user, role, known.expires_at)
+        caller = Caller(user, role, known.token_id, known.session_id, known.expires_at)
         if len(self._recent) >= CACHE_SIZE:
             self._recent = {}
         self._recent[sha256] = (asked_at, caller)

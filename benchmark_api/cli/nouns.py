@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -391,7 +391,7 @@ def files_abandon(
 
 
 _TOKEN_COLUMNS = (
-    Column(title="TOKEN", of=field("token_id"), whole=True),
+    Column(title="TOKEN", of=field("shown"), whole=True),
     Column(title="USER", of=field("user_id")),
     Column(title="ROLE", of=field("role")),
     Column(title="LABEL", of=field("label")),
@@ -418,12 +418,28 @@ _USER_COLUMNS = (
 
 
 def tokens_list(session: Session) -> None:
-    """List tokens.
+    """List tokens as a tree: each below the token that made it, with which it ends.
 
     The server does not store the secrets, so it cannot show them.
     """
     rows = list(session.client.api.pages("/v1/tokens"))
+    if session.output is Output.TABLE:
+        rows = list(_tree(rows))
     emit(session.output, rows, _TOKEN_COLUMNS, "no tokens")
+
+
+def _tree(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield each token after the one that made it, with its indented id as ``shown``."""
+    made: dict[object, list[Row]] = {}
+    for row in rows:
+        made.setdefault(row.get("made_by"), []).append(row)
+    waiting = [(row, 0) for row in reversed(made.get(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        branch = "  " * (depth - 1) + "└ " if depth else ""
+        yield {**row, "shown": branch + field("token_id")(row)}
+        below = made.get(row.get("token_id"), [])
+        waiting += [(each, depth + 1) for each in reversed(below)]
 
 
 def tokens_create(
@@ -456,10 +472,24 @@ def tokens_create(
         emit_one(session.output, made)
 
 
-def tokens_revoke(session: Session, token_id: TokenId) -> None:
-    """Revoke a token: the server refuses it from now on."""
-    session.client.api.request("DELETE", api_path("tokens", token_id))
-    session.report(f"{token_id} is revoked")
+def tokens_revoke(
+    session: Session,
+    token_id: TokenId,
+    keep_made: Annotated[
+        bool,
+        typer.Option(
+            "--keep-made", help="Only this token: what was made with it stays (operators)."
+        ),
+    ] = False,
+) -> None:
+    """Revoke a token and what was made with it: the server refuses them from now on.
+
+    That is the tokens that it made, passwords and webhooks that it set, and what these made.
+    """
+    params = {"keep_made": "true"} if keep_made else None
+    session.client.api.request("DELETE", api_path("tokens", token_id), params=params)
+    what = "; what it made stays" if keep_made else " with all that it made"
+    session.report(f"{token_id} is revoked{what}")
 
 
 def users_list(session: Session) -> None:
@@ -673,7 +703,10 @@ def users_password(
         bool, typer.Option("--remove", help="Remove the password and the address.")
     ] = False,
 ) -> None:
-    """Set or remove the password of an account; its sessions end, its other tokens stay."""
+    """Set or remove the password of an account.
+
+    Its sessions end, with the tokens that were made in them; its other tokens stay.
+    """
     if remove == password_stdin:
         raise InvalidInput.at("--password-stdin", "or --remove is required", "one of the two")
     where = api_path("users", user_id, "password")

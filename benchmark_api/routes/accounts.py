@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from edgeyard.benchmark_api.auth import (
     token_hash,
 )
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -30,8 +31,8 @@ from edgeyard.benchmark_api.schemas.requests import (
     WebhookIn,
     parse,
 )
-from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
-from edgeyard.scheduler.engine import quotas
+from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
+from edgeyard.scheduler.engine import credentials, quotas
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
@@ -60,6 +61,11 @@ _WIDENS = (
 _REDIRECTS = (
     "the token that you use expires, and the webhook that it sets would outlive it: use a token "
     "that does not expire"
+)
+
+_KEEPS = (
+    "only an operator keeps what a token made, with a token that no other token of the account "
+    "made, such as the admin token"
 )
 
 
@@ -100,9 +106,12 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
         **{name: getattr(request, name) for name in QUOTA_NAMES},
     )
 
-    login = _login(context, user.user_id, request.email, request.password, now)
+    login = _login(
+        context, user.user_id, request.email, request.password, now, made_by=caller.token_id
+    )
 
     def add(uow: UnitOfWork) -> None:
+        _lock_own(uow, caller)
         uow.accounts.add_user(user)
         if login is not None:
             uow.accounts.put_login(login)
@@ -151,7 +160,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
 
 @router.put("/users/{user_id}/password", status_code=204, openapi_extra=accepts("PasswordIn"))
 def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
-    """Set an account's password, and its e-mail address; its sessions end.
+    """Set an account's password, and its e-mail address; its sessions end, and all made in them.
 
     Operators may set everybody's; others, and operators whose token expires, must state the one
     that the account has.
@@ -166,17 +175,20 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
     email = request.email or (known.email if known else None)
     if email is None:
         raise InvalidInput.at("/email", "is needed: the account has none yet", "an address")
+    made_by: str | None = caller.token_id
     if not caller.is_operator or caller.expires_at is not None:
         _check_current(context, caller, known, email, request.current_password)
-    login = _login(context, user_id, email, request.password, now)
+        made_by = known.made_by if known else None
+    login = _login(context, user_id, email, request.password, now, made_by=made_by)
 
     def change(uow: UnitOfWork) -> None:
         uow.accounts.user(user_id, for_update=True)
+        _lock_own(uow, caller)
         if login is not None and _login_of(uow, user_id) == known:
             uow.accounts.put_login(login)
         else:
             raise Conflict("the password was changed by another request")
-        uow.accounts.revoke_sessions(user_id, now)
+        credentials.revoke_sessions(uow, user_id, now)
         uow.log.append(_event(now, "password.set", caller, user_id=user_id))
 
     context.services.store.transact(change)
@@ -186,13 +198,13 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
 
 @router.delete("/users/{user_id}/password", status_code=204)
 def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
-    """Leave an account without e-mail address and password; its sessions end."""
+    """Leave an account without e-mail address and password; its sessions end, as in `PUT`."""
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> None:
         uow.accounts.user(user_id, for_update=True)
         uow.accounts.remove_login(user_id)
-        uow.accounts.revoke_sessions(user_id, now)
+        credentials.revoke_sessions(uow, user_id, now)
         uow.log.append(_event(now, "password.removed", caller, user_id=user_id))
 
     context.services.store.transact(change)
@@ -231,6 +243,7 @@ def set_webhook(
     def change(uow: UnitOfWork) -> shapes.Webhook:
         secret = None
         uow.accounts.user(user_id, for_update=True)
+        _lock_own(uow, caller)
         uow.webhooks.remove(user_id)
         if request.url is not None:
             made = Webhook(
@@ -239,6 +252,7 @@ def set_webhook(
                 salt=secrets.token_hex(16),
                 created_at=now,
                 seen_seq=uow.log.last_seq(),
+                made_by=caller.token_id,
             )
             uow.webhooks.put(made)
             secret = services.webhook_keys.secret(made)
@@ -251,20 +265,21 @@ def set_webhook(
 
 @router.get("/tokens")
 def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Answer[shapes.Tokens]:
-    """Your tokens; operators see everybody's."""
+    """Your tokens; operators see everybody's. Each ends with the token that `made_by` names."""
     if not caller.is_operator:
         if user_id not in (None, caller.user_id):
             raise NotFound("user", user_id or "")
         user_id = caller.user_id
     with context.services.store.read() as uow:
-        return Answer(
-            shapes.Tokens(items=[views.token(each) for each in uow.accounts.tokens(user_id)])
-        )
+        return Answer(shapes.Tokens(items=views.tokens(uow.accounts.tokens(user_id))))
 
 
 @router.post("/tokens", status_code=201, openapi_extra=accepts("TokenIn"))
 def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Token]:
-    """Make a token: shown once, in this answer, and stored only as its hash."""
+    """Make a token: shown once, in this answer, and stored only as its hash.
+
+    It ends with the token that you use.
+    """
     request = parse(TokenIn, body.tree())
     services = context.services
     now = services.clock.now()
@@ -278,6 +293,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
 
     def add(uow: UnitOfWork) -> ApiToken:
         user = uow.accounts.user(user_id, for_update=True)
+        _lock_own(uow, caller)
         role = Role(request.role) if request.role is not None else _default_role(user, caller)
         if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
@@ -289,6 +305,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
             label=request.label,
             created_at=now,
             expires_at=expires_at,
+            made_by=caller.token_id,
         )
         uow.accounts.add_token(token)
         quotas.check_tokens(uow, user_id, quotas_of(user, services.settings.quotas), now)
@@ -300,21 +317,33 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
 
 
 @router.delete("/tokens/{token_id}", status_code=204)
-def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
-    """Revoke a token: within a second, no server takes it any more."""
+def revoke(token_id: str, caller: AnyCaller, context: Ctx, keep_made: Flag = False) -> Response:
+    """Revoke a token and all that was made with it; within a second, no server takes them any more.
+
+    That is the tokens that it made, passwords and webhooks that it set, and what was made with
+    these. With ``keep_made`` (operators) they stay, as if made by the token that made it. Tokens
+    that another token of their account made revoke only themselves and what they made.
+    """
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> None:
+        _lock_own(uow, caller)
         mine = uow.accounts.tokens(None if caller.is_operator else caller.user_id)
         token = next((each for each in mine if each.token_id == token_id), None)
         if token is None:
             raise NotFound("token", token_id)
         if not allows(caller.role, token.role):
             raise Forbidden(f"a {caller.role.value}'s token can't revoke a {token.role.value}'s")
+        by_id = {each.token_id: each for each in mine}
+        _check_may_revoke(caller, token, by_id)
+        if keep_made and (not caller.is_operator or _maker(caller, by_id) is not None):
+            raise Forbidden(_KEEPS)
+        if keep_made and token.session_id is not None:
+            raise InvalidInput.at("/keep_made", "a session keeps nothing", "another token")
         if token.revoked_at is None:
-            uow.accounts.save_token(replace(token, revoked_at=now))
-            if token.refreshes:
-                uow.accounts.revoke_sessions(token.user_id, now, token.session_id)
+            if keep_made:
+                credentials.keep_made(uow, token)
+            credentials.revoke(uow, [token_id], now)
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
 
     context.services.store.transact(change, frees_space=True)
@@ -322,14 +351,75 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
+def _lock_own(uow: UnitOfWork, caller: Caller) -> None:
+    """Let nobody revoke the caller's token while something is made with it.
+
+    Raises:
+        NotAuthenticated: Somebody has, after the request began.
+    """
+    try:
+        revoked_at = uow.accounts.token(caller.token_id, for_update=True).revoked_at
+    except NotFound:
+        raise NotAuthenticated("the session ended a moment ago: log in again") from None
+    if revoked_at is not None:
+        raise NotAuthenticated("the token was revoked a moment ago: send another token")
+
+
+def _check_may_revoke(caller: Caller, token: ApiToken, by_id: Mapping[str, ApiToken]) -> None:
+    """Refuse to let a token end those of its account that it was not made to end.
+
+    Whoever finds a token may make others with it, but not end those of its owner.
+
+    Raises:
+        Forbidden: It made the caller's token, or is another one of an account whose token made it.
+    """
+    own_session = caller.session_id is not None and caller.session_id == token.session_id
+    if own_session or caller.token_id in _line(token, by_id):
+        return
+    if token.token_id in _line(by_id[caller.token_id], by_id):
+        raise Forbidden("the token that you use was made with it: use that one to revoke it")
+    maker = _maker(caller, by_id)
+    if maker is not None and token.user_id == caller.user_id:
+        raise Forbidden(
+            f"the token that you use was made with {maker}, and revokes only itself and what it "
+            "made: use that one, or log in"
+        )
+
+
+def _maker(caller: Caller, by_id: Mapping[str, ApiToken]) -> str | None:
+    """Return the token of the caller's own account that made theirs; None: an operator or log-in.
+
+    An operator's token that another account's token made counts as given by an operator.
+    """
+    made_by = by_id[caller.token_id].made_by
+    maker = None if made_by is None or caller.session_id is not None else by_id.get(made_by)
+    return None if maker is None or maker.user_id != caller.user_id else maker.token_id
+
+
+def _line(token: ApiToken, by_id: Mapping[str, ApiToken]) -> Iterator[str]:
+    """Yield the ids of a token, of the one that made it, and so on."""
+    following: ApiToken | None = token
+    while following is not None:
+        yield following.token_id
+        following = by_id.get(following.made_by or "")
+
+
 def _login(
-    context: Context, user_id: str, email: str | None, password: str | None, now: datetime
+    context: Context,
+    user_id: str,
+    email: str | None,
+    password: str | None,
+    now: datetime,
+    *,
+    made_by: str | None,
 ) -> Login | None:
     """Return what is stored of a password; hashing it takes a while."""
     if email is None or password is None:
         return None
     hashed = context.passwords.hasher.hash(password)
-    return Login(user_id=user_id, email=email, password_hash=hashed, changed_at=now)
+    return Login(
+        user_id=user_id, email=email, password_hash=hashed, changed_at=now, made_by=made_by
+    )
 
 
 def _login_of(uow: UnitOfWork, user_id: str) -> Login | None:

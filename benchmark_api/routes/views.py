@@ -188,6 +188,15 @@ def token(token: ApiToken, secret: str | None = None) -> shapes.Token:
     return same(shapes.Token, token, token=secret)
 
 
+def tokens(found: Sequence[ApiToken]) -> list[shapes.Token]:
+    """Return tokens in the order of a list, each naming the one that made it if that is there."""
+    there = {each.token_id for each in found}
+    return [
+        same(shapes.Token, each, made_by=each.made_by if each.made_by in there else None)
+        for each in found
+    ]
+
+
 def charge(charge: Charge) -> shapes.Charge:
     """Return the cost of an attempt."""
     return same(shapes.Charge, charge)

@@ -1358,7 +1358,8 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A token without its secret; ``token``, the secret, is only in the answer that made it.
 
     ``refreshes``: it is only valid for obtaining new access tokens of its session ``session_id``.
-    ``expires_at`` is null for a token that does not expire.
+    ``expires_at`` is null for a token that does not expire. ``made_by``: the ``token_id`` of the
+    token that made it, with which it ends; null where you may not see that one.
     """
 
     token_id: str
@@ -1370,6 +1371,7 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    made_by: str | None = None
     token: str | None = None
 
 

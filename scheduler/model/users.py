@@ -65,6 +65,8 @@ class ApiToken:
     Attributes:
         refreshes: It is only valid for obtaining new access tokens of its session.
         session_id: ``token_id`` of the session's refresh token; None: it belongs to no session.
+        made_by: ``token_id`` of the token that made it, whose end is its end too; None: made by the
+            server, or by a log-in.
     """
 
     token_id: str
@@ -77,6 +79,7 @@ class ApiToken:
     revoked_at: datetime | None = None
     refreshes: bool = False
     session_id: str | None = None
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +89,12 @@ class Login:
     Attributes:
         email: In lower case; unique.
         password_hash: In the format of argon2, with parameters and salt.
+        made_by: ``token_id`` of the operator's token that set it; a user who states the password
+            that they have does not change it.
     """
 
     user_id: str
     email: str
     password_hash: str
     changed_at: datetime
+    made_by: str | None = None

@@ -14,6 +14,7 @@ class Webhook:
         salt: Its secret is derived from this and from a key that is stored elsewhere.
         seen_seq: Number of the last event that was processed for it.
         last_error: Why the last delivery failed; "" if it succeeded.
+        made_by: ``token_id`` of the token that set it.
     """
 
     user_id: str
@@ -22,6 +23,7 @@ class Webhook:
     created_at: datetime
     seen_seq: int
     last_error: str = ""
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,17 @@ class Accounts(Protocol):
         """
         ...
 
+    def token(self, token_id: str, *, for_update: bool = False) -> ApiToken:
+        """Return a token, also one that has expired or was revoked.
+
+        Args:
+            for_update: Lock it until the end of the unit of work: nobody revokes it meanwhile.
+
+        Raises:
+            NotFound: There is no such token.
+        """
+        ...
+
     def token_by_hash(self, sha256: str) -> ApiToken:
         """Return a token, also one that has expired or was revoked.
 
@@ -76,8 +87,23 @@ class Accounts(Protocol):
         """Remove a user's session tokens that expired or were revoked before that time."""
         ...
 
-    def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
-        """Revoke the tokens of one session of a user, or of all of them."""
+    def revoke_tokens(self, token_ids: Sequence[str], at: datetime) -> Sequence[str]:
+        """Revoke tokens, those that they made, those that these made, and so on.
+
+        Returns:
+            Ids of the tokens that it revoked; those that were revoked before are not among them.
+        """
+        ...
+
+    def keep_made(self, token: ApiToken) -> None:
+        """Let the tokens and passwords that a token made count as made by the token that made it.
+
+        So they stay when it is revoked.
+        """
+        ...
+
+    def remove_logins(self, made_by: Sequence[str]) -> Sequence[str]:
+        """Remove the logins that these tokens made; returns the ids of their users."""
         ...
 
     def put_login(self, login: Login) -> None:

@@ -18,6 +18,8 @@ from edgeyard.scheduler.store.transaction import Transaction
 _USER = select(users).where(users.c.user_id == bindparam("id"))
 _USER_LOCKED = _USER.with_for_update(key_share=True)
 _BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
+_TOKEN = select(tokens).where(tokens.c.token_id == bindparam("id"))
+_TOKEN_LOCKED = _TOKEN.with_for_update()
 _USERS = select(users).order_by(users.c.user_id)
 
 
@@ -59,6 +61,13 @@ class SqlAccounts(Accounts):
         if not saved.rowcount:
             raise NotFound("token", token.token_id)
 
+    def token(self, token_id: str, *, for_update: bool = False) -> ApiToken:
+        locked = for_update and self._tx.locks
+        row = self._tx.row(_TOKEN_LOCKED if locked else _TOKEN, {"id": token_id})
+        if row is None:
+            raise NotFound("token", token_id)
+        return _token(row)
+
     def token_by_hash(self, sha256: str) -> ApiToken:
         row = self._tx.row(_BY_HASH, {"sha256": sha256})
         if row is None:
@@ -80,15 +89,29 @@ class SqlAccounts(Accounts):
             )
         )
 
-    def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
-        which = update(tokens).where(
-            tokens.c.user_id == user_id,
-            tokens.c.session_id.is_not(None),
-            tokens.c.revoked_at.is_(None),
-        )
-        if session_id is not None:
-            which = which.where(tokens.c.session_id == session_id)
-        self._tx.run(which.values(revoked_at=at))
+    def revoke_tokens(self, token_ids: Sequence[str], at: datetime) -> Sequence[str]:
+        tree = select(tokens.c.token_id).where(tokens.c.token_id.in_(token_ids)).cte(recursive=True)
+        tree = tree.union(select(tokens.c.token_id).where(tokens.c.made_by == tree.c.token_id))
+        which = tokens.c.token_id.in_(select(tree.c.token_id)) & tokens.c.revoked_at.is_(None)
+        revoked: list[str] = []
+        # Again, until there is none: one that locked its token to make another one may have
+        # committed after this transaction looked and before it waited for that lock.
+        while found := [str(row["token_id"]) for row in self._tx.rows(select(tokens).where(which))]:
+            self._tx.run(update(tokens).where(tokens.c.token_id.in_(found)).values(revoked_at=at))
+            revoked += found
+        return revoked
+
+    def keep_made(self, token: ApiToken) -> None:
+        for table in (tokens, logins):
+            self._tx.run(
+                update(table).where(table.c.made_by == token.token_id).values(made_by=token.made_by)
+            )
+
+    def remove_logins(self, made_by: Sequence[str]) -> Sequence[str]:
+        which = logins.c.made_by.in_(made_by)
+        found = [str(row["user_id"]) for row in self._tx.rows(select(logins).where(which))]
+        self._tx.run(delete(logins).where(which))
+        return found
 
     def put_login(self, login: Login) -> None:
         self._tx.run(delete(logins).where(logins.c.user_id == login.user_id))

@@ -583,6 +583,7 @@ tokens = Table(
     Column("revoked_at", UtcTime),
     Column("refreshes", Boolean, nullable=False),
     Column("session_id", Text),
+    Column("made_by", Text, index=True),
 )
 
 logins = Table(
@@ -592,6 +593,7 @@ logins = Table(
     Column("email", Text, nullable=False, unique=True),
     Column("password_hash", Text, nullable=False),
     Column("changed_at", UtcTime, nullable=False),
+    Column("made_by", Text),
 )
 
 registrations = Table(
@@ -803,6 +805,7 @@ webhooks = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("seen_seq", BigInteger, nullable=False),
     Column("last_error", Text, nullable=False),
+    Column("made_by", Text),
 )
 
 deliveries = Table(

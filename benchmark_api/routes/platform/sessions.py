@@ -18,6 +18,7 @@ from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_PASSWORD, normalized_email
 from edgeyard.errors import InvalidInput, NotAuthenticated, NotFound, TooManyLogins
+from edgeyard.scheduler.engine import credentials
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.ports import UnitOfWork
@@ -137,6 +138,7 @@ def _refreshed(context: Context, token: str) -> str:
         now = services.clock.now()
         try:
             known = uow.accounts.token_by_hash(token_hash(token))
+            known = uow.accounts.token(known.token_id, for_update=True)
             user = uow.accounts.user(known.user_id)
         except NotFound:
             raise NotAuthenticated(_OVER) from None
@@ -175,6 +177,7 @@ def _add_access(
             created_at=now,
             expires_at=expires_at if session_ends is None else min(expires_at, session_ends),
             session_id=session_id,
+            made_by=session_id,
         )
     )
 
@@ -205,6 +208,6 @@ def _make_room(uow: UnitOfWork, user: User, session_id: str, now: datetime) -> N
             "open_sessions", MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions"
         )
     oldest = min(idle, key=lambda each: each.created_at)
-    uow.accounts.revoke_sessions(user.user_id, now, oldest.session_id)
+    credentials.revoke(uow, [oldest.token_id], now)
     data = {"session_id": oldest.session_id, "by": user.user_id, "reason": "too many sessions"}
     uow.log.append(Event(at=now, kind="session.ended", user_id=user.user_id, data=data))
