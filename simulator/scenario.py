@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
+import tomli_w
 
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
@@ -590,7 +590,7 @@ def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
 
 def scenario_to_toml(scenario: Scenario) -> str:
     """Return a scenario as TOML, without what has its default value."""
-    return "\n".join(_toml_table(scenario_to_json(scenario), "")) + "\n"
+    return tomli_w.dumps(scenario_to_json(scenario))
 
 
 def scenario_hash(scenario: Scenario) -> str:
@@ -1069,40 +1069,3 @@ def _mix_problems(mix: PaperMix) -> Iterator[_Problem]:
         if getattr(mix, field) < 1:
             yield f"{path}{field}", f"is {getattr(mix, field)}", _COUNT
     yield from _above_zero(mix, path, ("step_s",))
-
-
-def _toml_table(table: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield lines: plain values first, then tables and arrays of tables under their headings."""
-    for key, value in table.items():
-        if not _is_heading(value):
-            yield f"{_toml_key(key)} = {_toml_value(value)}"
-    for key, value in table.items():
-        here = f"{path}{_toml_key(key)}"
-        if isinstance(value, dict) and _is_heading(value):
-            yield from ("", f"[{here}]", *_toml_table(value, f"{here}."))
-        elif _is_heading(value):
-            for each in value:
-                yield from ("", f"[[{here}]]", *_toml_table(each, f"{here}."))
-
-
-def _is_heading(value: object) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(each, dict) for each in value)
-    return isinstance(value, dict)
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        assert math.isfinite(value)
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_toml_value(each) for each in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return str(value)

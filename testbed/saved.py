@@ -23,6 +23,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import tomli_w
+
 from edgeyard.atomic_files import open_atomically
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError, Conflict
@@ -91,10 +93,7 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
             "nomad_client_cert": str(testbed.tls.client_cert),
             "nomad_client_key": str(testbed.tls.client_key),
         }
-    lines = [
-        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()
-    ]
-    _write(folder / SETTINGS, "".join(lines))
+    _write(folder / SETTINGS, tomli_w.dumps(settings))
     state = {
         "namespace": testbed.namespace,
         "nomad": testbed.server.nomad,

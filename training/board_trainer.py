@@ -25,10 +25,12 @@ weights that are best on validation labs, which nothing is trained on, are the r
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 
 from edgeyard.errors import InvalidInput
@@ -227,22 +229,13 @@ def board_policy_text(model: str, queue_policy: str) -> str:
         model: Name of the scorer, which replaces those of seconds and failures.
         queue_policy: That orders the queue.
     """
-    changes = {
-        "name = ": f'name = "{model}"',
-        "queue_policy = ": f'queue_policy = "{queue_policy}"',
-        "planner = ": 'planner = "expected_cost"',
-    }
-    before, *scorers = read_policy("default").split("[[scorers]]\n")
-    lines = ["# The policy default with a trained scorer, by whose costs it plans."]
-    lines += [each for each in before.splitlines() if not each.startswith("#")]
-    lines += ["[[scorers]]", f'name = "{model}"', "weight = 1.0"]
-    for each in scorers:
-        if not each.startswith(('name = "fastest"', 'name = "reliable"')):
-            lines += ["", "[[scorers]]", *each.rstrip().splitlines()]
-    for start, line in changes.items():
-        place = next(row for row, each in enumerate(lines) if each.startswith(start))
-        lines[place] = line
-    return "\n".join(lines) + "\n"
+    policy = tomllib.loads(read_policy("default"))
+    policy |= {"name": model, "queue_policy": queue_policy}
+    policy["assignment"]["planner"] = "expected_cost"
+    kept = [each for each in policy["scorers"] if each["name"] not in ("fastest", "reliable")]
+    policy["scorers"] = [{"name": model, "weight": 1.0}, *kept]
+    head = "# The policy default with a trained scorer, by whose costs it plans.\n"
+    return head + tomli_w.dumps(policy)
 
 
 class LabSet:

@@ -27,7 +27,7 @@ def export_queue(
         name: By which policies call it: a-z, 0-9 and _.
         weights: As `edgeyard.training.windows.score` reads them.
         hidden: Units.
-        trained_on: For people; no quotes.
+        trained_on: For people.
     """
     manifest, data = queue_model(name, weights, hidden, trained_on)
     return _write(folder, name, data, manifest.text)
@@ -60,7 +60,7 @@ def export_boards(
         name: By which policies call it: a-z, 0-9 and _.
         network: States ln of what a run on a board costs, in seconds.
         inputs: That it reads.
-        trained_on: For people; no quotes.
+        trained_on: For people.
     """
     manifest, data = board_model(name, network, inputs, trained_on)
     return _write(folder, name, data, manifest_text(manifest))

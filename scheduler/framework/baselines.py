@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import tomli_w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +67,8 @@ def baseline_text(name: str, default: str) -> str:
         default: The TOML of the policy ``default``.
     """
     own = BASELINES[name]
-    head = f"# A baseline: {own.what}"
-    changes = {
-        "name = ": f'name = "{name}"',
-        "queue_policy = ": f'queue_policy = "{own.queue_policy}"',
-        "planner = ": f'planner = "{own.planner}"',
-        "backfill = ": f'backfill = "{own.backfill}"',
-        "fallback = ": f'fallback = "{own.scorer}"',
-    }
-    before, rest = default.split("[[scorers]]\n", 1)
-    after = rest[rest.index("\n[priority]") :]
-    scorer = f'[[scorers]]\nname = "{own.scorer}"\nweight = 1.0\n'
-    lines = [each for each in before.splitlines()[1:] if not each.startswith("# ")]
-    lines += (scorer + after).splitlines()
-    for start, line in changes.items():
-        place = next(number for number, each in enumerate(lines) if each.startswith(start))
-        lines[place] = line
-    return "\n".join([head, *lines]) + "\n"
+    policy = tomllib.loads(default)
+    policy |= {"name": name, "queue_policy": own.queue_policy, "fallback": own.scorer}
+    policy["assignment"] |= {"planner": own.planner, "backfill": own.backfill}
+    policy["scorers"] = [{"name": own.scorer, "weight": 1.0}]
+    return f"# A baseline: {own.what}\n" + tomli_w.dumps(policy)

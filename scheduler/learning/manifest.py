@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+import tomli_w
+
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.learning.features import COLUMNS, Input, features_version, known
 
@@ -100,31 +102,29 @@ def parse_manifest(text: str, source: str = "manifest") -> Manifest:
 
 def manifest_text(manifest: Manifest) -> str:
     """TOML that `parse_manifest` reads back as the same."""
-    lines = [
-        f'name = "{manifest.name}"',
-        f"version = {manifest.version}",
-        f'features = "{features_version(each.column for each in manifest.inputs)}"',
-        f'objective = "{manifest.objective}"',
-        f'output = "{manifest.output.value}"',
-    ]
+    table: dict[str, object] = {
+        "name": manifest.name,
+        "version": manifest.version,
+        "features": features_version(each.column for each in manifest.inputs),
+        "objective": manifest.objective,
+        "output": manifest.output.value,
+    }
     if manifest.quantiles:
-        lines.append(f"quantiles = [{', '.join(map(repr, manifest.quantiles))}]")
-        lines.append(f"rank_by = {manifest.rank_by!r}")
+        table |= {"quantiles": list(manifest.quantiles), "rank_by": manifest.rank_by}
     if manifest.causes:
-        names = ", ".join(f'"{each}"' for each in manifest.causes)
-        lines.append(f"causes = [{names}]")
-    lines += [f'onnx = "{manifest.onnx}"', f'sha256 = "{manifest.sha256}"']
+        table["causes"] = list(manifest.causes)
+    table |= {"onnx": manifest.onnx, "sha256": manifest.sha256}
     if manifest.trained_on:
-        lines.append(f'trained_on = "{manifest.trained_on}"')
-    lines.append("inputs = [")
-    for each in manifest.inputs:
-        more = ""
-        if each.is_extra:
-            more = ", required = true" if each.default is None else f", default = {each.default!r}"
-        lines.append(
-            f'  {{ column = "{each.column}", mean = {each.mean!r}, scale = {each.scale!r}{more} }},'
-        )
-    return "\n".join([*lines, "]", ""])
+        table["trained_on"] = manifest.trained_on
+    table["inputs"] = [_input_table(each) for each in manifest.inputs]
+    return tomli_w.dumps(table)
+
+
+def _input_table(each: Input) -> dict[str, object]:
+    table: dict[str, object] = {"column": each.column, "mean": each.mean, "scale": each.scale}
+    if each.is_extra:
+        table |= {"required": True} if each.default is None else {"default": each.default}
+    return table
 
 
 class _Reader:

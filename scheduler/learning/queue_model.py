@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
@@ -56,10 +57,16 @@ class QueueManifest:
     @property
     def text(self) -> str:
         """TOML that `read_queue_manifest` reads back as the same."""
-        inputs = ", ".join(f'"{each}"' for each in self.inputs)
-        return (
-            f'kind = "{QUEUE_POLICY}"\nname = "{self.name}"\nversion = 1\nonnx = "{self.onnx}"\n'
-            f'sha256 = "{self.sha256}"\ntrained_on = "{self.trained_on}"\ninputs = [{inputs}]\n'
+        return tomli_w.dumps(
+            {
+                "kind": QUEUE_POLICY,
+                "name": self.name,
+                "version": 1,
+                "onnx": self.onnx,
+                "sha256": self.sha256,
+                "trained_on": self.trained_on,
+                "inputs": list(self.inputs),
+            }
         )
 
 

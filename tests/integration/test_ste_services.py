@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -233,6 +234,17 @@ def test_the_scheduler_service_trains_its_model_by_the_rewards(services: Service
     assert services.scheduler.get("/health_check").json()["training"] == run_id
     again: Any = finished(services.controller, services.start(train="mine", judged=0))
     assert again["model_version"] == 3
+
+
+def test_any_words_about_the_training_leave_a_model_that_can_be_read(idle: Services) -> None:
+    run, words = "/training/quoted", 'rows of "2026"\nversion = 7\\'
+    begun = idle.scheduler.put(run, json={"model": "quoted", "new": True})
+    assert begun.status_code == 200, begun.text
+    published = idle.scheduler.post(f"{run}/publish", json={"trained_on": words})
+    assert published.json() == {"version": 2}
+    assert load_learned(idle.models / "quoted.toml").name == "quoted"
+    stated = tomllib.loads((idle.models / "quoted.toml").read_text("utf-8"))
+    assert (stated["version"], stated["trained_on"]) == (2, words)
 
 
 def test_training_without_rewards_is_refused_before_the_run_begins(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -121,6 +123,14 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
         manifest(inputs=OF_EXTRA),
     ):
         assert parse_manifest(manifest_text(each)) == each
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+@example('a "quoted" word\nname = "other"')
+@example("\\ \x7f \r\n ''' \"\"\" \x00")
+def test_whatever_a_model_was_trained_on_its_manifest_reads_back(words: str) -> None:
+    each = manifest(trained_on=words)
+    assert parse_manifest(manifest_text(each)) == each
 
 
 @pytest.mark.parametrize(

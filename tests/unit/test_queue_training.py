@@ -112,7 +112,8 @@ def test_an_exported_function_gives_the_schedule_that_it_was_trained_with(
 
 
 def test_a_changed_file_and_other_inputs_are_refused(tmp_path: Path) -> None:
-    manifest = export_queue(tmp_path, "mine", some_weights(), 3, "a test")
+    manifest = export_queue(tmp_path, "mine", some_weights(), 3, 'a "test"\nof = "quotes"')
+    load_learned_queue(manifest)
     text = manifest.read_text()
     manifest.write_text(text.replace('"log_wait_s"', '"age"'))
     with pytest.raises(ConfigError, match="inputs: are not log_requested_s"):

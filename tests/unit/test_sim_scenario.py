@@ -1,6 +1,7 @@
 """Scenarios from TOML and JSON, and runs as files."""
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,12 @@ def test_a_scenario_is_the_same_after_toml_and_json(text: str) -> None:
     assert scenario_from_json(json.dumps(scenario_to_json(scenario))) == scenario
     assert scenario_from_toml(scenario_to_toml(scenario)) == scenario
     assert scenario_hash(scenario_from_toml(scenario_to_toml(scenario))) == scenario_hash(scenario)
+
+
+def test_any_text_of_a_scenario_is_the_same_after_toml() -> None:
+    words = 'a "lab"\n[board]\r\t\x7f\\ of \u2028 many words'
+    scenario = scenario_from_json({**tomllib.loads(LAB), "description": words})
+    assert scenario_from_toml(scenario_to_toml(scenario)) == scenario
 
 
 def test_the_hash_is_that_of_what_is_simulated() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -93,12 +94,13 @@ def test_hosts_report_emulated_boards_and_one_that_is_expected_is_not_there() ->
 
 
 def test_what_is_saved_is_found_again_and_secrets_are_the_owner_s(tmp_path: Path) -> None:
-    folder = tmp_path / "bed"
+    folder = tmp_path / 'the "bed"'
     with saved.locked(folder):
         made = standing.new(folder, tmp_path / "nomad", 2, 1, machine())
         made.token = "secret"
         saved.save(made)
     assert saved.load(folder) == made
+    assert tomllib.loads((folder / saved.SETTINGS).read_text("utf-8"))["nomad_token"] == "secret"
     assert folder.stat().st_mode & 0o777 == 0o700
     for name in (saved.TOKEN, saved.SETTINGS, "management.token"):
         assert (folder / name).stat().st_mode & 0o777 == 0o600, name
