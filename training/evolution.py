@@ -5,12 +5,13 @@ Hansen, "The CMA evolution strategy: a tutorial", 2016.
 
 from __future__ import annotations
 
-import pickle
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.errors import InvalidInput
 from edgeyard.training.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -27,38 +28,55 @@ def evolve(
     """Yield the mean loss of each generation; the weights of the progress become its mean.
 
     Args:
-        progress: Its generation is counted by the caller. Draws depend on it and the seed alone.
+        progress: Its generation is counted by the caller. Draws depend on it and the seed alone, so
+            that its state is no more than the first weights and all losses: what led to it is
+            computed again, without judging, which takes milliseconds a generation.
         judge: Returns the losses of candidates in the generation that the progress states.
         seed: Of all draws.
         candidates: In each generation.
         sigma: Standard deviation of the first generation.
+
+    Raises:
+        InvalidInput: The state of the progress is none that this function left.
     """
     import cma
 
-    if "evolution" in progress.state:
-        strategy = pickle.loads(progress.state["evolution"].tobytes())
-    else:
-        options = {
-            "popsize": candidates,
-            "verbose": -9,
-            "maxiter": 10**9,
-            "seed": 1,
-            "randn": _normal,
-        }
-        strategy = cma.CMAEvolutionStrategy(progress.weights, sigma, options)
-    while True:
-        np.random.seed((seed * 1_000_003 + progress.generation) % 2**32)
+    first, told = _checked_state(progress, candidates)
+    # NumPy's generator: the library's own draws would come from a copy that no seed reaches.
+    options = {
+        "popsize": candidates,
+        "verbose": -9,
+        "maxiter": 10**9,
+        "seed": 1,
+        "randn": lambda *shape: np.random.randn(*shape),
+    }
+    strategy = cma.CMAEvolutionStrategy(first, sigma, options)
+    for generation in itertools.count():
+        np.random.seed((seed * 1_000_003 + generation) % 2**32)
         found = strategy.ask()
-        losses = judge(found)
-        strategy.tell(found, list(losses))
+        if generation < len(told):  # judged before the checkpoint
+            strategy.tell(found, list(told[generation]))
+            continue
+        told.append(judge(found))
+        strategy.tell(found, list(told[-1]))
         progress.weights = np.array(strategy.result.xfavorite, dtype=np.float64)
-        progress.state["evolution"] = np.frombuffer(strategy.pickle_dumps(), dtype=np.uint8)
-        yield float(np.mean(losses))
+        progress.state["losses"] = np.array(told, dtype=np.float64)
+        yield float(np.mean(told[-1]))
 
 
-def _normal(*shape: int) -> Floats:
-    """Draw normal numbers from NumPy's generator; a checkpoint names this function.
+def _checked_state(progress: Progress, candidates: int) -> tuple[Floats, list[Sequence[float]]]:
+    """Return the first weights and the losses of all generations so far.
 
-    The library's own default would store a copy of the generator, which no seed reaches.
+    Raises:
+        InvalidInput: A checkpoint has others.
     """
-    return np.random.randn(*shape)
+    first = progress.state.setdefault("first", progress.weights)
+    losses = progress.state.get("losses", np.empty((0, candidates)))
+    fits = first.shape == progress.weights.shape and losses.shape == (
+        progress.generation,
+        candidates,
+    )
+    numbers = {first.dtype, losses.dtype} == {np.dtype(np.float64)}
+    if not fits or not numbers or not np.isfinite([*first, *losses.ravel()]).all():
+        raise InvalidInput.at("--out", "the state of the checkpoint is damaged", "another folder")
+    return first, list(losses)

@@ -16,7 +16,7 @@ from edgeyard.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class TrainingSettings(Protocol):
@@ -99,8 +99,6 @@ def save_progress(path: Path, progress: Progress, settings: TrainingSettings, da
 
 def load_progress(path: Path, settings: TrainingSettings, data: str) -> Progress:
     """Read a checkpoint of the same training.
-
-    The state of CMA-ES is a pickle, which can run code: load no checkpoint of a stranger.
 
     Raises:
         InvalidInput: It is no checkpoint, or one of another training.

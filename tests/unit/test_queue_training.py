@@ -2,10 +2,13 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +206,51 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(InvalidInput, match="is not a checkpoint"):
         load_progress(path, settings, "data")
+
+
+class Trap:
+    """Made from a pickle, it leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._path,)
+
+
+@pytest.mark.slow
+def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
+    window_set = window_set_of([window_of(busy_log(60), 0, PROCESSORS)])
+    settings = QueueTraining(generations=2, hidden=2)
+    short = QueueTraining(generations=1, hidden=2)
+    good = train(short, window_set, window_set)
+    assert {array.dtype for array in good.state.values()} == {np.dtype(np.float64)}
+    trap = np.frombuffer(pickle.dumps(Trap(tmp_path / "sprung")), dtype=np.uint8)
+    names = ("evolution", *good.state)
+    for name in names:
+        state = {**good.state, name: trap}
+        progress = replace(good, state=state, curve=[*good.curve])
+        save_progress(tmp_path / "c.npz", progress, settings, "data")
+        with suppress(InvalidInput):
+            train(
+                settings,
+                window_set,
+                window_set,
+                load_progress(tmp_path / "c.npz", settings, "data"),
+            )
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["first", "losses"])
+def test_a_checkpoint_with_a_damaged_state_is_refused(tmp_path: Path, name: str) -> None:
+    window_set = window_set_of([window_of(busy_log(60), 0, PROCESSORS)])
+    settings = QueueTraining(generations=2, hidden=2)
+    good = train(QueueTraining(generations=1, hidden=2), window_set, window_set)
+    for wrong in (good.state[name][:-1], good.state[name] * np.nan, good.state[name].astype("U9")):
+        damaged = replace(good, state={**good.state, name: wrong}, curve=[*good.curve])
+        with pytest.raises(InvalidInput, match="the state of the checkpoint is damaged"):
+            train(settings, window_set, window_set, damaged)
 
 
 @pytest.fixture(scope="module")
