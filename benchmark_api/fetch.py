@@ -400,8 +400,10 @@ def _target(url: str, pointer: str) -> Target:
         )
     if not host or "%" in host:
         raise UrlRefused(url, "names no host", pointer)
+    if port == 0:
+        raise UrlRefused(url, "has port 0, at which nobody listens", pointer)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(url, scheme, host, port or _DEFAULT_PORTS[scheme], path)
+    return Target(url, scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, path)
 
 
 def _literal(host: str) -> Address | None:

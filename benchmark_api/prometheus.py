@@ -59,7 +59,7 @@ class Prometheus:
         """
         try:
             parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
             httpx.URL(f"{url}{_PATH}")
         except (ValueError, httpx.InvalidURL):
             usable = False

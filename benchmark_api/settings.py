@@ -676,7 +676,11 @@ class Settings(BaseSettings):
         if value is None:
             return None
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        try:
+            named = bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port beyond 65535
+            named = False
+        if parts.scheme not in ("http", "https") or not named or parts.query:
             raise ValueError("is not a http(s) URL, e.g. http://10.200.0.1:42777")
         return value.rstrip("/")
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 
@@ -276,12 +276,15 @@ async def _parse(
         given = request.headers.get("content-type", "")
         raise WrongMediaType(given, "multipart/form-data with a boundary (curl: -F)")
     _refuse_stated_size(request, max_bytes, limit)
-    parser = MultipartParser(boundary, form.callbacks())
+    try:
+        parser = MultipartParser(boundary, form.callbacks())
+    except FormParserError as error:
+        raise BadRequest(f"the form can't be read: {error}") from None
     try:
         try:
             await pump(request, parser.write)
             parser.finalize()
-        except MultipartParseError as error:
+        except FormParserError as error:
             raise BadRequest(f"the form is broken: {error}") from None
         # Before the files are committed: files of a refused form are neither named nor counted.
         _texts({key: bytes(content) for key, content in (form.texts or {}).items()})

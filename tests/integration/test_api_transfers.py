@@ -168,6 +168,8 @@ def test_file_names_with_paths_are_refused(api: Api, name: str) -> None:
         ("multipart/form-data", b"x", 415),
         ("multipart/form-data; boundary=b", b"", 400),
         ("multipart/form-data; boundary=b", b"nonsense", 400),
+        ("multipart/form-data; boundary=" + "b" * 257, b"--" + b"b" * 257 + b"--\r\n", 400),
+        ("multipart/form-data; boundary=" + "b" * 5_000, b"", 400),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", 400),
         ("multipart/form-data; boundary=b", b"--b--\r\n", 400),
         (

@@ -118,6 +118,8 @@ def test_wrapping_never_makes_an_address_public(address: ipaddress.IPv4Address) 
         "http://example.org:22/x",
         "http://example.org:6379/x",
         "http://example.org:99999/x",
+        "http://example.org:0/x",
+        "https://8.8.8.8:0/",
         "http://example.org:/x y",
         "http://example.org/\r\nHost: evil",
         "http://example.org\\@127.0.0.1/x",
@@ -132,6 +134,13 @@ def test_urls_that_are_refused_without_asking_a_name_server(url: str) -> None:
     with pytest.raises(UrlRefused) as caught:
         AddressRules().check(url, "/model_url")
     assert caught.value.errors[0].pointer == "/model_url"
+
+
+@pytest.mark.parametrize("named", ["example.org", "10.0.0.0/8", "10.0.0.5", "example.org:0"])
+def test_nobody_listens_at_port_0_whatever_the_operator_allows(named: str) -> None:
+    for host in ("example.org", "10.0.0.5"):
+        with pytest.raises(UrlRefused, match="port 0"):
+            AddressRules([named]).check(f"http://{host}:0/x")
 
 
 @pytest.mark.parametrize(

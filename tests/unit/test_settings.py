@@ -67,6 +67,13 @@ def test_sizes_durations_and_lists_are_written_as_people_do(
     assert settings.allow_hosts == ("models.lab", "10.0.0.0/8", "*.lan:8080")
 
 
+@pytest.mark.parametrize("port", [0, 65_536, -1])
+@pytest.mark.parametrize("name", ["public_url", "nomad_address", "nomad_ui_url", "s3_endpoint"])
+def test_an_address_has_a_port_at_which_somebody_can_listen(name: str, port: int) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: is not a http"):
+        Settings.load(**{name: f"http://lab.example:{port}"})
+
+
 def test_all_mistakes_are_reported_at_once_each_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
