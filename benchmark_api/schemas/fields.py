@@ -94,11 +94,24 @@ _EMAIL = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,189}")
 
 
 def normalized_email(text: str) -> str | None:
-    """Return an e-mail address as it is stored and looked up; None where the text is none."""
+    """Return an e-mail address as it is stored and looked up; None where the text is none.
+
+    Addresses that look alike because of their case, width or invisible characters are the same or
+    none: the part before the @ is prepared by the profile UsernameCaseMapped of PRECIS (RFC 8265),
+    the domain by IDNA with the mapping of UTS 46.
+    """
+    import idna  # both come with the server
+    import precis_i18n
+
     stripped = text.strip()
     if len(stripped) > MAX_EMAIL or _EMAIL.fullmatch(stripped) is None:
         return None
-    return stripped.lower()
+    user, _, domain = stripped.partition("@")
+    try:
+        prepared = precis_i18n.get_profile("UsernameCaseMapped").enforce(user)
+        return f"{prepared}@{idna.encode(domain.rstrip('.'), uts46=True).decode('ascii')}"
+    except UnicodeError:  # IDNA's errors are of this kind too
+        return None
 
 
 def _email(text: str) -> str:

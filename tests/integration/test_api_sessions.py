@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -332,6 +332,50 @@ def test_strangers_can_not_lock_a_user_out_of_addresses_that_are_known(api: Api,
     assert log_in(api, user).status_code == 200
     with pytest.raises(TooManyLogins):
         limits.check(email, "2001:db8::ffff")
+
+
+WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
+"""To full-width forms."""
+
+
+@pytest.mark.parametrize(
+    ("before", "domain"),
+    [
+        (lambda user: user.translate(WIDE), "example.org"),
+        (lambda user: f"{user[0].upper()}{user[1:]}", "EXAMPLE.ORG"),
+        (str, "example.org".translate(WIDE)),
+        (str, "exam\u200bple.org"),
+        (str, "example\u3002org"),
+        (str, "example.org."),
+        (lambda user: f"{user[0]}\u200b{user[1:]}", "example.org"),
+        (lambda user: f"{user}\u00ad", "example.org"),
+        (lambda user: f"{user}\ufe0f", "example.org"),
+        (lambda user: f"{user}\u034f", "example.org"),
+        (lambda user: f"\ufeff{user}", "example.org"),
+        (lambda user: f"{user}\u2060", "example.org"),
+        (lambda user: f"{user}\u202e", "example.org"),
+    ],
+)
+def test_no_account_has_an_address_that_looks_like_another_s(
+    api: Api, user: str, before: Callable[[str], str], domain: str
+) -> None:
+    email = f"{before(user)}@{domain}"
+    body = {"user_id": f"{user}t", "email": email, "password": PASSWORD}
+    answer = api.as_("operator").post("/v1/users", json=body)
+    assert answer.status_code in (409, 422), answer.text
+    assert api.as_("operator").patch(f"/v1/users/{user}t", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("domain", ["lab", "lab.local", "exämple.org", "10.0.0.1"])
+def test_addresses_of_a_lab_and_of_other_scripts_are_taken(
+    api: Api, user: str, domain: str
+) -> None:
+    for email in (f"{user}+ci@{domain}", f"ü{user}@{domain}"):
+        body = {"email": email, "password": PASSWORD}
+        path = f"/v1/users/{user}/password"
+        assert api.as_("operator").put(path, json=body).status_code == 204
+        answer = api.as_(None).post("/api/users/login", json={**body, "email": email.upper()})
+        assert answer.status_code == 200, answer.text
 
 
 def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:
