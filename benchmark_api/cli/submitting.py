@@ -182,7 +182,7 @@ def submit(
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
     ] = None,
     benchmark_id: Annotated[
-        str | None, _option("Id of the benchmark; default: made by the server.", "--id")
+        str | None, _option("Beginning of the benchmark's id; default: made by the server.", "--id")
     ] = None,
     clone: Annotated[
         str | None, _option("Start from this benchmark's description.", metavar="ID")

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Body, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -81,7 +81,7 @@ def list_benchmarks(
 
 
 @router.get("/{benchmark_id}")
-def show(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
+def show(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """One benchmark with its files and attempts; the id of one of its jobs finds it too."""
     with context.services.store.read() as uow:
         try:
@@ -101,7 +101,7 @@ def _of_job(uow: UnitOfWork, job_id: str, caller: Caller, unknown: NotFound) -> 
 
 
 @router.post("/{benchmark_id}/cancel", status_code=202)
-def cancel(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
+def cancel(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """End it: its task is stopped and its board freed. Cancelling twice is no error."""
 
     def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
@@ -113,7 +113,7 @@ def cancel(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.
 
 
 @router.post("/{benchmark_id}/hold", status_code=202)
-def hold(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
+def hold(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """Keep a pending benchmark from being placed."""
     return _changed(
         context,
@@ -124,7 +124,7 @@ def hold(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Be
 
 
 @router.post("/{benchmark_id}/release", status_code=202)
-def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
+def release(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """Let a held benchmark go on."""
     return _changed(
         context,
@@ -135,7 +135,7 @@ def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes
 
 
 @router.post("/{benchmark_id}/preempt", status_code=202)
-def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Answer[shapes.Benchmark]:
+def preempt(benchmark_id: BenchmarkId, caller: Operator, context: Ctx) -> Answer[shapes.Benchmark]:
     """Stop a running benchmark: it goes back to the queue with its age, and loses no retry."""
     return _changed(
         context,
@@ -147,7 +147,7 @@ def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Answer[shapes.
 
 @router.post("/{benchmark_id}/priority", status_code=202, openapi_extra=accepts("PriorityIn"))
 def prioritise(
-    benchmark_id: str, body: Body, caller: Submitter, context: Ctx
+    benchmark_id: BenchmarkId, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Benchmark]:
     """Give a pending benchmark another user priority, within its owner's limit."""
     request = parse(PriorityIn, body.tree())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import Depends, Query, Request
 from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
 from edgeyard.benchmark_api.live_twin import HostReports
@@ -21,6 +23,7 @@ from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import read_document, read_object
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
+from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.posted import DigitalTwin
@@ -104,6 +107,39 @@ def _given(value: object) -> object:
 
 Flag = Annotated[bool, Query(), BeforeValidator(_given)]
 """A query parameter that is on by being there: ``?verbose`` as ``?verbose=1``."""
+
+
+async def _benchmark_id(request: Request, benchmark_id: str, caller: AnyCaller) -> str:
+    """Return the whole id of the benchmark that a path names.
+
+    Callers may name their own benchmarks by the beginnings that they chose.
+    """
+    if lifecycle.is_whole_id(benchmark_id, caller.user_id):
+        return benchmark_id
+    context: Context = request.app.state.context
+    return await run_in_threadpool(_whole_id, context.services, benchmark_id, caller)
+
+
+def _whole_id(services: Services, benchmark_id: str, caller: Caller) -> str:
+    with services.store.read() as uow:
+        return named(uow, [benchmark_id], caller)[0]
+
+
+BenchmarkId = Annotated[str, Depends(_benchmark_id)]
+"""The id of a benchmark in a path; see `_benchmark_id`."""
+
+
+def named(uow: UnitOfWork, benchmark_ids: Sequence[str], caller: Caller) -> list[str]:
+    """Return the whole ids of benchmarks of which the caller may have chosen the beginnings.
+
+    An id stays as it is where the caller may see that benchmark, or has none of that beginning.
+    """
+    own = {each: lifecycle.own_benchmark_id(each, caller.user_id) for each in benchmark_ids}
+    found = uow.benchmarks.get_many([*own, *own.values()])
+    there = {each.benchmark_id for each in found if caller.may_see(each.user_id)}
+    return [
+        own[each] if each not in there and own[each] in there else each for each in benchmark_ids
+    ]
 
 
 def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter, still_authenticated
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -49,7 +49,7 @@ AttemptNumber = Annotated[int | None, Query(ge=1, le=10_000)]
 
 @router.get("/hcl", responses=content(200, "text/plain", "The job as dispatched."))
 def hcl(
-    benchmark_id: str, caller: Submitter, context: Ctx, attempt: AttemptNumber = None
+    benchmark_id: BenchmarkId, caller: Submitter, context: Ctx, attempt: AttemptNumber = None
 ) -> Response:
     """The rendered job of an attempt, the newest by default; secrets are ``******``."""
     with context.services.store.read() as uow:
@@ -63,7 +63,7 @@ def hcl(
 
 @router.get("/explanation")
 def explanation(
-    benchmark_id: str, caller: Submitter, context: Ctx, changes: Flag = False
+    benchmark_id: BenchmarkId, caller: Submitter, context: Ctx, changes: Flag = False
 ) -> Answer[shapes.Explanation]:
     """Why it was placed, or waits: every board's verdict and scores.
 
@@ -106,7 +106,7 @@ def _changes(found: Changes, now: datetime) -> shapes.Changes:
 
 @router.get("/events")
 async def events(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     request: Request,
     caller: Submitter,
     context: Ctx,
@@ -200,7 +200,7 @@ def _sse(event: Event) -> str:
 
 @router.get("/logs", responses=content(200, "text/plain", "The task's output."))
 async def logs(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     request: Request,
     caller: Submitter,
     context: Ctx,

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -201,7 +201,7 @@ def deactivate(role: PolicyRole, caller: Operator, context: Ctx) -> Response:
 
 
 @own.put("/{benchmark_id}/policy", status_code=204, openapi_extra=accepts("PolicyIn"))
-def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+def override(benchmark_id: BenchmarkId, body: Body, caller: Operator, context: Ctx) -> Response:
     """Have one benchmark decided by a policy of its own, before all others, from now on.
 
     409 where its name and version already exist with another text, and for a benchmark of a gang
@@ -238,7 +238,7 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
 
 
 @own.delete("/{benchmark_id}/policy", status_code=204)
-def no_override(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
+def no_override(benchmark_id: BenchmarkId, caller: Operator, context: Ctx) -> Response:
     """Have it decided by the active policy again, with all others."""
     services = context.services
 

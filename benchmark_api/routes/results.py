@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Ctx, visible
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Ctx, named, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.routes.sending import stored_file
@@ -28,7 +28,7 @@ MAX_ROWS = 1000
 
 
 @router.delete("/benchmarks/{benchmark_id}/files", status_code=204)
-def drop_files(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+def drop_files(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Response:
     """Delete the stored files of an ended benchmark: model, data sets and uploaded results.
 
     Its reports and everything else that is known of it stay.
@@ -54,7 +54,7 @@ def drop_contents(uow: UnitOfWork, benchmark: Benchmark, ended_at: datetime) -> 
 
 
 @router.get("/benchmarks/{benchmark_id}/results")
-def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Results]:
+def results(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.Results]:
     """Reports and files of all attempts, and a summary of the newest report."""
     services = context.services
     with services.store.read() as uow:
@@ -86,7 +86,7 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes
     responses=content(200, "application/octet-stream", "The file, or the requested range of it."),
 )
 def result_file(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     attempt: int,
     name: str,
     request: Request,
@@ -121,9 +121,10 @@ def rows(
             newest_first, _ = uow.benchmarks.page(which, limit=MAX_ROWS, cursor=None)
             found = list(reversed(newest_first))
         elif benchmark_id:
-            by_id = {each.benchmark_id: each for each in uow.benchmarks.get_many(benchmark_id)}
+            whole_ids = dict.fromkeys(named(uow, benchmark_id, caller))
+            by_id = {each.benchmark_id: each for each in uow.benchmarks.get_many(list(whole_ids))}
             found = []
-            for each_id in dict.fromkeys(benchmark_id):
+            for each_id in whole_ids:
                 if each_id not in by_id or not caller.may_see(by_id[each_id].user_id):
                     raise NotFound("benchmark", each_id)
                 found.append(by_id[each_id])

@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.routes.checking import (
     refuse_sizes,
 )
 from edgeyard.benchmark_api.routes.context import (
+    BenchmarkId,
     Body,
     Context,
     Ctx,
@@ -120,7 +121,7 @@ def check_description(
 
 @router.post("/{benchmark_id}/retry", status_code=202)
 def retry(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     body: Body,
     caller: Submitter,
     context: Ctx,
@@ -140,7 +141,7 @@ def retry(
     openapi_extra=accepts_document(None),
 )
 def clone(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     body: Body,
     caller: Submitter,
     context: Ctx,
@@ -166,7 +167,7 @@ def clone(
 
 @router.post("/{benchmark_id}/clone/check", openapi_extra=accepts_document(None))
 def check_clone(
-    benchmark_id: str,
+    benchmark_id: BenchmarkId,
     body: Body,
     caller: Submitter,
     context: Ctx,
@@ -418,6 +419,11 @@ def enqueue(
             return checks.files_of(request, caller, kept)
 
     allowed = quotas_of(caller.user, services.settings.quotas)
+    wanted_id = (
+        None
+        if request.benchmark_id is None
+        else lifecycle.own_benchmark_id(request.benchmark_id, caller.user_id)
+    )
     seen = see_received(services, received)
     # Before it is written: no other request waits, and the candidate is not in the queue yet.
     forecast = _forecast(request, caller, services, kept)
@@ -455,7 +461,7 @@ def enqueue(
                     caller.user_id,
                     files,
                     now,
-                    benchmark_id=request.benchmark_id,
+                    benchmark_id=wanted_id,
                     campaign_id=None if campaign is None else campaign.campaign_id,
                     retry_of=retry_of,
                 )

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -70,7 +71,14 @@ _ORDERS = ("=", "!=", "<", "<=", ">", ">=")
 
 _STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
-Number = Annotated[float, Field(strict=False, allow_inf_nan=False, ge=-1e300, le=1e300)]
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
+
+
+def _whole(value: object) -> object:
+    """Refuse what Python takes for a number because it equals one: ``True`` for 1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise refusal("is not a whole number", "1")
+    return value
 
 
 def _bare_attribute(name: object) -> object:
@@ -222,9 +230,13 @@ class JobDescriptionIn(BaseModel):
         extra="forbid", strict=True, protected_namespaces=(), title="Edgeyard job description"
     )
 
-    version: Literal[1] = Field(1, description="Version of this format.")
+    version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(
+        1, description="Version of this format."
+    )
     benchmark_id: BenchmarkId | None = Field(
-        None, description="Id of the benchmark; made by the server where it is absent."
+        None,
+        description="Beginning of the benchmark's id, by which its user may name it; the server "
+        "adds an ending that is the user's own. Default: the server makes the whole id.",
     )
     model: FileNameOrUrl | None = Field(
         None, description="Name of an uploaded model, or a URL; with model_url the name it gets."
@@ -256,7 +268,7 @@ class JobDescriptionIn(BaseModel):
     user_priority: int | None = Field(
         None, ge=1, le=10, description="1 to 10, bounded by the account; default 5 or that bound."
     )
-    user_budget: Annotated[float, Field(strict=False, ge=0, le=1e12)] | None = Field(
+    user_budget: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
         None, description="Maximum credits that one attempt may cost, bounded by the account."
     )
     user_time: Duration | None = Field(

@@ -163,7 +163,7 @@ def _schema(pattern: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern.strip('^$')}$"})
 
 
-BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,54}$")
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(_plain)]
 LongText = Annotated[str, StringConstraints(strict=True, max_length=2000), AfterValidator(_plain)]
@@ -176,8 +176,8 @@ BenchmarkId = Annotated[
     StringConstraints(strict=True),
     pattern(
         BENCHMARK_ID_PATTERN,
-        "a benchmark id",
-        "1 to 64 of letters, digits, '.', '_', '-', beginning with a letter or digit",
+        "the beginning of a benchmark id",
+        "1 to 55 of letters, digits, '.', '_', '-', beginning with a letter or digit",
     ),
     _schema(BENCHMARK_ID_PATTERN),
 ]

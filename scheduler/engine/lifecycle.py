@@ -7,6 +7,9 @@ while an attempt of it is live.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -75,12 +78,35 @@ NewId = Callable[[str, str, datetime], str]
 """Makes the id of a benchmark of a family and an engine that is submitted at a time."""
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_MADE_ID = re.compile(rf"-[0-9]{{14}}-[{_ID_ALPHABET}]{{10}}$", re.ASCII)
 
 
 def new_benchmark_id(family: str, runtime: str, now: datetime) -> str:
     """``<family>-<runtime>-<YYYYMMDDHHMMSS>-<10 random characters>`` (50 bits)."""
     suffix = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
     return f"{family}-{runtime}-{now:%Y%m%d%H%M%S}-{suffix}"
+
+
+def own_benchmark_id(wanted: str, user_id: str) -> str:
+    """Return the id of a benchmark whose user chose its beginning.
+
+    It ends with 8 characters (40 bits) that all ids of the user have which they chose: nobody
+    takes an id of another user's, or finds out whether there is one. Ids that `new_benchmark_id`
+    makes end otherwise.
+    """
+    return f"{wanted}-{_own_ending(user_id)}"
+
+
+def is_whole_id(benchmark_id: str, user_id: str) -> bool:
+    """Return whether an id ends as those do that the server makes, for this user or for all."""
+    return _MADE_ID.search(benchmark_id) is not None or benchmark_id.endswith(
+        f"-{_own_ending(user_id)}"
+    )
+
+
+def _own_ending(user_id: str) -> str:
+    digest = hashlib.sha256(user_id.encode()).digest()
+    return base64.b32encode(digest[:5]).decode("ascii").lower()
 
 
 def submit(

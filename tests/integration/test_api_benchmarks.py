@@ -343,11 +343,51 @@ def test_job_descriptions_in_yaml_are_accepted(api: Api) -> None:
     assert answer.status_code == 202, answer.text
 
 
-def test_an_id_can_be_given_once(api: Api) -> None:
+def test_an_id_whose_beginning_is_given_can_be_used_once(api: Api) -> None:
     wanted = description(benchmark_id="rpi4b-ort-20250813091714")
-    assert api.as_().post("/v1/benchmarks", json=wanted).status_code == 202
-    refusal(api.as_().post("/v1/benchmarks", json=wanted), 409)
-    refusal(api.as_("bob").post("/v1/benchmarks", json=wanted | {"model": "x"}), 422)
+    made = api.as_().post("/v1/benchmarks", json=wanted)
+    assert made.status_code == 202, made.text
+    made_id = made.json()["benchmark_id"]
+    assert made_id.startswith("rpi4b-ort-20250813091714-")
+    again = api.as_().post("/v1/benchmarks", json=wanted)
+    refusal(again, 409)
+    assert made_id in again.json()["detail"]
+
+
+def test_a_user_names_their_own_benchmark_by_the_beginning_that_they_chose(api: Api) -> None:
+    made = api.as_().post("/v1/benchmarks", json=description(benchmark_id="tuesday"))
+    whole = made.json()["benchmark_id"]
+    api.upload(who="bob")
+    bobs = api.as_("bob").post("/v1/benchmarks", json=description(benchmark_id="tuesday"))
+    assert bobs.status_code == 202, bobs.text
+    for who, its_id in (("alice", whole), ("bob", bobs.json()["benchmark_id"])):
+        for path in ("", "/events", "/results", "/clone/check"):
+            url = f"/v1/benchmarks/tuesday{path}"
+            method = "POST" if path == "/clone/check" else "GET"
+            answer = api.as_(who).request(method, url, json={} if method == "POST" else None)
+            assert answer.status_code == 200, answer.text
+            assert answer.json().get("benchmark_id", its_id) == its_id
+        listed = api.as_(who).get("/v1/results", params={"benchmark_id": ["tuesday", its_id]})
+        assert [each["benchmark_id"] for each in listed.json()["items"]] == [its_id]
+    assert api.as_().post("/v1/benchmarks/tuesday/cancel").json()["status"] == "cancelled"
+    assert api.as_("bob").get("/v1/benchmarks/tuesday").json()["status"] == "pending"
+    refusal(api.as_("operator").get("/v1/benchmarks/tuesday"), 404)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"benchmark_id": "night-run"}])
+def test_nobody_finds_out_by_an_id_that_another_has_a_benchmark(
+    api: Api, chosen: dict[str, str]
+) -> None:
+    made = api.as_().post("/v1/benchmarks", json=description(**chosen))
+    assert made.status_code == 202, made.text
+    theirs = made.json()["benchmark_id"]
+    api.upload(who="bob")
+    for guess in (theirs, theirs.rpartition("-")[0], f"none-{theirs[::-1]}"):
+        body = description(benchmark_id=guess[:55])
+        assert api.as_("bob").post("/v1/benchmarks?dry_run", json=body).status_code == 200
+        answer = api.as_("bob").post("/v1/benchmarks", json=body)
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["benchmark_id"] != theirs
 
 
 def test_an_idempotency_key_makes_one_benchmark(api: Api) -> None:

@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import check
-from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, content
 from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budget
@@ -350,14 +350,16 @@ def fl_experiment(experiment_id: str, part: str, caller: Submitter) -> Response:
 
 
 @router.get("/{benchmark_id}")
-def info(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
+def info(
+    benchmark_id: BenchmarkId, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """One benchmark."""
     with context.services.store.read() as uow:
         return Answer(translation.summary(_visible(uow, benchmark_id, caller)))
 
 
 @router.get("/{benchmark_id}/status")
-def state(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.State]:
+def state(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.State]:
     """Where it is: queued, pending, running, success, failed or canceled."""
     with context.services.store.read() as uow:
         return Answer(translation.state(_visible(uow, benchmark_id, caller)))
@@ -365,7 +367,7 @@ def state(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.S
 
 @router.get("/{benchmark_id}/results")
 def results(
-    benchmark_id: str, caller: Submitter, context: Ctx
+    benchmark_id: BenchmarkId, caller: Submitter, context: Ctx
 ) -> Answer[shapes.PlatformObject] | ProblemAnswer:
     """The report, with the platform's keys."""
     with context.services.store.read() as uow:
@@ -389,7 +391,7 @@ def results(
 @router.get(
     "/{benchmark_id}/user-log", responses=content(200, "text/plain", "What the task wrote.") | NONE
 )
-def user_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+def user_log(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Response:
     """The task's log; 204 where there is none, 428 before the benchmark's end."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
@@ -403,7 +405,7 @@ def user_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
 @router.get(
     "/{benchmark_id}/error-log", responses=content(200, "text/plain", "Why it failed.") | NONE
 )
-def error_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+def error_log(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Response:
     """Why it failed; 204 where it did not, 428 before the benchmark's end."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
@@ -424,7 +426,9 @@ def error_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     responses=content(200, "application/octet-stream", "The model's raw outputs, row by row.")
     | NONE,
 )
-def binary(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
+def binary(
+    benchmark_id: BenchmarkId, request: Request, caller: Submitter, context: Ctx
+) -> Response:
     """The model's outputs on the dataset; 204 where there are none, 428 before the end."""
     return _result_file(benchmark_id, request, caller, context, "binary output", _OUTPUT)
 
@@ -433,7 +437,9 @@ def binary(benchmark_id: str, request: Request, caller: Submitter, context: Ctx)
     "/{benchmark_id}/trained-model",
     responses=content(200, "application/octet-stream", "The trained model.") | NONE,
 )
-def trained_model(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
+def trained_model(
+    benchmark_id: BenchmarkId, request: Request, caller: Submitter, context: Ctx
+) -> Response:
     """The trained model; 204 where there is none, 428 before the benchmark's end."""
     return _result_file(benchmark_id, request, caller, context, "trained model", None)
 
@@ -464,7 +470,9 @@ def _result_file(
 
 
 @router.delete("/{benchmark_id}")
-def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.DeletionAnswer]:
+def delete(
+    benchmark_id: BenchmarkId, caller: Submitter, context: Ctx
+) -> Answer[shapes.DeletionAnswer]:
     """Delete a benchmark with its files, reports and logs, and cancel it if it is live.
 
     Where a run of it is still ending, its data go with the next garbage collection after that.
