@@ -85,7 +85,7 @@ ROUTERS: tuple[Router, ...] = (
     *platform.ROUTERS,
 )
 
-_BODIES = (
+BODIES = (
     JobDescriptionIn,
     requests.CampaignIn,
     requests.UserIn,
@@ -109,6 +109,7 @@ _BODIES = (
     platform_bodies.RefreshIn,
     *platform.BODIES,
 )
+"""Bodies that are read by hand; the reference shows their schemas."""
 
 _PUBLIC = (
     *("/livez", "/readyz", "/v1/version", "/download/{name}"),
@@ -189,7 +190,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         components = api.setdefault("components", {}).setdefault("schemas", {})
         template = "#/components/schemas/{model}"
         _, bodies = models_json_schema(
-            [(body, "validation") for body in _BODIES], ref_template=template
+            [(body, "validation") for body in BODIES], ref_template=template
         )
         components.update(bodies["$defs"])
         components.update(

@@ -47,12 +47,12 @@ Password = Annotated[
     StringConstraints(strict=True, min_length=MIN_PASSWORD, max_length=MAX_PASSWORD),
 ]
 Priority = Annotated[int, Field(ge=1, le=10)]
-Budget = Annotated[float, Field(strict=False, ge=0, le=1e12)]
-Credits = Annotated[float, Field(strict=False, ge=0, le=1e9)]
-MoreCredits = Annotated[float, Field(strict=False, ge=-1e9, le=1e9)]
-Rate = Annotated[float, Field(strict=False, ge=0, le=1e6)]
+Budget = Annotated[float, Field(ge=0, le=1e12)]
+Credits = Annotated[float, Field(ge=0, le=1e9)]
+MoreCredits = Annotated[float, Field(ge=-1e9, le=1e9)]
+Rate = Annotated[float, Field(ge=0, le=1e6)]
 Running = Annotated[int, Field(ge=0, le=1_000_000)]
-Share = Annotated[float, Field(strict=False, ge=0.001, le=1000)]
+Share = Annotated[float, Field(ge=0.001, le=1000)]
 BoardPattern = Annotated[
     str,
     StringConstraints(strict=True),
@@ -63,7 +63,7 @@ BoardPattern = Annotated[
     ),
 ]
 Boards = Annotated[list[BoardPattern], Field(max_length=1000)]
-LeaseTime = Annotated[float, Field(strict=False, ge=0, le=3.2e8)]
+LeaseTime = Annotated[float, Field(ge=0, le=3.2e8)]
 
 
 Quota = Annotated[int, Field(ge=0, le=2**62)]
@@ -317,7 +317,7 @@ class RateIn(BaseModel):
 class ProgressIn(BaseModel):
     """Progress of a task, in per cent, with its phase and a message."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     progress: Annotated[float, Field(ge=0, le=100)]
     phase: Text = ""
@@ -383,7 +383,7 @@ class SimulationIn(BaseModel):
     columns_file: LongText | None = Field(
         None, description="File with the columns of each job, on the machine that ran it."
     )
-    wall_s: Annotated[float, Field(strict=False, ge=0, le=1e12)] | None = None
+    wall_s: Annotated[float, Field(ge=0, le=1e12)] | None = None
 
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
