@@ -765,12 +765,14 @@ def task_ended(
     *,
     target_uid: str | None = None,
     started_at: datetime | None = None,
+    stopped: bool = False,
 ) -> Attempt:
     """Note that the cluster says that the task has ended, well or not.
 
     Args:
         target_uid: Board that the cluster names.
         started_at: When the cluster says that it began; None: it never did, or that is not known.
+        stopped: Whether it was stopped, by Edgeyard or by an operator; ``failure`` says why.
     """
     if attempt.task_ended_at is not None or attempt.state is AttemptState.ENDED:
         return settle(uow, attempt, now)
@@ -784,16 +786,32 @@ def task_ended(
     if on_board.target_uid != attempt.target_uid:
         on_board = _save_board(uow, attempt, on_board, now)
     attempt = replace(on_board, task_ended_at=ended_at, task_failure=failure)
+    if stopped and failure is not None:
+        attempt = _stopped(attempt, failure)
     settled = settle(uow, attempt, now)
     if settled.state is AttemptState.ENDED:
         return settled
     return to_state(uow, attempt, AttemptState.UPLOADING, now)
 
 
-def never_ran(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
-    """End an attempt whose job was stopped before its task began; it uses up no retry."""
-    if attempt.state is not AttemptState.ENDED:
-        _end(uow, replace(attempt, counts=False), failure, now)
+def never_ran(
+    uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime, *, stopped: bool = False
+) -> None:
+    """End an attempt whose task never began; it uses up no retry.
+
+    Args:
+        stopped: Whether its job was stopped, by Edgeyard or by an operator.
+    """
+    if attempt.state is AttemptState.ENDED:
+        return
+    if stopped:
+        attempt = _stopped(attempt, failure)
+    _end(uow, replace(attempt, counts=False), failure, now)
+
+
+def _stopped(attempt: Attempt, why: Failure) -> Attempt:
+    """Return the attempt of a job that was stopped; what an operator stops is nobody's failure."""
+    return attempt if attempt.stopping else replace(attempt, stopping=why, counts=False)
 
 
 def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, counts: bool) -> None:
@@ -1047,10 +1065,11 @@ def _amended(
 
 
 def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failure | None:
-    """Return the failure that a report states, or the preemption that stopped the task."""
+    """Return the failure that a report states, or what stopped the task for no fault of its own."""
     failure = _reported_failure(report)
     stopped = attempt.stopping or attempt.task_failure
-    return stopped if failure is not None and is_preemption(stopped) else failure
+    blameless = is_preemption(stopped) or (not attempt.counts and attempt.stopping is not None)
+    return stopped if failure is not None and blameless else failure
 
 
 def _reported_failure(report: Mapping[str, object]) -> Failure | None:

@@ -62,6 +62,10 @@ REPORTED_REPAIR_FAILURES = 3
 MAX_SEEN_ENDED = 4096
 """Jobs whose end was seen and which are remembered."""
 
+_STOPPED_IN_THE_CLUSTER = Failure(
+    category=FailureCategory.CLUSTER, sentence="an operator stopped its job in the cluster"
+)
+
 _Change = Callable[[UnitOfWork, Attempt], object]
 
 UnusableSince = Callable[[str], tuple[datetime, str] | None]
@@ -315,22 +319,19 @@ class Reconciler:
         if job.run is JobRun.ENDED:
             self._note_ended(attempt.job_id)
             failure = job.failure
-            if job.host_lost and failure is not None:
+            if job.stopped:
+                failure = attempt.stopping or _with_progress(
+                    failure or _STOPPED_IN_THE_CLUSTER, attempt, job
+                )
+            elif job.host_lost and failure is not None:
                 failure = _with_progress(failure, attempt, job)
-            if job.stopped and failure is None:
-                failure = attempt.stopping or Failure(
-                    category=FailureCategory.CLUSTER, sentence="its job was stopped in the cluster"
-                )
-            if job.stopped and _never_began(attempt, job):
-                never = attempt.stopping or Failure(
-                    category=FailureCategory.CLUSTER,
-                    sentence="its job was stopped before it began",
-                )
-                self._never_ran(attempt, job, never)
-            elif failure is not None and (
+            if failure is not None and (
                 self._missed_us(attempt, job, failure)
-                # its host was lost: whatever happened to it, the benchmark had no try there
-                or (failure.category is FailureCategory.BOARD_FAULT and _never_began(attempt, job))
+                or (
+                    _never_began(attempt, job)
+                    # its host was lost: whatever happened to it, the benchmark had no try there
+                    and (job.stopped or failure.category is FailureCategory.BOARD_FAULT)
+                )
             ):
                 self._never_ran(attempt, job, failure)
             elif self._waits_for_claim(attempt, benchmark, failure):
@@ -346,6 +347,7 @@ class Reconciler:
                         now,
                         target_uid=job.target_uid,
                         started_at=job.started_at,
+                        stopped=job.stopped,
                     ),
                 )
             elif benchmark.status in TERMINAL or self._grace_over(attempt):
@@ -452,7 +454,8 @@ class Reconciler:
         now = self._clock.now()
 
         def change(uow: UnitOfWork, it: Attempt) -> None:
-            lifecycle.never_ran(uow, it.on_board(placed=job.target_uid), failure, now)
+            on_board = it.on_board(placed=job.target_uid)
+            lifecycle.never_ran(uow, on_board, failure, now, stopped=job.stopped)
 
         self._apply(attempt, change)
 
@@ -657,7 +660,10 @@ def _never_began(attempt: Attempt, job: JobState) -> bool:
 
 
 def _with_progress(failure: Failure, attempt: Attempt, job: JobState) -> Failure:
-    """Say how far a task had come when its host was lost: the task may know more than the host."""
+    """Say how far a task had come when its host was lost, or an operator stopped it.
+
+    The task may know more than the host.
+    """
     if _never_began(attempt, job):
         when = "before it began"
     elif attempt.progress is None or attempt.phase is None:

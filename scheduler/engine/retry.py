@@ -11,7 +11,9 @@ was preempted            `PREEMPTIONS`  at once, `MAX_PREEMPTED_ATTEMPTS`
 was lost with the server `LOSSES`       at once `FREE_LOSSES` times in a row,
 or its host                             then after a backoff, up to
                                         `MAX_LOST_IN_A_ROW` times
-was not started          `NONE`         at once, any number of times
+was not started, or an   `NONE`         at once, any number of times
+operator stopped it in
+the cluster
 ======================== ============== =====================================
 """
 
@@ -191,13 +193,13 @@ def history_of(
 def losses_after(before: int, budget: RetryBudget) -> int:
     """Return how many attempts in a row were lost, after one more attempt ended."""
     if budget is RetryBudget.NONE:
-        return before  # it only waited
+        return before  # it shows nothing of what kills servers and hosts
     return before + 1 if budget is RetryBudget.LOSSES else 0
 
 
 def budget_of(failure: Failure, attempt: Attempt) -> RetryBudget:
     """Return what a further attempt after this one uses up."""
-    if _was_taken_back(attempt):
+    if _was_stopped(attempt):
         return RetryBudget.NONE
     if is_preemption(failure):
         return RetryBudget.PREEMPTIONS
@@ -209,11 +211,13 @@ def is_retryable(failure: Failure) -> bool:
     return failure.category in RETRYABLE
 
 
-def _was_taken_back(attempt: Attempt) -> bool:
-    """Return whether Edgeyard stopped its job because the cluster did not start it."""
+def _was_stopped(attempt: Attempt) -> bool:
+    """Return whether its job was stopped for no fault of anybody.
+
+    Edgeyard took it back because the cluster did not start it, or an operator stopped it there.
+    """
     return (
         not attempt.counts
-        and attempt.started_at is None
         and attempt.stopping is not None
         and attempt.stopping.category is FailureCategory.CLUSTER
     )

@@ -70,9 +70,9 @@ class Attempt:
         task_ended_at: When its task ended, as the cluster reported.
         task_failure: Why its task failed, as the cluster reported; None if it succeeded.
         result_at: When its report arrived.
-        counts: Whether it counts as a retry; it does not if it was preempted, or lost in a restart
-            of the server.
-        stopping: Why Edgeyard stops it; None: it does not.
+        counts: Whether it counts as a retry; it does not if it was preempted, lost in a restart
+            of the server, or stopped by an operator in the cluster.
+        stopping: Why it is stopped: by Edgeyard, or by an operator in the cluster; None: it is not.
         ended_at: When it became ENDED.
         failure: Why it failed; None if it had a result or was stopped.
         time_limit_s: Time limit of its run; None: the description's, or the server's.

@@ -34,8 +34,10 @@ class JobState:
             the host's clock, or gives the time at which it learned of the start.
         ended_at: End, by the server's clock in the same way.
         failure: Why it failed; None when it succeeded. Its category is ``preempted`` where the
-            cluster itself gave its board to a more urgent job.
-        stopped: Whether it ended because Edgeyard stopped it.
+            cluster itself gave its board to a more urgent job. Of a stopped job: how it was
+            stopped, where the cluster says so.
+        stopped: Whether it ended because it was stopped: by Edgeyard, or by an operator in the
+            cluster, who may have drained its host.
         host_lost: Whether its host was lost; the cluster may not know whether its task had begun.
     """
 

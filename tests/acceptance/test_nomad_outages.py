@@ -93,11 +93,24 @@ class Lab:
 
     def client_status(self, job_id: object) -> str:
         """Of the job's only allocation."""
+        return str(self.allocation(job_id)["ClientStatus"])
+
+    def allocation(self, job_id: object) -> dict[str, Any]:
+        """The job's only one."""
         found = self.nomad.call(
             "GET", f"/v1/job/{job_id}/allocations?namespace={self.nomad.namespace}"
         )
         (allocation,) = found
-        return str(allocation["ClientStatus"])
+        return dict(allocation)
+
+    def runs_as(self, benchmark_id: str, number: int) -> bool:
+        """Return whether this attempt, its newest, runs, as Nomad's server knows, too."""
+        found = self.attempts(benchmark_id)
+        return (
+            len(found) == number
+            and found[-1]["state"] == "running"
+            and self.client_status(found[-1]["job_id"]) == "running"
+        )
 
     def attempts(self, benchmark_id: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.server.show(benchmark_id)["attempts"]
@@ -251,6 +264,34 @@ def test_a_host_whose_agent_is_away_for_a_while_costs_no_run(lab: Lab) -> None:
     ended = lab.server.wait(benchmark_id, timeout_s=LONG_RUN_S)
     assert ended["status"] == "completed", ended["failure"]
     assert [each["number"] for each in lab.attempts(benchmark_id)] == [1]
+
+
+def test_what_an_operator_stops_or_drains_in_nomad_costs_no_retry(lab: Lab) -> None:
+    benchmark_id = lab.running(max_retries=0)
+    (first,) = lab.attempts(benchmark_id)
+    lab.nomad.call("POST", f"/v1/allocation/{lab.allocation(first['job_id'])['ID']}/stop", {})
+    lab.eventually(lambda: lab.runs_as(benchmark_id, 2), "it runs again")
+    second = lab.attempts(benchmark_id)[1]
+    node_id = lab.allocation(second["job_id"])["NodeID"]
+    drain = {"DrainSpec": {"Deadline": -1, "IgnoreSystemJobs": True}, "MarkEligible": False}
+    lab.nomad.call("POST", f"/v1/node/{node_id}/drain", drain)
+    try:
+        lab.eventually(lambda: lab.runs_as(benchmark_id, 3), "it runs on the other host")
+    finally:
+        lab.nomad.call(
+            "POST", f"/v1/node/{node_id}/drain", {"DrainSpec": None, "MarkEligible": True}
+        )
+    third = lab.attempts(benchmark_id)[2]
+    assert third["target_uid"] != second["target_uid"]
+    lab.nomad.call("DELETE", f"/v1/job/{third['job_id']}?namespace={lab.nomad.namespace}")
+    lab.eventually(lambda: lab.runs_as(benchmark_id, 4), "a stopped job runs again, too")
+    moved = "was drained, or the allocation was stopped in Nomad"
+    for attempt, how in zip(
+        lab.attempts(benchmark_id), (moved, moved, "an operator stopped its job"), strict=False
+    ):
+        assert attempt["failure"]["category"] == "cluster"
+        assert how in attempt["failure"]["sentence"]
+    lab.cancel(benchmark_id)
 
 
 def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:

@@ -171,6 +171,7 @@ class FakeCluster:
         began: bool = True,
         at: datetime | None = None,
         host_lost: bool = False,
+        stopped: bool = False,
     ) -> None:
         job = self.jobs[job_id]
         self.jobs[job_id] = replace(
@@ -180,6 +181,7 @@ class FakeCluster:
             started_at=job.started_at or (self._now() if began else None),
             ended_at=at or self._now(),
             host_lost=host_lost,
+            stopped=stopped,
         )
 
     def _reach(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.retry import MAX_LOST_IN_A_ROW
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, AttemptState
-from edgeyard.scheduler.model.benchmark import FailureCategory, Status
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun
 from tests.builders.engine import A, B, Lab
 
@@ -173,3 +173,57 @@ def test_late_news_of_a_job_whose_end_was_seen_stops_nothing(lab: Lab) -> None:
     lab.cluster.jobs[job_id] = replace(lab.cluster.jobs[job_id], run=JobRun.RUNNING)
     lab.reconciler.run([job_id])
     assert lab.cluster.stopped == []
+
+
+DRAINED = Failure(category=FailureCategory.CLUSTER, sentence="the host pi was drained")
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [(DRAINED, "the host pi was drained"), (None, "an operator stopped its job in the cluster")],
+)
+@pytest.mark.parametrize(
+    ("began", "when"), [(True, "while it ran; it last reported measuring, 40 %"), (False, "before")]
+)
+def test_what_an_operator_stops_in_the_cluster_costs_no_retry(
+    lab: Lab, failure: Failure | None, why: str, began: bool, when: str
+) -> None:
+    """However often: it is tried again at once, and neither user nor board is to blame."""
+    benchmark_id = lab.submit(max_retries=0)
+    for number in range(1, MAX_LOST_IN_A_ROW + 2):
+        if began:
+            job_id = lab.running(benchmark_id)
+            lab.progress(job_id, 40)
+        else:
+            lab.turn()
+            job_id = lab.attempts(benchmark_id)[-1].job_id
+        lab.cluster.end(job_id, failure, began=began, stopped=True)
+        lab.reconciler.run()
+        assert lab.show(benchmark_id).status is Status.PENDING, number
+        attempt = lab.attempts(benchmark_id)[-1]
+        assert attempt.failure is not None
+        assert attempt.failure.sentence.startswith(f"{why} {when}")
+        assert not attempt.counts
+    lab.running(benchmark_id)
+    lab.complete(lab.attempts(benchmark_id)[-1].job_id)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_a_result_that_was_uploaded_before_an_operator_stopped_its_task_counts(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.upload(job_id)
+    lab.cluster.end(job_id, DRAINED, stopped=True)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_a_failure_that_a_task_reports_of_being_stopped_costs_no_retry(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    failed = {"status": "failed", "failure": {"category": "unknown", "sentence": "SIGTERM"}}
+    lab.upload(job_id, failed)
+    lab.cluster.end(job_id, DRAINED, stopped=True)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.PENDING

@@ -101,7 +101,7 @@ def test_a_drained_host_s_job_ends_and_is_not_moved_by_nomad(
     drain = {"DrainSpec": {"Deadline": -1, "IgnoreSystemJobs": True}, "MarkEligible": False}
     nomad.call("POST", f"/v1/node/{hosts(lab)[name].host_id}/drain", drain)
     ended = lab.until("benchmark-1", JobRun.ENDED)
-    assert not ended.stopped
+    assert ended.stopped
     assert ended.failure is not None
     assert ended.failure.category is FailureCategory.CLUSTER
     assert f"{name} was drained, or" in ended.failure.sentence

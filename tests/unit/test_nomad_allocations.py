@@ -34,6 +34,7 @@ from tests.builders.nomad import (
 )
 
 DEVICE = "daiedge/edgedevice"
+MOVED = "alloc is being migrated"
 KILLED = (event("Killing"), terminated(130, 2), event("Killed"))
 NOT_DOWNLOADED = (
     'failed to download artifact "http://api/download/{name}": getter subprocess failed: '
@@ -128,16 +129,6 @@ class TestAnEndedJob:
             (allocation("lost"), "board_fault", "pi-host was lost"),
             (allocation("lost", started=False), "board_fault", "pi-host was lost"),
             (allocation("lost", desired="stop"), "board_fault", "pi-host was lost"),
-            (
-                allocation(
-                    "complete",
-                    *KILLED,
-                    desired="stop",
-                    DesiredDescription="alloc is being migrated",
-                ),
-                "cluster",
-                "pi-host was drained, or the allocation was stopped in Nomad",
-            ),
             (allocation("complete", *KILLED, desired="evict"), "preempted", "more urgent"),
             (
                 allocation("complete", *KILLED, PreemptedByAllocation="other"),
@@ -202,6 +193,29 @@ class TestAnEndedJob:
     def test_was_stopped(self) -> None:
         ended = state(allocation("complete", *KILLED, desired="stop"))
         assert (ended.stopped, ended.failure) == (True, None)
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            allocation("complete", *KILLED, desired="stop", DesiredDescription=MOVED),
+            allocation("failed", *KILLED, desired="stop", DesiredDescription=MOVED),
+            allocation("complete", desired="stop", started=False, DesiredDescription=MOVED),
+            # shut down right after the drain
+            allocation("lost", desired="stop", DesiredTransition={"Migrate": True}),
+        ],
+    )
+    def test_was_moved_off_its_host_by_an_operator(self, found: Json) -> None:
+        ended = state(found)
+        assert ended.stopped
+        assert ended.failure is not None
+        assert ended.failure.category is FailureCategory.CLUSTER
+        assert "pi-host was drained, or the allocation was stopped in" in ended.failure.sentence
+
+    def test_had_failed_by_itself_before_its_host_was_drained(self) -> None:
+        ended = state(allocation("failed", terminated(7), desired="stop", DesiredDescription=MOVED))
+        assert not ended.stopped
+        assert ended.failure is not None
+        assert "exit status 7" in ended.failure.sentence
 
     def test_was_over_before_it_was_stopped(self) -> None:
         ended = state(allocation("failed", terminated(7), desired="stop"))

@@ -93,6 +93,14 @@ PREEMPTED = failure_of(FailureCategory.PREEMPTED)
             True,
             RetryBudget.NONE,
         ),
+        # stopped by an operator in the cluster, which is nobody's failure
+        (
+            TAKEN_BACK,
+            {"counts": False, "stopping": TAKEN_BACK},
+            {"counted": 0, "lost_in_a_row": 1},
+            True,
+            RetryBudget.NONE,
+        ),
     ],
 )
 def test_each_way_to_fail_has_a_budget_of_its_own(

@@ -74,9 +74,8 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         return JobState(
             job_id=job_id, run=run, target_uid=uid, started_at=started_at, reason=reason
         )
-    stopped = _was_stopped(allocation, events) and not _was_drained(allocation)
-    preempted = _was_preempted(allocation)
-    failure = None if stopped else _failure(allocation, task, events, preempted)
+    stopped = _was_stopped(allocation, events)
+    failure = _how_stopped(allocation) if stopped else _failure(allocation, task, events)
     return JobState(
         job_id=job_id,
         run=JobRun.ENDED,
@@ -197,14 +196,31 @@ def placement_problem(evaluation: Json) -> str:
 
 def _was_stopped(allocation: Json, events: Sequence[Json]) -> bool:
     """Whether the stop ended it: what had ended before is not changed by a stop that follows."""
-    if allocation.get("DesiredStatus") != "stop" or allocation.get("ClientStatus") == "lost":
+    if allocation.get("DesiredStatus") != "stop" or _was_preempted(allocation):
         return False
+    if allocation.get("ClientStatus") == "lost":
+        return _was_moved(allocation)  # its host was shut down before it could report the stop
     kinds = {str(each.get("Type")) for each in events}
     return "Killing" in kinds or not kinds & set(_FAILURES)
 
 
-def _was_drained(allocation: Json) -> bool:
-    return allocation.get("DesiredDescription") == "alloc is being migrated"
+def _was_moved(allocation: Json) -> bool:
+    """Whether an operator drained its host or stopped the allocation: Nomad marks the two alike."""
+    transition = allocation.get("DesiredTransition")
+    return allocation.get("DesiredDescription") == "alloc is being migrated" or (
+        isinstance(transition, Mapping) and transition.get("Migrate") is True
+    )
+
+
+def _how_stopped(allocation: Json) -> Failure | None:
+    """Return how an operator stopped it; None if its job was stopped, also by Edgeyard."""
+    if not _was_moved(allocation):
+        return None
+    host = allocation.get("NodeName") or "its host"
+    return Failure(
+        category=FailureCategory.CLUSTER,
+        sentence=f"the host {host} was drained, or the allocation was stopped in Nomad",
+    )
 
 
 def _was_preempted(allocation: Json) -> bool:
@@ -213,22 +229,14 @@ def _was_preempted(allocation: Json) -> bool:
     )
 
 
-def _failure(
-    allocation: Json, task: Json, events: Sequence[Json], preempted: bool
-) -> Failure | None:
+def _failure(allocation: Json, task: Json, events: Sequence[Json]) -> Failure | None:
     host = allocation.get("NodeName") or "its host"
-    if preempted:
+    if _was_preempted(allocation):
         sentence = "a more urgent job took its board"
         return Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
     if allocation.get("ClientStatus") == "lost":
         sentence = f"the host {host} was lost"  # what its task did by then is for others to say
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
-    if _was_drained(allocation) and any(each.get("Type") == "Killing" for each in events):
-        # Nomad marks the two alike: `nomad alloc stop` moves an allocation as a drain does.
-        sentence = (
-            f"the host {host} was drained, or the allocation was stopped in Nomad, while it ran"
-        )
-        return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
     for event in reversed(events):
         describe = _FAILURES.get(str(event.get("Type")))
         if describe is not None:
