@@ -103,9 +103,12 @@ def _start_to_come(benchmark: Benchmark) -> list[str]:
 
 
 def _took(benchmark: Benchmark) -> list[str]:
+    """Return for how long it ran: until its result arrived; its end may be learned of later."""
     if benchmark.started_at is None or benchmark.ended_at is None:
         return []
-    return [f"ran {(benchmark.ended_at - benchmark.started_at).total_seconds():.1f} s"]
+    results = [each.result_at for each in benchmark.attempts if each.result_at is not None]
+    took = min(benchmark.ended_at, max(results, default=benchmark.ended_at)) - benchmark.started_at
+    return [f"ran {max(0.0, took.total_seconds()):.1f} s"]
 
 
 class LineView(AbstractContextManager["LineView"]):

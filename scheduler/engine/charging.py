@@ -128,10 +128,7 @@ def settle(
     charge = uow.credits.charge(attempt.benchmark_id, attempt.number)
     if charge is None or charge.settled_at is not None:
         return None
-    board_s = 0.0
-    if attempt.started_at is not None:
-        ended_at = attempt.task_ended_at or now
-        board_s = max(0.0, (ended_at - attempt.started_at).total_seconds())
+    board_s = attempt.run_s(now) or 0.0
     refunded = failure is not None and failure.category in REFUNDED
     cost = 0.0 if refunded else _exact(min(charge.reserved, charge.rate * board_s))
     settled = replace(

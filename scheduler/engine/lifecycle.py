@@ -22,6 +22,7 @@ from edgeyard.scheduler.engine.retry import (
     budget_of,
     decide_retry,
     history_of,
+    is_retryable,
     losses_after,
 )
 from edgeyard.scheduler.model import waiting_reasons
@@ -826,6 +827,19 @@ def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, cou
     _end(uow, replace(attempt, counts=attempt.counts and counts), failure, now)
 
 
+def reported(uow: UnitOfWork, attempt: Attempt, now: datetime) -> None:
+    """End an attempt whose report is there, although the cluster reports no end of its task.
+
+    One that would be tried again is left alone: its task could still run beside the next attempt's.
+    """
+    report = _report(uow, attempt)
+    if report is None or attempt.state is AttemptState.ENDED:
+        return
+    failure = _failure_by_report(attempt, report)
+    if failure is None or not (is_retryable(failure) or is_preemption(failure)):
+        _end(uow, attempt, failure, now, report)
+
+
 def reset_losses(uow: UnitOfWork) -> None:
     """Forget the losses of benchmarks that waited when the server died: others kill it."""
     for benchmark in uow.benchmarks.get_many(uow.benchmarks.pending_after_losses()):
@@ -1004,9 +1018,9 @@ def _attempt_event(
     }
     if attempt.state is AttemptState.ENDED:
         data |= {"family": attempt.family, "engine": benchmark.description.runtime}
-        if attempt.started_at is not None:
-            ended_at = attempt.task_ended_at or now
-            data["run_s"] = max(0.0, (ended_at - attempt.started_at).total_seconds())
+        run_s = attempt.run_s(now)
+        if run_s is not None:
+            data["run_s"] = run_s
         if attempt.failure is not None:
             data |= _failure_data(attempt.failure)
     if charge is not None and charge.rate:
@@ -1108,7 +1122,7 @@ def _outcome(
             (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
         wait_s=(started - benchmark.submit_time).total_seconds() if started else None,
-        run_s=((attempt.task_ended_at or now) - started).total_seconds() if started else None,
+        run_s=attempt.run_s(now),
         loading_s=(started - attempt.created_at).total_seconds() if started else None,
         failure_category=attempt.failure.category.value if attempt.failure else None,
         latency_p50_ms=float(p50) if isinstance(p50, int | float) else None,

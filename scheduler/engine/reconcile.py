@@ -38,6 +38,10 @@ from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, Un
 
 logger = logging.getLogger(__name__)
 
+END_GRACE_S = 10.0
+"""A task ends within a second of its report, and its cluster knows that within a few more. After
+this time the report alone ends its attempt."""
+
 RUN_TIME_MARGIN_S = 20.0
 """The runner holds ``user_time`` itself; the scheduler steps in this much later."""
 
@@ -192,7 +196,12 @@ class Reconciler:
             for attempt in attempts
             if attempt.job_id not in in_flight and not self._failing.waits(attempt.job_id, now_s)
         ]
-        states, unread = self._states([attempt.job_id for attempt in looked_at])
+        try:
+            states, unread = self._states([attempt.job_id for attempt in looked_at])
+        except ClusterUnreachable:
+            for attempt in looked_at:
+                self._end_reported(attempt)
+            raise
         if any(job.run is JobRun.ENDED for job in states.values()):
             ended()
         waiting: list[str] = []
@@ -307,6 +316,9 @@ class Reconciler:
     ) -> None:
         now = self._clock.now()
         index = self._cluster.state_index()
+        if (job is None or job.run is not JobRun.ENDED) and self._end_reported(attempt):
+            self._cluster.stop(attempt.job_id)
+            return
         if job is None:
             lost_by_restart = self._absences.absent(
                 attempt.job_id, index, self._clock.monotonic_s(), after_restart=after_restart
@@ -505,6 +517,10 @@ class Reconciler:
             )
         if self._clock.disagreement_s():
             return None  # a clock is wrong, perhaps ours: no time is up
+        if self._outlives_report(attempt):
+            return Failure(
+                category=FailureCategory.CLUSTER, sentence="its task did not end after its report"
+            )
         if job.run is JobRun.QUEUED:
             return self._start_overdue(attempt, benchmark, job)
         description = benchmark.description
@@ -513,22 +529,36 @@ class Reconciler:
             self._elapsed_s(attempt, "run", attempt.started_at) > bound_s + RUN_TIME_MARGIN_S
         )
         if overdue and self._clock.monotonic_s() - self._restarted_s > OVERDUE_GRACE_S:
-            if attempt.result_at is not None:
-                return self._did_not_end(attempt)
             return Failure(
                 category=FailureCategory.TIMEOUT,
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
         return self._board_fault(attempt, job)
 
-    def _did_not_end(self, attempt: Attempt) -> Failure | None:
-        """Why a task is stopped that goes on after its report; its result counts all the same."""
-        assert attempt.result_at is not None
-        if self._elapsed_s(attempt, "reported", attempt.result_at) < self._rules.upload_grace_s:
-            return None
-        return Failure(
-            category=FailureCategory.CLUSTER, sentence="its task did not end after its report"
-        )
+    def _end_reported(self, attempt: Attempt) -> bool:
+        """End an attempt whose task has reported, and of whose end the cluster says nothing.
+
+        Its host is away, perhaps, or the cluster does not answer; its result is safe.
+
+        Returns:
+            Whether it has ended.
+        """
+        if not self._outlives_report(attempt):
+            return False
+        now, ended = self._clock.now(), False
+
+        def change(uow: UnitOfWork, it: Attempt) -> None:
+            nonlocal ended
+            lifecycle.reported(uow, it, now)
+            ended = uow.attempts.by_job_id(it.job_id).state is AttemptState.ENDED
+
+        self._apply(attempt, change)
+        return ended
+
+    def _outlives_report(self, attempt: Attempt) -> bool:
+        if attempt.result_at is None or self._clock.disagreement_s():
+            return False
+        return self._elapsed_s(attempt, "reported", attempt.result_at) >= END_GRACE_S
 
     def _board_fault(self, attempt: Attempt, job: JobState) -> Failure | None:
         """Why its board is not to be waited for; a task may not notice that its board is gone."""

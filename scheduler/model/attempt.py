@@ -130,6 +130,20 @@ class Attempt:
         """Whether the board is known, and not only assumed for a job with a looser binding."""
         return bool(self.binding is Binding.STRICT or self.placed_uid or self.reported_uid)
 
+    def run_s(self, now: datetime) -> float | None:
+        """Return for how many seconds its task ran, until now if it has not ended.
+
+        A task sends its report last, so its run ended when that arrived at the latest: a cluster
+        learns of the end much later if the host was away meanwhile.
+
+        Returns:
+            None if its task never started.
+        """
+        if self.started_at is None:
+            return None
+        ended_at = min(each for each in (self.task_ended_at, self.result_at, now) if each)
+        return max(0.0, (ended_at - self.started_at).total_seconds())
+
     @property
     def takes_late_result(self) -> bool:
         """Whether it was given up without news of its task, which may still run and report."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,10 @@ class Lab:
         first, second = self.attempts(benchmark_id)
         self.cancel(benchmark_id)
         return first, second
+
+    def events(self, benchmark_id: str, kind: str) -> list[dict[str, Any]]:
+        found = self.server.call("GET", f"/v1/benchmarks/{benchmark_id}/events?limit=1000")
+        return [each for each in found["items"] if each["kind"] == kind]
 
     def cancel(self, benchmark_id: str) -> None:
         self.server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
@@ -264,6 +269,29 @@ def test_a_host_whose_agent_is_away_for_a_while_costs_no_run(lab: Lab) -> None:
     ended = lab.server.wait(benchmark_id, timeout_s=LONG_RUN_S)
     assert ended["status"] == "completed", ended["failure"]
     assert [each["number"] for each in lab.attempts(benchmark_id)] == [1]
+
+
+def test_a_benchmark_whose_result_is_safe_does_not_wait_for_its_host_s_agent(lab: Lab) -> None:
+    benchmark_id = lab.running(target_uid=SECOND, nb_inference=10_000, max_retries=0)
+    (attempt,) = lab.attempts(benchmark_id)
+    client = lab.nomad.clients[1]
+    client.kill()
+    try:
+        ended = lab.server.wait(benchmark_id, timeout_s=LONG_RUN_S)
+        assert ended["status"] == "completed", ended["failure"]
+        assert lab.client_status(attempt["job_id"]) in ("running", "unknown")  # Nomad knows no end
+        (attempt,) = lab.attempts(benchmark_id)
+        took = datetime.fromisoformat(attempt["result_at"]) - datetime.fromisoformat(
+            attempt["started_at"]
+        )
+        ends = [each["data"] for each in lab.events(benchmark_id, "attempt.state")]
+        assert ends[-1]["run_s"] == pytest.approx(took.total_seconds(), abs=0.01)
+    finally:
+        client.start()
+    lab.eventually(
+        lambda: lab.client_status(attempt["job_id"]) == "complete", "Nomad hears of the end"
+    )
+    assert len(lab.attempts(benchmark_id)) == 1
 
 
 def test_what_an_operator_stops_or_drains_in_nomad_costs_no_retry(lab: Lab) -> None:

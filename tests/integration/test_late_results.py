@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import AttemptState
@@ -202,3 +204,93 @@ def test_a_late_result_that_nobody_waits_for_is_refused(lab: Lab, end: str) -> N
         lab.reconciler.run()
     with pytest.raises(Conflict):
         lab.upload(job_id)
+
+
+def _charged_s(lab: Lab, benchmark_id: str) -> float | None:
+    with lab.store.read() as uow:
+        charge = uow.credits.charge(benchmark_id, 1)
+    return None if charge is None else charge.board_s
+
+
+def _recorded_run_s(lab: Lab, benchmark_id: str) -> tuple[object, float | None, float | None]:
+    """By the event of the attempt's end, the history, and the charge."""
+    ends = [
+        event.data["run_s"]
+        for event in lab.events(benchmark_id, "attempt.state")
+        if event.data["state"] == "ended"
+    ]
+    with lab.store.read() as uow:
+        (outcome,) = uow.attempts.outcomes()
+    return ends[-1], outcome.run_s, _charged_s(lab, benchmark_id)
+
+
+@pytest.mark.parametrize("report", [GOOD, FAILED])
+def test_an_end_that_a_host_reports_late_does_not_lengthen_the_run(
+    lab: Lab, report: dict[str, object]
+) -> None:
+    """Its Nomad client was killed, and learned of the end when it came back."""
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(271)
+    lab.upload(job_id, report)
+    lab.clock.forward(369)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    assert _recorded_run_s(lab, benchmark_id) == (271.0, 271.0, 271.0)
+
+
+def test_a_task_that_ended_before_its_result_was_fetched_ran_until_its_end(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(50)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    lab.clock.forward(20)
+    lab.upload(job_id)
+    lab.reconciler.run()
+    assert _recorded_run_s(lab, benchmark_id) == (50.0, 50.0, 50.0)
+
+
+@pytest.mark.parametrize(("report", "status"), [(GOOD, Status.COMPLETED), (FAILED, Status.FAILED)])
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_benchmark_ends_soon_after_its_result_is_safe_though_its_host_is_away(
+    lab: Lab, report: dict[str, object], status: Status, reachable: bool
+) -> None:
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(100)
+    lab.upload(job_id, report)
+    lab.cluster.reachable = reachable
+    look(lab)
+    assert lab.show(benchmark_id).status is Status.RUNNING  # its end may be on its way
+    lab.clock.forward(10)
+    look(lab)
+    assert lab.show(benchmark_id).status is status
+    assert _recorded_run_s(lab, benchmark_id) == (100.0, 100.0, 100.0)
+    assert lab.cluster.stopped == ([job_id] if reachable else [])  # Nomad would run it elsewhere
+    lab.cluster.reachable = True
+    lab.cluster.end(job_id, LOST)
+    lab.reconciler.run([job_id])
+    assert lab.show(benchmark_id).status is status
+    assert len(lab.attempts(benchmark_id)) == 1
+
+
+def test_what_is_tried_again_is_not_before_the_task_that_reported_is_stopped(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+    fault = {"status": "failed", "failure": {"category": "thermal", "sentence": "hot"}}
+    lab.upload(job_id, fault)
+    lab.clock.forward(10)
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [job_id]
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    lab.reconciler.run()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.failure == Failure(category=FailureCategory.THERMAL, sentence="hot")
+    assert attempt.counts
+    assert lab.show(benchmark_id).status is Status.PENDING
+
+
+def look(lab: Lab) -> None:
+    with contextlib.suppress(ClusterUnreachable):
+        lab.reconciler.run()

@@ -609,3 +609,13 @@ def test_progress_is_one_line_a_change_where_stderr_is_no_terminal(
         f"{ID} RUNNING measuring ███░░ 3/5 · 41 % · rpi4b-0001-0001",
         f"{ID} COMPLETED · rpi4b-0001-0001 · ran 2.0 s",
     ]
+
+
+def test_a_run_ended_when_its_result_arrived_though_its_end_was_learned_of_later(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = benchmark(ended_at="2026-11-21T08:10:41Z")
+    shown["attempts"][0]["result_at"] = "2026-11-21T08:04:32Z"
+    client_of(Server(shown)).wait(ID)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("COMPLETED · rpi4b-0001-0001 · ran 271.0 s")
