@@ -22,6 +22,7 @@ from typing import ContextManager, Dict, List, Mapping, Optional
 from edgeyard import __version__
 from edgeyard.devices.model import Sandbox, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.memory import MemoryEvidence
 from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
 from edgeyard.devices.runner.result import (
     CATEGORIES,
@@ -74,6 +75,8 @@ _MAX_LOG_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
 _UPLOADING_PERCENT = 96.0
 _MEMORY_WORDS = (b"bad_alloc", b"MemoryError", b"Cannot allocate memory")
+_OWN_ENDS = (None, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+"""How a process ends that was refused memory: by itself, or by a crash."""
 
 
 def main() -> None:
@@ -233,13 +236,14 @@ class _Run:
         self._confinement = plan.as_json()
         logger.info("%s.", plan.sentence(), extra={"event": "confinement"})
         confined = ConfinedRun(spec, board, plan)
+        memory = MemoryEvidence(board, self._environ)
         try:
             ending = confined.run(self._on_message, self._log.write, parent_pid=self._parent_pid)
             if ending.stopped_for == "orphaned":
                 logger.warning("Our parent is gone; so are we.")
                 raise SystemExit(EXIT_STOPPED)
             if self._failure is None and (not self._measured or ending.exit_code != 0):
-                self._failure = _why(ending, spec, board, self._log.tail)
+                self._failure = _why(ending, spec, board, memory, self._log.tail)
             if self._failure is None:
                 try:
                     self._measured["files"] = confined.collect(_names(self._measured))
@@ -343,7 +347,9 @@ def _checked(spec: RunSpec) -> RunSpec:
     return replace(spec, model=checked[0], datasets=tuple(checked[1:]))
 
 
-def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFailed:
+def _why(
+    ending: ChildExit, spec: RunSpec, board: BoardFacts, memory: MemoryEvidence, tail: bytes
+) -> RunFailed:
     """Return what an end without a word of the child means."""
     if ending.stopped_for == "wall":
         return RunFailed(
@@ -353,7 +359,6 @@ def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> Ru
         return RunFailed(
             "timeout", f"the run said nothing for {spec.no_output_timeout_s:g} s and was stopped"
         )
-    no_memory = any(word in tail for word in _MEMORY_WORDS)
     if ending.exit_code == EXIT_NOT_CONFINED:
         return RunFailed("board_fault", "the sandbox of the run could not be set up; see its log")
     if ending.signal == signal.SIGXCPU:
@@ -361,8 +366,16 @@ def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> Ru
             "timeout",
             f"the run took more CPU time than its user_time of {spec.user_time_s:g} s allows",
         )
-    if ending.signal == signal.SIGKILL or no_memory:
-        # only the kernel, out of memory, kills like that
+    if ending.signal == signal.SIGKILL:
+        if memory.shows_need(ending.peak_rss_bytes):
+            return RunFailed("out_of_memory", out_of_memory(board))
+        peak_mib = ending.peak_rss_bytes // 1024**2
+        return RunFailed(
+            "board_fault",
+            "the measuring process was killed (SIGKILL), and not for its own need of memory: it "
+            f"held at most {peak_mib} MiB; its host ran out of memory, or somebody killed it",
+        )
+    if ending.signal in _OWN_ENDS and any(word in tail for word in _MEMORY_WORDS):
         return RunFailed("out_of_memory", out_of_memory(board))
     if ending.signal is not None:
         name = signal.Signals(ending.signal).name

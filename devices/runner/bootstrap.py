@@ -34,6 +34,9 @@ _LABEL = "edgeyard.allocation"
 _STOP_S = 3
 """Time from SIGTERM to SIGKILL; Nomad gives the bootstrap itself 5 s."""
 
+_KILLED = 128 + signal.SIGKILL
+"""Status of a container whose runner was killed; one that lives has reported what it knows."""
+
 _PR_SET_DUMPABLE = 4
 _RUNNER = ("-m", "edgeyard.devices.runner")
 _OWN_VARIABLES = ("PATH", "HOME", "HOSTNAME", "LANG", "PYTHONUNBUFFERED", CONTAINERS)
@@ -174,7 +177,7 @@ class _Container:
             with self._engine.attached(created, sys.stdout.fileno(), sys.stderr.fileno()):
                 self._engine.start_container(created)
                 status = self._engine.wait(created)
-            if self._engine.inspect_container(created)["State"].get("OOMKilled"):
+            if status == _KILLED and self._reached_limit(created):
                 raise RunFailed(
                     "out_of_memory",
                     "the container was killed: it needed more memory than its job may use; "
@@ -184,6 +187,11 @@ class _Container:
         finally:
             with contextlib.suppress(RunFailed):
                 self._engine.remove_container(created)
+
+    def _reached_limit(self, container: str) -> bool:
+        """Return whether the container has a memory limit, and the kernel killed in it for it."""
+        found = self._engine.inspect_container(container)
+        return bool(found["State"].get("OOMKilled") and found["HostConfig"].get("Memory"))
 
     def _prepare_image(self) -> None:
         found = self._engine.inspect_image(self._image)

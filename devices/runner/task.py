@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, cast
 from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
 from edgeyard.devices.runner.engine import BoardFacts, DeclaringEngine, Engine, Session
 from edgeyard.devices.runner.launches import limit_memory, measure_in_launches
+from edgeyard.devices.runner.memory import job_limit_bytes
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import Channel
 from edgeyard.errors import RunFailed
@@ -81,14 +82,13 @@ def run_task(spec: RunSpec, board: BoardFacts, channel: Channel, *, confined: bo
 
 def out_of_memory(board: BoardFacts) -> str:
     """Return the message for a run that exceeded the memory limit of its board or job."""
-    job_mib = os.environ.get("NOMAD_MEMORY_LIMIT", "")
-    if board.ssh is None and job_mib.isdigit():
-        job_bytes = int(job_mib) * 1024**2
-        if board.ram_bytes is None or job_bytes < board.ram_bytes:
-            return (
-                f"the run needed more memory than the {job_mib} MiB that its job may use; "
-                "the lab's operator sets nomad_memory_mib"
-            )
+    job_bytes = job_limit_bytes(os.environ)
+    job_is_first = not board.ram_bytes or (job_bytes or 0) < board.ram_bytes
+    if board.ssh is None and job_bytes is not None and job_is_first:
+        return (
+            f"the run needed more memory than the {job_bytes // 1024**2} MiB that its job may use; "
+            "the lab's operator sets nomad_memory_mib"
+        )
     limit = f" of {board.ram_bytes // 1024**2} MiB" if board.ram_bytes else ""
     return f"the run needed more memory than the board's limit{limit}; use a smaller model or input"
 

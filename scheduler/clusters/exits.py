@@ -30,7 +30,7 @@ def failure_of(
     Args:
         status: Exit status; shells report a signal as 128 + its number.
         signal_number: That ended it; 0: none was seen.
-        out_of_memory: The kernel killed for want of memory meanwhile.
+        out_of_memory: Its own memory had reached its limit.
     """
     number = signal_number or status - 128
     if status == 0 and not signal_number:
@@ -50,7 +50,7 @@ def failure_of(
         sentence = f"its host could not run the runner (exit status {status}); its log may say why"
     elif number == signal.SIGKILL and out_of_memory:
         category = FailureCategory.OUT_OF_MEMORY
-        sentence = "the task was killed by the kernel: the machine ran out of memory"
+        sentence = "the task was killed: it needed more memory than its board's limit"
     elif number in _SIGNALS:
         category = FailureCategory.BOARD_FAULT
         sentence = f"the task was ended by {_SIGNALS[number]}, which Edgeyard did not send"

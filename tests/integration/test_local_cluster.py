@@ -38,6 +38,7 @@ from tests.builders.cluster import (
     on,
 )
 from tests.builders.hcl import PLATFORM_SETTINGS, a_request
+from tests.builders.memory import memory_cgroup
 
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0001-0002"
 CPU = min(os.sched_getaffinity(0))
@@ -509,3 +510,30 @@ def group_lives(group: int) -> bool:
             except ProcessLookupError:
                 continue
     return False
+
+
+class TestAKilledTask:
+    def test_is_no_matter_of_its_memory_when_the_machine_kills_another_for_it(
+        self, lab: Submitter
+    ) -> None:
+        lab.dispatch(a_job("import os, time; print(os.getpid(), flush=True); time.sleep(600)"))
+        eventually(lambda: lab.log().endswith("\n"), "its task runs")
+        with memory_cgroup(40 * 2**20) as cgroup:
+            hog = (
+                f"open('{cgroup}/cgroup.procs', 'w').write(str(__import__('os').getpid()));"
+                "bytearray(200 << 20)"
+            )
+            assert subprocess.run([sys.executable, "-c", hog]).returncode == -signal.SIGKILL
+        os.kill(int(lab.log()), signal.SIGKILL)
+        failure = lab.until("benchmark-1", JobRun.ENDED).failure
+        assert failure is not None
+        assert failure.category is FailureCategory.BOARD_FAULT
+
+    def test_is_out_of_memory_where_it_had_reached_its_board_s_limit(self, tmp_path: Path) -> None:
+        board = replace(a_board(FIRST), ram_bytes=100 * 2**20)
+        cluster = LocalCluster((board,), tmp_path)
+        code = "import os, signal; x = b'x' * (95 << 20); os.kill(os.getpid(), signal.SIGKILL)"
+        failure = Submitter(cluster).run(a_job(code)).failure
+        cluster.close()
+        assert failure is not None
+        assert failure.category is FailureCategory.OUT_OF_MEMORY

@@ -52,6 +52,7 @@ class TestAnEndedJob:
         ended = state(allocation("complete", terminated(0)))
         assert ended.run is JobRun.ENDED
         assert (ended.failure, ended.stopped, ended.target_uid) == (None, False, UID)
+        assert state(allocation("complete", terminated(0, oom=True))).failure is None
         assert ended.started_at == datetime(2026, 11, 21, 9, 33, 50, 763364, UTC)
         assert ended.ended_at == datetime(2026, 11, 21, 9, 33, 52, 874562, UTC)
 
@@ -65,6 +66,10 @@ class TestAnEndedJob:
             (allocation("failed", terminated(139, 11)), "board_fault", "SIGSEGV"),
             (allocation("failed", terminated(137, 9)), "board_fault", "SIGKILL"),
             (allocation("failed", terminated(137, 9, oom=True)), "out_of_memory", "memory"),
+            (allocation("failed", terminated(137, oom=True)), "out_of_memory", "memory"),
+            # one of its processes was killed, and the runner has said what that means
+            (allocation("failed", terminated(3, oom=True)), "upload", "its report did not arrive"),
+            (allocation("failed", terminated(4, oom=True)), "upload", "could not upload it"),
             (
                 allocation(
                     "failed",

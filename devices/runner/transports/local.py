@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import glob
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Mapping, Optional, Sequence, Set, Tuple, Union
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 """A longer message is not one of ours."""
@@ -29,7 +30,13 @@ _PARENT_POLL_INTERVAL_S = 0.5
 _MAX_POLL_S = 60.0
 """poll takes a C int of milliseconds; waking once a minute costs nothing."""
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+_END_S, _END_POLL_INTERVAL_S = 2.0, 0.005
+"""A child that has closed its pipes is ending: it has so long to do so by itself."""
+
+_MAX_ROUNDS = 100
+"""Rounds in which what a child left is ended; what is started meanwhile is met in the next one."""
 
 Message = Mapping[str, object]
 
@@ -57,15 +64,13 @@ class ChildExit:
         exit_code: Its status; None when a signal ended it.
         signal: The signal; None when it exited by itself.
         stopped_for: Why we killed it: ``wall``, ``silence`` or ``orphaned``; None: we did not.
-        peak_rss_bytes: Largest resident memory, as the kernel counted it.
-        cpu_s: User and system time.
+        peak_rss_bytes: Largest resident memory of one of its processes, as the kernel counted it.
     """
 
     exit_code: Optional[int]
     signal: Optional[int]
     stopped_for: Optional[str]
     peak_rss_bytes: int
-    cpu_s: float
 
 
 class Channel:
@@ -105,6 +110,8 @@ def run_limited(
     """
     messages, messages_in = os.pipe()
     output, output_in = os.pipe()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # bubblewrap ends before what it runs is collected
+    others = _children()
     sys.stdout.flush()  # what is buffered must not come out twice
     sys.stderr.flush()
     gc.freeze()  # else the first collection in the child copies every page of ours
@@ -120,16 +127,17 @@ def run_limited(
         stopped_for = _watch(
             {messages: Lines(on_message), output: on_output}, limits, parent_pid, child
         )
+        if stopped_for is None:
+            _await_end(child)
     finally:
-        status, usage = _end(child)
+        status, peak_rss_kib = _end(child, others)
         for descriptor in (messages, output):
             os.close(descriptor)
     return ChildExit(
         exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
         stopped_for=stopped_for,
-        peak_rss_bytes=usage.ru_maxrss * 1024,
-        cpu_s=usage.ru_utime + usage.ru_stime,
+        peak_rss_bytes=peak_rss_kib * 1024,
     )
 
 
@@ -143,9 +151,13 @@ def die_with_parent(expected_parent: int) -> None:
 
     The parent may have died before the call took effect, which the kernel does not report.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != expected_parent:
         os._exit(1)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _child(
@@ -267,12 +279,47 @@ def _pidfd(pid: Optional[int]) -> Optional[int]:
         return None
 
 
-def _end(child: int) -> Tuple[int, resource.struct_rusage]:
-    """Kill whatever is left of the child's group, and collect it."""
+def _await_end(child: int) -> None:
+    """Let a child that is ending do so: killed now, it would not say how it ended."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(_END_POLL_INTERVAL_S)
+
+
+def _children() -> Set[int]:
+    """Return the processes whose parent this process is."""
+    found: Set[int] = set()
+    for listed in glob.glob("/proc/self/task/*/children"):
+        with contextlib.suppress(OSError), open(listed, encoding="ascii") as file:
+            found.update(map(int, file.read().split()))
+    return found
+
+
+def _end(child: int, others: Set[int]) -> Tuple[int, int]:
+    """Kill and collect the child, its group, and what it left to us as orphans.
+
+    Args:
+        others: Children of ours that are none of its.
+
+    Returns:
+        Status of the child, and the largest resident memory of all of them, KiB.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # a zombie's group still takes signals: an exit status that is already there stays
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
-    return status, usage
+    peak_rss_kib = usage.ru_maxrss
+    for _ in range(_MAX_ROUNDS):
+        orphans = _children() - others
+        if not orphans:
+            break
+        for orphan in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                peak_rss_kib = max(peak_rss_kib, os.wait4(orphan, 0)[2].ru_maxrss)
+    return status, peak_rss_kib

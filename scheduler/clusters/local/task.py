@@ -19,6 +19,7 @@ from pathlib import Path
 
 from edgeyard.devices.model import Board, Sandbox
 from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.memory import is_near
 from edgeyard.errors import reason_of
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.exits import failure_of
@@ -127,7 +128,6 @@ class Task:
         failpoint("secrets:written")
 
     def _execute(self, started: Callable[[], None]) -> TaskEnd:
-        kills_before = _kernel_kills()
         failpoint("task:before")
         process = self._spawn()
         pidfd = os.pidfd_open(process.pid)
@@ -139,14 +139,16 @@ class Task:
             # Not reaped yet, so that the number still means this group and no other.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
+            _, waited, usage = os.wait4(process.pid, 0)
+            status = process.returncode = os.waitstatus_to_exitcode(waited)
             os.close(pidfd)
         failpoint("task:ended")
         if overflow is not None:
             return TaskEnd(overflow)
         if self._stopping.is_set() and status != 0:
             return TaskEnd(stopped=True)
-        return TaskEnd(_failure(status, out_of_memory=_kernel_kills() > kills_before))
+        reached_limit = is_near(usage.ru_maxrss * 1024, self._board.ram_bytes)
+        return TaskEnd(_failure(status, out_of_memory=reached_limit))
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         local = self._board.local
@@ -303,15 +305,6 @@ def _interpolated(text: str, values: Mapping[str, str]) -> str:
 def _signal_group(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def _kernel_kills() -> int:
-    """Return how often the kernel has killed a process for lack of memory since boot."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
 
 
 def _failure(status: int, *, out_of_memory: bool) -> Failure | None:

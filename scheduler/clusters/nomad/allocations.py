@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -249,14 +250,15 @@ def _failure(allocation: Json, task: Json, events: Sequence[Json]) -> Failure | 
 
 def _terminated(event: Json) -> Failure | None:
     details = _details(event)
-    out_of_memory = details.get("oom_killed") == "true"
-    if out_of_memory:
+    status, number = (_number(details.get(name)) for name in ("exit_code", "signal"))
+    killed = signal.SIGKILL in (number, status - 128)
+    # one of its processes may have been killed that it could do without, or has reported
+    if killed and details.get("oom_killed") == "true":
         sentence = (
             "the task was killed: it needed more memory than its job may use; "
             "the lab's operator sets nomad_memory_mib"
         )
         return Failure(category=FailureCategory.OUT_OF_MEMORY, sentence=sentence)
-    status, number = (_number(details.get(name)) for name in ("exit_code", "signal"))
     return failure_of(status, signal_number=number)
 
 

@@ -265,3 +265,16 @@ class StartingEngine(AttackingEngine):
         except OSError as error:
             return _Session({"forks": started, "error": str(error)})
         return _Session({"forks": started, "error": ""})
+
+
+class KilledEngine(AttackingEngine):
+    """Takes memory and says something; then a signal ends it."""
+
+    name = "killed"
+
+    def load(self, model: Path, *, threads: int, parameters: Mapping[str, Any]) -> _Session:
+        taken = np.ones(parameters["mib"] * 2**20, np.uint8)
+        sys.stdout.write(parameters["says"])
+        sys.stdout.flush()
+        os.kill(os.getpid(), parameters["signal"])
+        return _Session({"taken": len(taken)})
