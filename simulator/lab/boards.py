@@ -97,7 +97,7 @@ class Boards:
         self._seen_online = np.array([each.present for each in self.rows], dtype=np.bool_)
         self._seen_healthy = np.ones(count, dtype=np.bool_)
         self._drained = np.zeros(count, dtype=np.bool_)
-        self._held = np.zeros(count, dtype=np.bool_)
+        self._holding = np.zeros(count, dtype=np.int64)
         self._started_s = np.full(count, np.nan)
         self._run_s = np.ones(count)
         self._present: _PresentBoards | None = None
@@ -148,6 +148,10 @@ class Boards:
         place = near.index(board) // size * size
         return [each for each in near[place : place + size] if each is not board]
 
+    def is_free(self, board: LabBoard) -> bool:
+        """Return whether nothing really runs on it, nor on a board that shares its cores."""
+        return board.holder == -1 and all(each.holder == -1 for each in self.sharing(board))
+
     def usable(self, board: LabBoard) -> bool:
         """Return whether a run that starts on it now really starts."""
         host = self.hosts[board.host]
@@ -173,14 +177,20 @@ class Boards:
         self._drained[row] = drained
 
     def hold(self, row: int, now_s: float, run_s: float) -> None:
-        """Note that the service holds a board for a run of so many seconds."""
-        self._held[row] = True
+        """Note that the service holds a board for one more run, of so many seconds.
+
+        There may be two where the cluster gives a board away whose last run has ended, as the
+        service does not know yet.
+        """
+        self._holding[row] += 1
         self._started_s[row], self._run_s[row] = now_s, run_s
         self._words[row] = "runs a benchmark"
 
     def release(self, row: int) -> None:
-        """Note that the service knows that the run has ended."""
-        self._held[row] = False
+        """Note that the service knows that a run has ended."""
+        self._holding[row] -= 1
+        if self._holding[row]:
+            return
         self._started_s[row] = np.nan
         self._words[row] = ""
 
@@ -209,7 +219,7 @@ class Boards:
         """
         present = self._present_boards
         before, rows = present.snapshot, present.rows
-        held = self._held[rows]
+        held = self._holding[rows] > 0
         started_s = self._started_s[rows]
         with np.errstate(invalid="ignore"):
             done = np.minimum((now_s - started_s) / self._run_s[rows] * 100.0, 99.0)

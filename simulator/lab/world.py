@@ -720,8 +720,7 @@ class LabWorld:
         if job.gang_id is not None:
             self._detach_from_gang(state, job.gang_id, board.uid)
         starts = self.boards.usable(board)
-        if starts:
-            assert board.holder == -1, f"{board.uid} runs two benchmarks"
+        assert self.boards.is_free(board), f"{board.uid} runs two benchmarks"
         drawn = self._draw(state, board)
         others = self._concurrent_runs(board)
         held_s = drawn.held_s * (1.0 + board.group.disturbance * len(others))
@@ -788,40 +787,44 @@ class LabWorld:
         """Return the board that a placed benchmark runs on: the decision's, or Nomad's choice.
 
         A strict job names its board. Of the others Nomad takes any free board that their job
-        states: with enough memory, and of the allow-list, if it has one.
+        states: with enough memory, and of the allow-list, if it has one. The board of the decision
+        is also that of a job which no host can start, as the service does not know.
+
+        Returns:
+            None: the job waits in Nomad's queue until another run ends.
         """
         decided = self.boards.rows[self.boards.row_of_uid[placement.target_uid]]
+        unless_taken = decided if self.boards.is_free(decided) else None
         if placement.binding is Binding.STRICT:
-            return decided
+            return unless_taken
         description, allowed = state.job.description, frozenset(placement.allowed_uids)
         free = [
             each
             for each in self.boards.rows
             if each.group.family == placement.family
-            and each.holder == -1
+            and self.boards.is_free(each)
             and self.boards.usable(each)
             and (not allowed or each.uid in allowed)
             and can_run(each.group, description)
             and state.pending.target_uid in (None, each.uid)
         ]
-        if free:
-            names = {name: row for row, name in enumerate(self.boards.hosts)}
-            runs_there, capacity = np.zeros(len(names)), np.zeros((len(names), 2))
-            for each in self.boards.rows:
-                host, group = names[each.host], each.group
-                runs_there[host] += each.holder != -1
-                stated = (group.host_cpu_mhz, group.host_memory_mb)
-                capacity[host] = np.maximum(capacity[host], stated)
-            place = choose_board(
-                np.array([names[each.host] for each in free], dtype=np.intp),
-                capacity,
-                runs_there[:, None] * TASK_NEED,
-                TASK_NEED,
-                stream(self._seed, "nomad", state.job.row, state.attempts + 1),
-            )
-            if place != -1:
-                return free[place]
-        return decided if decided.holder == -1 else None
+        if not free:
+            return unless_taken
+        names = {name: row for row, name in enumerate(self.boards.hosts)}
+        runs_there, capacity = np.zeros(len(names)), np.zeros((len(names), 2))
+        for each in self.boards.rows:
+            host, group = names[each.host], each.group
+            runs_there[host] += each.holder != -1
+            stated = (group.host_cpu_mhz, group.host_memory_mb)
+            capacity[host] = np.maximum(capacity[host], stated)
+        place = choose_board(
+            np.array([names[each.host] for each in free], dtype=np.intp),
+            capacity,
+            runs_there[:, None] * TASK_NEED,
+            TASK_NEED,
+            stream(self._seed, "nomad", state.job.row, state.attempts + 1),
+        )
+        return None if place == -1 else free[place]
 
     def _draw(self, state: _JobState, board: LabBoard) -> DrawnAttempt:
         job = state.job

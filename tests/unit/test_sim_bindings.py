@@ -8,6 +8,10 @@ import pytest
 
 from edgeyard.simulator.lab.world import HEARTBEAT_S
 from edgeyard.simulator.runs import COMPLETED, SimulatedRun
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.simulator.lab.world import HEARTBEAT_S
+from edgeyard.simulator.runs import COMPLETED, SimulatedRun
 from tests.builders.labs import lab_scenario, simulate
 
 BOARDS = [
@@ -88,3 +92,57 @@ def test_a_job_in_nomads_queue_is_not_decided_again_until_something_happens() ->
     run = simulate(scenario, policy="native")
     assert sorted(run.jobs.start_s.tolist()) == [0.0, run_s, 2 * run_s]
     assert run.meta.cycles <= 3 + 2 * run_s / HEARTBEAT_S
+
+
+def test_a_pinned_job_waits_in_nomads_queue_for_the_board_that_a_loose_one_took() -> None:
+    """Under `native` nothing keeps either from Nomad's queue, and the first one takes the board."""
+    jobs = [{"run_s": 100.0}, {"run_s": 100.0, "target_uid": "rpi5-0001-0001"}] * 3
+    scenario = lab_scenario(boards=[{"family": "rpi5", "count": 1}], jobs=jobs)
+    run = simulate(scenario, policy="native")
+    assert sorted(run.jobs.start_s.tolist()) == [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
+    assert run.jobs.attempts.tolist() == [1] * 6
+
+
+def test_under_native_no_job_runs_beside_one_on_the_same_cores() -> None:
+    boards = [{"family": "rpi5", "count": 2, "sharing": 2}]
+    jobs = [
+        {"run_s": 100.0, "target_uid": f"rpi5-0001-000{1 + row % 2}" if row < 4 else ""}
+        for row in range(6)
+    ]
+    jobs = [{name: value for name, value in each.items() if value} for each in jobs]
+    run = simulate(lab_scenario(boards=boards, jobs=jobs), policy="native")
+    assert sorted(run.jobs.start_s.tolist()) == [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
+
+
+def test_a_loose_job_waits_while_no_host_has_memory_left_for_it() -> None:
+    boards = [{"family": "rpi5", "count": 4, "per_host": 4, "host_memory_mb": 650.0}]
+    jobs = [{"run_s": 100.0, "binding": "loose"}] * 4
+    run = simulate(lab_scenario(boards=boards, jobs=jobs))
+    assert sorted(run.jobs.start_s.tolist()) == [0.0, 0.0, 100.0, 100.0]
+
+
+def test_a_board_stays_taken_while_one_of_its_attempts_is_not_known_to_have_ended() -> None:
+    """The end of a run is reported 50 s late; in between Nomad gives its board to a loose job.
+
+    The report is of the first, so the board is not free for a strict one, which has to wait.
+    """
+    jobs = [
+        {"submit_s": 0.0, "run_s": 100.0, "binding": "loose"},
+        {"submit_s": 1.0, "run_s": 100.0, "binding": "loose"},
+        {"submit_s": 2.0, "run_s": 100.0, "binding": "strict"},
+    ]
+    scenario = lab_scenario(
+        boards=[{"family": "rpi5", "count": 1}], jobs=jobs, faults={"late_event_mean_s": 50.0}
+    )
+    for seed in range(5):
+        busy_where_decided: list[str] = []
+
+        def watch(at_s: float, given: CycleInput, result: CycleResult) -> None:
+            holders = Counter(each.target_uid for each in given.holders)
+            for row, uid in enumerate(given.snapshot.uids):
+                if holders[uid] and not given.snapshot.busy[row]:
+                    busy_where_decided.append(uid)
+
+        run = simulate(scenario, seed=seed, watch=watch, policy="native")
+        assert (run.jobs.status == COMPLETED).all()
+        assert not busy_where_decided
