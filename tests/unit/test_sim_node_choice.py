@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeyard.errors import ConfigError
+from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework import policy as policy_module
+from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.policy import Backfill, Policy, ScorerChoice, load_policy
+from edgeyard.scheduler.framework.policy import (
+    Backfill,
+    Policy,
+    ScorerChoice,
+    built_in_policies,
+    load_policy,
+)
 from edgeyard.scheduler.framework.protocols import Filter, Refusal, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.benchmark import WaitingReason
@@ -22,6 +31,12 @@ from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 from edgeyard.training.worlds import nodes as world
 from edgeyard.training.worlds.node_choice import PluginChooser
+from edgeyard.training.worlds.simulated_nodes import (
+from edgeyard.scheduler.sim import nodes as world
+from edgeyard.scheduler.sim import simulated_nodes
+from edgeyard.training.worlds.node_choice import PluginChooser
+from edgeyard.simulator.runs import SimulatedRun
+from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 from edgeyard.training.worlds.simulated_nodes import (
     QueueRanker,
     compiled_rule,
@@ -236,3 +251,31 @@ def test_compiled_rules_choose_as_the_services_own_scorers(
 def test_only_what_a_rule_knows_is_compiled(change: Callable[[Policy], Policy]) -> None:
     assert compiled_rule(load_policy("tetris")) is not None
     assert compiled_rule(change(load_policy("tetris"))) is None
+
+
+def test_a_filter_that_the_default_policy_gets_is_asked_on_nodes_and_refused_on_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which filters refuse no node is stated by name, not read from what applies by default."""
+    default = load_policy("default")
+    extended = replace(
+        default, filters=(*default.filters, "spare_cores"), scorers=scorers("best_fit")
+    )
+    monkeypatch.setattr(policy_module, "load_policy", lambda name: extended)
+    spec = importlib.util.spec_from_file_location("loaded_later", simulated_nodes.__file__)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    assert loaded.compiled_rule(extended) is None
+    with pytest.raises(InvalidInput, match=r"'spare_cores' has no effect on an SWF log"):
+        loaded.refuse_settings(extended, log=True)
+
+
+def test_a_fallback_that_makes_no_difference_on_a_log_is_refused_like_a_scorer() -> None:
+    policy = replace(load_policy("native"), fallback="likes_b")
+    with pytest.raises(InvalidInput, match=r"'likes_b' has no effect on an SWF log"):
+        simulated_nodes.refuse_settings(policy, log=True)
+    for name in (*BASELINES, *built_in_policies()):
+        shipped = load_policy(name)
+        if shipped.planner is None and shipped.aggregator == "expected_cost":
+            simulated_nodes.refuse_settings(shipped, log=True)

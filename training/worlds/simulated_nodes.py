@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.framework.batch import Queue
-from edgeyard.scheduler.framework.policy import Backfill, Policy, load_policy
+from edgeyard.scheduler.framework.policy import Backfill, Policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.kernel.streams import stream
@@ -68,12 +68,26 @@ _RULES = {
     "tetris": world.ALIGNED,
     "random": world.RANDOM,
 }
-_DEFAULT = load_policy("default")
-_PASSIVE_FILTERS = frozenset(_DEFAULT.filters)
-"""Filters that refuse no node in this world."""
+_PASSIVE_FILTERS = frozenset(
+    {
+        # All nodes are known, alike in what they can run, and offer the one engine and type.
+        "inventory", "family", "engine", "type", "declared_type",
+        # Jobs state no node, no constraint, no time, no deadline and no storage.
+        "target_uid", "constraints", "user_time", "deadline", "storage",
+        # Refuses nodes with too little free memory, on which no job is placed anyway.
+        "ram",
+        # Users have neither credits nor a quota.
+        "budget", "quota",
+        # Nodes are always online and healthy, nobody takes them out, and they run several jobs.
+        "drained", "quarantine", "staleness", "health", "lease", "busy", "progress",
+    }
+)  # fmt: skip
+"""Filters that refuse no node in this world on which a job would fit; all others are asked."""
 
-_SAME_PROCESSORS = frozenset(each.name for each in _DEFAULT.scorers) | _RULES.keys()
-"""Scorers that make no difference on a log, which states processors alone."""
+_SAME_PROCESSORS = _RULES.keys() | {
+    "fastest", "reliable", "affinity", "campaign_spread", "host_load"
+}  # fmt: skip
+"""Scorers that make no difference on a log, which states processors alone; others are refused."""
 
 
 def simulate_nodes(
@@ -179,7 +193,8 @@ def refuse_settings(policy: Policy, *, log: bool = False) -> None:
         raise InvalidInput.at(
             where, f"backfill = '{policy.backfill.value}' has no effect on {world_of}", others
         )
-    named = [*(each.name for each in policy.scorers), *policy.filters]
+    fallback = [] if policy.fallback is None else [policy.fallback]
+    named = [*(each.name for each in policy.scorers), *fallback, *policy.filters]
     acting = next((each for each in named if each not in _PASSIVE_FILTERS | _SAME_PROCESSORS), "")
     if log and (acting or policy.aggregator != "expected_cost"):
         what = f"{acting!r}" if acting else f"the aggregator {policy.aggregator!r}"
