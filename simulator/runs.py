@@ -36,7 +36,7 @@ benchmark was cancelled or expired; it was lost with its host or its board; it f
 board to a more urgent one."""
 
 NO_BOARD = -1
-_FORM = 1
+_FORM = 2
 _UNREADABLE = (
     *(ValueError, KeyError, TypeError, AttributeError, EOFError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -140,6 +140,7 @@ class RunMeta:
         events: Events of the simulation.
         events_sha256: Hash of all events with their times: equal for equal runs.
         figures: Further numbers, by name.
+        notes: What the rules of its log left out or completed, in words.
     """
 
     scenario: str
@@ -153,6 +154,7 @@ class RunMeta:
     events: int = 0
     events_sha256: str = ""
     figures: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -235,13 +237,17 @@ def _run(columns: dict[str, NDArray[Any]]) -> SimulatedRun:
             f"its format is {int(columns['form'])}, and this version of Edgeyard reads {_FORM}"
         )
     return SimulatedRun(
-        meta=RunMeta(**json.loads(str(columns["meta"]))),
+        meta=_meta(json.loads(str(columns["meta"]))),
         jobs=_part(JobColumns, "jobs", columns),
         occupancy=_part(OccupancyColumns, "occupancy", columns),
         series=_part(SeriesColumns, "series", columns),
         boards=tuple(columns["boards"].tolist()),
         families=tuple(columns["families"].tolist()),
     )
+
+
+def _meta(stored: dict[str, Any]) -> RunMeta:
+    return RunMeta(**{**stored, "notes": tuple(stored["notes"])})
 
 
 def _part(kind: type[_T], part: str, columns: dict[str, NDArray[Any]]) -> _T:

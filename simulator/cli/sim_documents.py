@@ -302,7 +302,14 @@ def report_json(report: Report) -> dict[str, object]:
         ],
         "policies": [summary_row(each) for part in report.parts for each in part.summaries],
         "comparisons": [comparison_row(each) for part in report.parts for each in part.comparisons],
+        "notes": list(report_notes(report)),
     }
+
+
+def report_notes(report: Report) -> tuple[str, ...]:
+    """Return what was left out of the logs of all runs or completed, in words, each once."""
+    found = [note for part in report.parts for run in part.runs for note in run.meta.notes]
+    return tuple(dict.fromkeys(found))
 
 
 def finding(each: PairedComparison) -> tuple[str, str]:

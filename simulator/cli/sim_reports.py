@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -238,8 +240,17 @@ def _write_plots(made: Report, folder: Path, form: Form) -> list[Path]:
     return written
 
 
+def show_notes(notes: Iterable[str]) -> None:
+    """Print on stderr what the rules of a log left out or completed."""
+    for each in notes:
+        echo(f"of the log: {each}", err=True)
+
+
 def show_report(made: Report) -> None:
-    """Print the tables of a report."""
+    """Print the tables of a report, and notes on logs."""
+    from edgeyard.simulator.cli import sim_documents as documents
+
+    show_notes(documents.report_notes(made))
     for place, part in enumerate(made.parts):
         if place or len(made.parts) > 1:
             show("" if place else part.label, *([part.label] if place else []))

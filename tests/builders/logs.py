@@ -25,9 +25,6 @@ def log_of(jobs: Sequence[Job], users: Sequence[int] | None = None) -> Log:
         user=np.array(users if users is not None else [-1] * len(jobs), dtype=np.int64),
         line=np.arange(1, len(jobs) + 1),
         max_procs=None,
-        dropped=0,
-        guessed_runs=0,
-        guessed_procs=0,
     )
 
 

@@ -1,4 +1,4 @@
-"""Every policy that Edgeyard brings, in every small lab: no crash, no board twice, nothing unended."""
+"""Every shipped policy in every small lab: no crash, no board with two, nothing unended."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from edgeyard.scheduler.sim.scenario import Scenario
 from tests.builders.labs import lab_scenario
 
 KNOWN = registry(entry_points=False)
-POLICIES = tuple(
-    dict.fromkeys((*built_in_policies(), *BASELINES, *KNOWN.names(Kind.QUEUE_POLICY)))
-)
+POLICIES = tuple(dict.fromkeys((*built_in_policies(), *BASELINES, *KNOWN.names(Kind.QUEUE_POLICY))))
 BACKFILLING = ("easy", "conservative")
 """Refused in labs, where they make no difference."""
 

@@ -198,7 +198,11 @@ def test_the_command_writes_a_log_that_is_read_as_the_scenario(tmp_path: Path) -
     assert log.submit.tolist() == jobs.submit_s.tolist()
     assert log.run.tolist() == log.requested.tolist() == jobs.run_s.tolist()
     assert log.procs.tolist() == jobs.processors.tolist()
-    assert (len(log), log.max_procs, log.dropped) == (500, 64, 0)
+    assert (len(log), log.max_procs) == (500, 64)
+    assert log.notes == (
+        "500 jobs without a requested time taken to request the run time",
+        "500 jobs without a user counted as one user's",
+    )
     imported = tmp_path / "imported.toml"
     runner = CliRunner()
     words_of_import = ["scenarios", "import", str(log_file), "--out", str(imported)]

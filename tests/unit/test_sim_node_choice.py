@@ -263,7 +263,8 @@ def test_a_filter_that_the_default_policy_gets_is_asked_on_nodes_and_refused_on_
     )
     monkeypatch.setattr(policy_module, "load_policy", lambda name: extended)
     spec = importlib.util.spec_from_file_location("loaded_later", simulated_nodes.__file__)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     assert loaded.compiled_rule(extended) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.batch import Queue
@@ -357,3 +360,23 @@ def test_a_real_log_of_shared_gpus_is_replayed() -> None:
     bound_s = run.meta.figures["mean_turnaround_bound_s"]
     assert 0.0 < bound_s <= run.schedule.turnaround_s.mean() + 1e-6
     assert run.series.overloaded.max() <= 95
+
+
+def test_what_the_rules_of_a_log_left_out_is_kept_with_the_run_and_reported(
+    tmp_path: Path,
+) -> None:
+    lines = [swf_line(1, 0, 10, 1, requested=10), swf_line(2, -1, 10, 1, requested=10)]
+    log = write_swf(tmp_path / "log.swf", lines)
+    scenario = tmp_path / "log.toml"
+    scenario.write_text(
+        'name = "log"\nworld = "nodes"\nduration_s = 20\n'
+        f'[nodes]\nlog = "{log}"\n[[nodes.nodes]]\ncpu_cores = 4\n'
+    )
+    note = "1 job without a submit time left out"
+    words = ["sim", "run", str(scenario), "--policy", "fcfs", "--policy", "sjf"]
+    found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "runs")])
+    assert found.exit_code == 0, found.output
+    assert found.stderr.count(f"of the log: {note}\n") == 1
+    files = [str(each) for each in (tmp_path / "runs").glob("*.npz")]
+    again = CliRunner().invoke(app, ["sim", "report", *files, "--json"])
+    assert json.loads(again.stdout)["notes"] == [note]

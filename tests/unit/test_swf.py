@@ -1,6 +1,9 @@
 """Logs in the Standard Workload Format: what is kept, and what is refused with its place."""
 
+import bz2
 import gzip
+import lzma
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,8 @@ import pytest
 from edgeyard.errors import InvalidInput
 from edgeyard.training.worlds.swf import no_processors, read_swf
 from tests.builders.logs import swf_line, write_swf
+
+GOOD = swf_line(1, 0, 5)
 
 
 def test_jobs_are_kept_by_the_stated_rules(tmp_path: Path) -> None:
@@ -32,7 +37,83 @@ def test_jobs_are_kept_by_the_stated_rules(tmp_path: Path) -> None:
     assert log.procs.tolist() == [3, 4, 1]
     assert log.user.tolist() == [7, 7, 7]
     assert log.line.tolist() == [6, 3, 7]
-    assert (log.max_procs, log.dropped, log.guessed_runs, log.guessed_procs) == (128, 1, 1, 1)
+    assert log.max_procs == 128
+    assert log.notes == (
+        "1 job with run time 0 left out",
+        "1 job with a negative run time counted as 10 s",
+        "1 job without processors counted as one processor",
+        "2 jobs without a requested time taken to request the run time",
+    )
+
+
+def test_values_that_the_standard_calls_unknown_have_a_rule_and_are_counted(tmp_path: Path) -> None:
+    """An archived log with one job whose submission is not known is replayed without it."""
+    lines = [
+        swf_line(1, 10, 5, requested=9),
+        swf_line(2, -1, 5, requested=9),
+        swf_line(-1, 20, 5, requested=9),
+        swf_line(-1, 21, 5, requested=9),
+        swf_line(-1, -1, 5, requested=9),
+        swf_line(3, 30, 0, requested=9).replace(" 7 ", " -1 "),
+        swf_line(4, 40, 5, requested=9).replace(" 7 ", " -1 "),
+        " ".join(["5", "50", *["-1"] * 16]),
+    ]
+    log = read_swf(write_swf(tmp_path / "log.swf", lines))
+    assert log.job.tolist() == [1, 4, 5]
+    assert log.user.tolist() == [7, -1, -1]
+    assert log.notes == (
+        "3 jobs without a job number left out",
+        "1 job without a submit time left out",
+        "1 job with run time 0 left out",
+        "1 job with a negative run time counted as 10 s",
+        "1 job without processors counted as one processor",
+        "1 job without a requested time taken to request the run time",
+        "2 jobs without a user counted as one user's",
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, packed: bool) -> None:
+    text = "; MaxProcs: 64\n".encode("utf-8-sig") + GOOD.encode() + b"\n"
+    path = tmp_path / "log.swf"
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert (read_swf(path).max_procs, read_swf(path).line.tolist()) == (64, [2])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lzma.compress(b"; MaxProcs: 4"), r"log.swf: is compressed by xz \(accepted: gzip or none"),
+        (bz2.compress(b"; MaxProcs: 4"), "is compressed by bzip2"),
+        (gzip.compress(lzma.compress(b"; MaxProcs: 4")), "is compressed by xz"),
+        (b"PK\x03\x04" + bytes(40), "is a ZIP archive"),
+        ("; MaxProcs: 4".encode("utf-16"), r"is UTF-16 text: .*byte order mark \(accepted: UTF-8"),
+    ],
+    ids=["xz", "bzip2", "xz in gzip", "zip", "utf-16"],
+)
+def test_a_file_that_is_no_such_text_is_named_as_what_it_is(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "log.swf"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=message):
+        read_swf(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_gigantic_line_is_named_and_not_read(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "log.swf"
+    with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as file:
+        file.write(f"{GOOD}\n".encode())
+        for _ in range(32):
+            file.write(b"1 " * (1 << 19))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match=r"log.swf, line 2: is longer than 1,048,576 char"):
+            read_swf(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_content_decides_whether_a_log_is_compressed(tmp_path: Path) -> None:
@@ -70,13 +151,10 @@ def test_a_machine_size_that_cannot_be_used_is_named_by_its_line(
         no_processors(log)
 
 
-GOOD = swf_line(1, 0, 5)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (swf_line(2, -5, 5), r"line 3: field 2 \(submit time\) is -5 \(accepted: 0 or more\)"),
+        (swf_line(2, -5, 5), r"line 3: field 2 \(submit time\) is -5 \(accepted: 0 or more, or -1"),
         (swf_line(2, "nan", 5), r"line 3: field 2 \(submit time\) is nan .*a finite number"),
         (swf_line(2, 0, "NaN"), r"line 3: field 4 \(run time\) is nan"),
         (swf_line(2, 0, "inf"), r"line 3: field 4 \(run time\) is inf"),
@@ -102,7 +180,7 @@ def test_what_is_wrong_is_named_by_line_and_field(tmp_path: Path, line: str, mes
 def test_a_log_without_jobs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="the file has no jobs"):
         read_swf(write_swf(tmp_path / "log.swf", []))
-    with pytest.raises(InvalidInput, match="every job has run time 0"):
+    with pytest.raises(InvalidInput, match="every job has run time 0, or no job number"):
         read_swf(write_swf(tmp_path / "log.swf", [swf_line(1, 0, 0)]))
 
 

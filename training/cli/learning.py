@@ -165,6 +165,7 @@ def _read(path: Path, procs: int | None, advanced: Callable[[str, float], None])
     from edgeyard.training.worlds.swf import no_processors, read_swf, refuse_large_jobs
 
     found = read_swf(path, lambda share: advanced(f"reading {path.name}", share))
+    sim_reports.show_notes(found.notes)
     processors = procs or found.max_procs or no_processors(found)
     refuse_large_jobs(found, processors)
     return found, processors

@@ -114,8 +114,9 @@ def replay(
 ) -> None:
     """Replay the log of another cluster on an empty machine.
 
-    Jobs with a run time of 0 are left out; a negative run time counts as 10 s. A job takes its
-    allocated or its requested processors, whichever is more. The backfilling rlscheduler is the
+    Jobs with a run time of 0, or without a job number or submit time (-1), are left out; a negative
+    run time counts as 10 s. A job takes its allocated or its requested processors, whichever is
+    more. How many jobs a rule touched is stated. The backfilling rlscheduler is the
     weaker one of RLScheduler's environment and implies --commit.
     """
     from edgeyard.plugins.builtin import registry
@@ -176,7 +177,7 @@ def replay(
         )
     if starts is not None:
         _write_starts(starts, part, schedule)
-    _show_rules(whole)
+    sim_reports.show_notes(whole.notes)
     if as_json:
         emit_json(
             {
@@ -186,6 +187,7 @@ def replay(
                 "utilisation": schedule.utilisation(processors),
                 "makespan_s": schedule.makespan_s,
                 "max_wait_s": float(schedule.wait_s.max()),
+                "notes": list(whole.notes),
             }
         )
         return
@@ -278,17 +280,6 @@ def _duration(seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
-
-
-def _show_rules(log: Log) -> None:
-    """Report on stderr which jobs of the log were left out or completed."""
-    for count, what in (
-        (log.dropped, "with run time 0 left out"),
-        (log.guessed_runs, "with a negative run time counted as 10 s"),
-        (log.guessed_procs, "without processors counted as one processor"),
-    ):
-        if count:
-            echo(f"of the log: {count:,} job{'s' * (count != 1)} {what}", err=True)
 
 
 def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:

@@ -11,7 +11,6 @@ from edgeyard.simulator.importers.machines import (
     ImportedScenario,
     Selection,
     TraceJobs,
-    counted,
     nodes_scenario,
 )
 from edgeyard.simulator.scenario import NodeGroup
@@ -60,10 +59,6 @@ def import_swf(
         groups,
         selection,
         description=f"Log {path.name}",
-        notes=(
-            *counted(log.dropped, "with run time 0 left out"),
-            *counted(log.guessed_runs, "with a negative run time counted as 10 s"),
-            *counted(log.guessed_procs, "without processors counted as one processor"),
-        ),
+        notes=log.notes,
         advanced=advanced,
     )

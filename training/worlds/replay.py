@@ -335,6 +335,7 @@ def simulated_run(
             version=__version__,
             wall_s=wall_s,
             events=found.events,
+            notes=log.notes,
             figures={"processors": float(processors)},
         ),
         jobs=JobColumns(

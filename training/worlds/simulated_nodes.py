@@ -420,7 +420,7 @@ def _replayed(
     )
     wall_s, end_s = time.perf_counter() - began, found.schedule.end
     meta = _meta(scenario, policy, seed, wall_s, found.events, end_s, run.meta.figures)
-    return replace(run, meta=meta)
+    return replace(run, meta=replace(meta, notes=run.meta.notes))
 
 
 def _meta(

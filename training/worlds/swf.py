@@ -3,11 +3,13 @@
 Source: Chapin et al., "Benchmarks and Standards for the Evaluation of Parallel Job Schedulers",
 JSSPP 1999; https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
 
-Which jobs are kept, and how: a run time of 0 is dropped (the job never ran); a negative one
-(unknown, or cancelled before it started) counts as 10 s; processors are the greater of those
-allocated and those requested, 1 where neither is known; a job without a requested time requests
-its run time. Jobs are numbered in the order of their job number. Everything else that is wrong is
-an error that names the line and the field.
+The standard writes -1 for a value that is not known. Which jobs are kept, and how: one without a
+job number or a submit time is left out, as is one with a run time of 0 (it never ran); a negative
+run time (unknown, or cancelled before it started) counts as 10 s; processors are the greater of
+those allocated and those requested, 1 where neither is known; a job without a requested time
+requests its run time; all jobs without a user are one user's. `Log.notes` counts each of these.
+Jobs are numbered in the order of their job number. Everything else that is wrong is an error that
+names the line and the field.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.simulator.importers.text import opened_lines
+from edgeyard.simulator.importers.text import opened_lines
+from edgeyard.simulator.wording import count_of
 
 UNKNOWN_RUN_S = 10.0
 """Run time of jobs whose run time is negative."""
 
+_UNKNOWN = -1
 _FIELDS = 18
 _NAMES = {1: "job number", 2: "submit time", 4: "run time", 5: "allocated processors",
           8: "requested processors", 9: "requested time", 12: "user"}  # fmt: skip
@@ -60,13 +65,12 @@ class Log:
         run: Seconds, above 0.
         requested: Seconds that the user asked for, never negative.
         procs: Processors, from 1.
-        user: User numbers; -1: unknown.
+        user: User numbers; -1: unknown, one user as far as simulations are concerned.
         line: Line of the file, from 1.
         max_procs: Processors of the machine, as the header states them; None: it does not.
         unusable_size: The last size of the machine in the header that is no number of processors.
-        dropped: How many jobs with run time 0 were dropped.
-        guessed_runs: How many jobs had a negative run time.
-        guessed_procs: How many jobs state no processors.
+        notes: Which jobs of the whole log the rules left out or completed, in words with their
+            number.
     """
 
     path: Path
@@ -79,9 +83,7 @@ class Log:
     line: NDArray[np.int64]
     max_procs: int | None
     unusable_size: HeaderValue | None = None
-    dropped: int
-    guessed_runs: int
-    guessed_procs: int
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.job)
@@ -101,7 +103,8 @@ def read_swf(path: Path, advanced: Callable[[float], None] = lambda share: None)
         advanced: Called now and then with the share of the file that was read.
 
     Raises:
-        InvalidInput: A line that is no job; the error names the line and the field.
+        InvalidInput: A line that is no job; the error names the line and the field. Or the file is
+            no such text.
         OSError: The file can't be read.
     """
     header = _Header()
@@ -185,8 +188,12 @@ def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], heade
     for column in (_JOB, _ALLOCATED, _PROCS, _USER):
         values = table[:, column]
         _refuse(path, line, column, values, values != np.floor(values), "a whole number")
-    _refuse(path, line, _JOB, table[:, _JOB], table[:, _JOB] < 0, "0 or more")
-    _refuse(path, line, _SUBMIT, table[:, _SUBMIT], table[:, _SUBMIT] < 0, "0 or more")
+    unnumbered, never = table[:, _JOB] == _UNKNOWN, table[:, _SUBMIT] == _UNKNOWN
+    known = ~(unnumbered | never)
+    for column in (_JOB, _SUBMIT):
+        values = table[:, column]
+        _refuse(path, line, column, values, (values < 0) & known, "0 or more, or -1: not known")
+    table, line = table[known], line[known]
 
     order = np.argsort(table[:, _JOB], kind="stable")
     table, line = table[order], line[order]
@@ -201,12 +208,24 @@ def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], heade
             "the whole job",
         )
     ran = table[:, _RUN] != 0
-    dropped = int(len(table) - ran.sum())
     table, line = table[ran], line[ran]
     if not len(table):
-        raise _error(path, None, "every job has run time 0, so no job is left")
+        reason = "every job has run time 0, or no job number or submit time, so no job is left"
+        raise _error(path, None, reason)
     run = np.where(table[:, _RUN] < 0, UNKNOWN_RUN_S, table[:, _RUN])
     procs = np.maximum(table[:, _ALLOCATED], table[:, _PROCS])
+    notes = (
+        (unnumbered.sum(), "without a job number left out"),
+        ((never & ~unnumbered).sum(), "without a submit time left out"),
+        ((~ran).sum(), "with run time 0 left out"),
+        ((table[:, _RUN] < 0).sum(), "with a negative run time counted as 10 s"),
+        ((procs < 1).sum(), "without processors counted as one processor"),
+        (
+            (table[:, _REQUESTED] < 0).sum(),
+            "without a requested time taken to request the run time",
+        ),
+        ((table[:, _USER] < 0).sum(), "without a user counted as one user's"),
+    )
     return Log(
         path=path,
         job=table[:, _JOB].astype(np.int64),
@@ -218,9 +237,7 @@ def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], heade
         line=line,
         max_procs=header.sizes.get("MaxProcs") or header.sizes.get("MaxNodes"),
         unusable_size=header.unusable,
-        dropped=dropped,
-        guessed_runs=int((table[:, _RUN] < 0).sum()),
-        guessed_procs=int((procs < 1).sum()),
+        notes=tuple(f"{count_of(int(count), 'job')} {what}" for count, what in notes if count),
     )
 
 
