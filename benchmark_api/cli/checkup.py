@@ -359,7 +359,7 @@ def _boards(client: Client) -> Iterator[Finding]:
     """Check which boards are usable, what they can run and which expected ones are missing."""
     boards = [as_json(board) for board in client.boards()]
     states = Counter(plain(board.get("state")) for board in boards)
-    usable = [board for board in boards if board.get("state") in ("idle", "busy")]
+    usable = [board for board in boards if board.get("state") in ("idle", "busy", "leased")]
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
     yield Finding(
         check="boards",

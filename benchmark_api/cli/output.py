@@ -39,6 +39,8 @@ STATE_STYLE: Mapping[str, str] = {
     "offline": "red",
     "unhealthy": "red",
     "drained": "magenta",
+    "leased": "magenta",
+    "quarantined": "magenta",
     "unknown": "magenta",
     "comparable": "green",
     "suspect": "yellow",

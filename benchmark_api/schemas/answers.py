@@ -22,7 +22,9 @@ StatusWord = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each
 BindingWord = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Binding]})]
 """A `Binding`; a client also reads those of newer servers."""
 
-BoardState = Literal["idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"]
+BoardState = Literal[
+    "idle", "busy", "offline", "drained", "leased", "quarantined", "unhealthy", "unknown"
+]
 
 
 class Reason(Struct, frozen=True, kw_only=True):

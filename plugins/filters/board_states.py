@@ -73,7 +73,7 @@ BOARD_STATES = (
     ),
     BoardState(
         name="drained",
-        reason=WaitingReason.RESERVED,
+        reason=WaitingReason.BOARD_DRAINED,
         applies=lambda batch: batch.snapshot.drained,
         phrase=partial(_with_reason, "is drained"),
     ),

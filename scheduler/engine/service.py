@@ -33,7 +33,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 
@@ -69,6 +69,7 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
@@ -413,13 +414,16 @@ class Engine:
 
     def boards(self) -> tuple[BoardView, ...]:
         """Return the state of every board in the twin. Any thread."""
+        now = self._parts.clock.now()
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
             aside = uow.reservations.quarantines().values()
+            leases = uow.reservations.leases(now)
         return self._parts.refresher.twin.views(
             drained=drained,
             holders=holders,
             quarantined={each.target_uid: each.reason for each in aside if each.active},
+            leased={each.target_uid: _lease_words(each) for each in leases if each.since <= now},
         )
 
     def comparison(self) -> Comparison | None:
@@ -637,3 +641,9 @@ class Engine:
             self._outages.failed(f"{what}.failed", "engine step failed", str(error))
         except Exception:
             logger.exception("engine step broke", extra={"event": f"{what}.broke"})
+
+
+def _lease_words(lease: Lease) -> str:
+    whose = "for maintenance" if lease.user_id is None else "to a user"
+    why = f" ({lease.reason})" if lease.reason else ""
+    return f"leased {whose} until {lease.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}{why}"

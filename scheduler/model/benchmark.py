@@ -98,7 +98,8 @@ class WaitingReason(StrEnum):
     STORAGE = "storage"
     BOARD_UNHEALTHY = "board_unhealthy"
     BOARD_OFFLINE = "board_offline"
-    RESERVED = "reserved"  # drained or leased
+    BOARD_DRAINED = "board_drained"  # taken out by an operator
+    RESERVED = "reserved"  # leased, or for a start that is stated or that waits for long
     FILTER_FAILED = (
         "filter_failed"  # a filter of the policy crashed, so it is unknown what it admits
     )

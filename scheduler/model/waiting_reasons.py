@@ -40,6 +40,7 @@ BOARD_REFUSALS: Mapping[WaitingReason, BoardRefusal] = {
     WaitingReason.BOARD_BUSY: BoardRefusal(state="busy"),
     WaitingReason.BOARD_OFFLINE: BoardRefusal(state="offline", unavailable=True),
     WaitingReason.BOARD_UNHEALTHY: BoardRefusal(state="unhealthy", unavailable=True, unstated=True),
+    WaitingReason.BOARD_DRAINED: BoardRefusal(state="drained", unavailable=True, unstated=True),
     WaitingReason.RESERVED: BoardRefusal(state="reserved", unavailable=True, unstated=True),
     WaitingReason.UNKNOWN_BOARD: BoardRefusal(
         state="not in the inventory", unavailable=True, unstated=True

@@ -29,6 +29,7 @@ class BoardState(StrEnum):
     BUSY = "busy"
     OFFLINE = "offline"  # expected, but no ready host reports it
     DRAINED = "drained"  # taken out by an operator
+    LEASED = "leased"  # idle, and kept for one user's benchmarks or for maintenance
     QUARANTINED = "quarantined"  # kept from the queue after failures
     UNHEALTHY = "unhealthy"  # its host reports it as unusable
     UNKNOWN = "unknown"  # reported, but not in the inventory: never used

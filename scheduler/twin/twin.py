@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.devices.model import USED_OUTSIDE, Board, Host
 from edgeyard.scheduler.model.decision import Snapshot
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _REPLACED_BY_QUARANTINE = frozenset({BoardState.IDLE, BoardState.BUSY})
 """States that are shown as quarantined; worse states are shown as they are."""
+
+_Rows = NDArray[np.bool_]
 
 _NO_REASONS: Mapping[str, str] = {}
 _NO_LOADS: Mapping[str, LoadReport] = {}
@@ -257,6 +260,7 @@ class Twin:
         drained: Mapping[str, str],
         holders: Mapping[str, str],
         quarantined: Mapping[str, str] = _NO_REASONS,
+        leased: Mapping[str, str] = _NO_REASONS,
     ) -> tuple[BoardView, ...]:
         """Return the state of all boards, expected ones first.
 
@@ -264,33 +268,32 @@ class Twin:
             drained: Reason, by board that an operator drained.
             holders: Benchmark that holds each board of a live attempt.
             quarantined: Reason, by board in quarantine.
+            leased: Until when and why, by board with a present lease.
         """
         with self._lock:
             known, reports = self._known, self._reports
+        joined = known.joined if known else self._nothing
         outside = self._used_outside(known, holders)
         views = [
-            _current_view(each, drained, holders, self._unknown, outside)
-            for each in (known.joined if known else self._nothing).boards
+            _current_view(each, drained, holders, self._unknown, outside) for each in joined.boards
         ]
-        busy = {view.board.target_uid for view in views if view.state is BoardState.BUSY}
-        views = [
-            replace(view, state=BoardState.BUSY, reason=f"its cores are in use by {min(others)}")
-            if view.state is BoardState.IDLE and (others := view.board.shares_with & busy)
-            else view
-            for view in views
-        ]
+        taken = np.array(
+            [
+                view.board.busy or view.holder is not None or view.board.target_uid in outside
+                for view in views
+            ],
+            dtype=np.bool_,
+        )
+        for row, reason in _with_cores_in_use(joined.snapshot, taken).items():
+            if views[row].state is BoardState.IDLE:
+                views[row] = replace(views[row], state=BoardState.BUSY, reason=reason)
         views = [
             replace(view, clock_offset_s=reports[view.host].clock_offset_s)
             if view.host in reports
             else view
             for view in views
         ]
-        return tuple(
-            replace(view, state=BoardState.QUARANTINED, reason=quarantined[view.board.target_uid])
-            if view.board.target_uid in quarantined and view.state in _REPLACED_BY_QUARANTINE
-            else view
-            for view in views
-        )
+        return tuple(_taken_out(view, quarantined, leased) for view in views)
 
     def snapshot(
         self,
@@ -318,13 +321,9 @@ class Twin:
                 view = _current_view(joined.boards[row], drained, holders, self._unknown, outside)
                 reasons[row], taken_out[row] = view.reason, view.drained
                 busy[row] |= view.holder is not None or uid in outside
-        conflicts = before.conflicts
-        if conflicts is not None:
-            blocked = (conflicts & busy[None, :]).any(axis=1) & ~busy
-            for row in np.flatnonzero(blocked).tolist():
-                other = before.uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
-                reasons[row] = reasons[row] or f"its cores are in use by {other}"
-            busy = busy | blocked
+        for row, reason in _with_cores_in_use(before, busy.copy()).items():
+            reasons[row] = reasons[row] or reason
+            busy[row] = True
         return replace(
             before,
             taken_at=known.at if known else None,
@@ -335,6 +334,31 @@ class Twin:
             attributes=joined.attributes(node_attributes),
             guarded=self._guarded,
         )
+
+
+def _with_cores_in_use(snapshot: Snapshot, taken: _Rows) -> Mapping[int, str]:
+    """Return the rows of boards that are not taken and share cores with one that is, and why."""
+    conflicts = snapshot.conflicts
+    if conflicts is None:
+        return {}
+    blocked = (conflicts & taken[None, :]).any(axis=1) & ~taken
+    return {
+        row: "its cores are in use by "
+        + snapshot.uids[int(np.flatnonzero(conflicts[row] & taken)[0])]
+        for row in np.flatnonzero(blocked).tolist()
+    }
+
+
+def _taken_out(
+    view: BoardView, quarantined: Mapping[str, str], leased: Mapping[str, str]
+) -> BoardView:
+    """Return a board with its quarantine, or its lease while nothing runs on it."""
+    uid = view.board.target_uid
+    if uid in quarantined and view.state in _REPLACED_BY_QUARANTINE:
+        return replace(view, state=BoardState.QUARANTINED, reason=quarantined[uid])
+    if uid in leased and view.state is BoardState.IDLE:
+        return replace(view, state=BoardState.LEASED, reason=leased[uid])
+    return view
 
 
 def _rounded(load: HostLoad) -> HostLoad:

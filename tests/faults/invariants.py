@@ -284,6 +284,7 @@ class Invariants:
             WaitingReason.START_TIME: description.start_time is not None or bool(tried),
             WaitingReason.BUDGET: recently("poor", [row["user_id"]]),
             WaitingReason.DEADLINE_UNREACHABLE: description.deadline is not None,
+            WaitingReason.BOARD_DRAINED: recently("drained", uids),
             WaitingReason.RESERVED: recently("reserved", uids)
             or any(
                 other.start_time is not None or other.job_completion_threshold is not None
@@ -329,7 +330,8 @@ class Invariants:
         truths: dict[str, Iterable[str]] = {
             "offline": cluster.offline(),
             "unhealthy": cluster.unhealthy() | quarantined,
-            "reserved": leased | drained | quarantined,
+            "drained": drained,
+            "reserved": leased,
             "busy": {each for uid in held for each in cluster.sharing(uid)},
             "poor": {
                 cast(str, row["user_id"])

@@ -421,7 +421,7 @@ def test_a_drained_board_gets_nothing_until_it_is_resumed(lab: Lab) -> None:
     benchmark_id = lab.submit(target=None, target_uid=A)
     lab.turn()
     waiting = lab.waiting(benchmark_id)
-    assert waiting.reason is WaitingReason.RESERVED
+    assert waiting.reason is WaitingReason.BOARD_DRAINED
     assert "new fan" in waiting.sentence
     drain(False)
     lab.turn()

@@ -142,6 +142,10 @@ def test_a_lease_admits_its_user_alone_and_frees_itself(server: Server) -> None:
     made = ann.json("boards", "lease", BOARD, "--until", "+1 h", "--user", "lena")
     assert made["user_id"] == "lena"
     assert "lena" in ann.cli("boards", "leases")
+    listed = json.loads(eve.cli("boards", "list", "--json"))
+    leased = next(each for each in listed if each["target_uid"] == BOARD)
+    assert leased["state"] == "leased"
+    assert leased["reason"].startswith("leased to a user until ")
     waits = eve.submit(target_uid=BOARD)
     until(lambda: eve.reason(waits) == "reserved")
     admitted = ann.submit(target_uid=BOARD)

@@ -228,7 +228,7 @@ def test_the_nearest_board_is_reported_and_the_others_are_counted() -> None:
     snapshot = snapshot_of(boards, drained=[ONE], offline=[TWO, THREE])
     assert why(cycle(snapshot, [pending()])) == (
         WaitingReason.BOARD_BUSY,
-        "waits for one of 4 boards: rpi4b-0001-0004 is busy; others: 2 offline, 1 reserved",
+        "waits for one of 4 boards: rpi4b-0001-0004 is busy; others: 1 drained, 2 offline",
     )
 
 
@@ -353,7 +353,7 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
         "nothing is placed on knowledge older than 60 s",
     )
     assert why(result, "never")[0] is WaitingReason.NO_SUCH_FAMILY
-    assert why(result, "drained")[0] is WaitingReason.RESERVED
+    assert why(result, "drained")[0] is WaitingReason.BOARD_DRAINED
     assert places(cycle(snapshot_of(boards, age_s=60.0), jobs)) == {
         "b-1": ONE,
         "drained": "rpi5-0001-0001",

@@ -27,6 +27,7 @@ UNAVAILABLE, AVAILABLE, UNKNOWN = (
         (WaitingReason.BOARD_OFFLINE, {"is_over": True}, UNAVAILABLE, True),
         (WaitingReason.BOARD_UNHEALTHY, {"is_over": True}, UNAVAILABLE, True),
         (WaitingReason.UNKNOWN_BOARD, {"is_over": True}, UNAVAILABLE, True),
+        (WaitingReason.BOARD_DRAINED, {"is_over": True}, UNAVAILABLE, True),
         (WaitingReason.RESERVED, {"is_over": True}, UNAVAILABLE, True),
         # acted on once
         (WaitingReason.BOARD_OFFLINE, {"is_over": True, "is_notified": True}, UNAVAILABLE, False),

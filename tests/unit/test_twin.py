@@ -76,6 +76,41 @@ def test_a_board_whose_cores_are_in_use_closes_no_other_one() -> None:
     assert (views[C].state, views[B].state is BoardState.BUSY) == (BoardState.BUSY, False)
 
 
+@pytest.mark.parametrize("states_it", [A, B])
+def test_a_board_is_busy_for_people_where_it_is_for_decisions(states_it: str) -> None:
+    """Its cores are used by a run on a drained board, or only the other one's entry states them."""
+    other = {A: B, B: A}[states_it]
+    shared = board(states_it, shares_with=frozenset({other}))
+    twin = Twin([shared, board(other)])
+    twin.refresh([host("h", shared, board(other))], NOW)
+    for drained in ({}, {A: "new fan"}):
+        snapshot = twin.snapshot(NOW, drained=drained, holders={A: "benchmark-1"})
+        views = {
+            each.board.target_uid: each
+            for each in twin.views(drained=drained, holders={A: "benchmark-1"})
+        }
+        row = snapshot.uids.index(B)
+        assert snapshot.busy[row]
+        assert views[B].state is BoardState.BUSY
+        assert views[B].reason == snapshot.reasons[row] == f"its cores are in use by {A}"
+
+
+def test_a_leased_board_is_shown_as_leased_unless_it_runs_something_or_can_t() -> None:
+    twin = Twin([board(A), board(B)])
+    twin.refresh([host("h", board(A), board(B, healthy=False))], NOW)
+    leased = {A: "leased for maintenance until noon", B: "leased to a user until noon"}
+
+    def states(**others: dict[str, str]) -> list[tuple[str, str]]:
+        given = {"drained": {}, "holders": {}, "leased": leased, **others}
+        return [(each.state.value, each.reason) for each in twin.views(**given)]
+
+    assert states()[0] == ("leased", "leased for maintenance until noon")
+    assert states()[1][0] == "unhealthy"
+    assert states(holders={A: "benchmark-1"})[0] == ("busy", "runs a benchmark")
+    assert states(drained={A: ""})[0][0] == "drained"
+    assert states(quarantined={A: "its runs fail"})[0][0] == "quarantined"
+
+
 def test_boards_beside_the_inventory_are_the_same_tuple_until_one_of_them_changes() -> None:
     twin = Twin([board(A)])
     assert twin.unknown_boards() == ()

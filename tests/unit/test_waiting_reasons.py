@@ -76,6 +76,7 @@ ONE, TWO = "rpi4b-0001-0001", "rpi4b-0001-0002"
 UNSTATED = {
     *(WaitingReason.RESERVED, WaitingReason.UNKNOWN_BOARD, WaitingReason.FILTER_FAILED),
     *(WaitingReason.BOARD_UNHEALTHY, WaitingReason.QUOTA, WaitingReason.BUDGET),
+    WaitingReason.BOARD_DRAINED,
 }
 """Reasons that no constraint of a job states, so that the cluster could choose such a board."""
 STATED = {
@@ -135,7 +136,7 @@ def test_a_pinned_board_is_unavailable_for_these_reasons_alone(reason: WaitingRe
     grace = PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0, is_over=True)
     found = pin_verdict(grace, WaitReason(reason=reason, sentence="why"))
     assert (found.board is PinnedBoard.UNAVAILABLE) == (
-        reason in ("board_offline", "board_unhealthy", "reserved", "unknown_board")
+        reason in ("board_offline", "board_unhealthy", "board_drained", "reserved", "unknown_board")
     )
 
 
