@@ -796,18 +796,27 @@ def task_ended(
 
 
 def never_ran(
-    uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime, *, stopped: bool = False
+    uow: UnitOfWork,
+    attempt: Attempt,
+    failure: Failure,
+    now: datetime,
+    *,
+    stopped: bool = False,
+    unavailable_since: datetime | None = None,
 ) -> None:
     """End an attempt whose task never began; it uses up no retry.
 
     Args:
         stopped: Whether its job was stopped, by Edgeyard or by an operator.
+        unavailable_since: Since when the job waited in the cluster for the board that the
+            benchmark names; if that is still not available, its grace time began then.
     """
     if attempt.state is AttemptState.ENDED:
         return
     if stopped:
         attempt = _stopped(attempt, failure)
-    _end(uow, replace(attempt, counts=False), failure, now)
+    uncounted = replace(attempt, counts=False)
+    _end(uow, uncounted, failure, now, unavailable_since=unavailable_since)
 
 
 def _stopped(attempt: Attempt, why: Failure) -> Attempt:
@@ -903,6 +912,8 @@ def _end(
     failure: Failure | None,
     now: datetime,
     report: Mapping[str, object] | None = None,
+    *,
+    unavailable_since: datetime | None = None,
 ) -> Attempt:
     """End the attempt, then its benchmark: completed, tried again, or failed."""
     if is_preemption(failure):
@@ -948,6 +959,7 @@ def _end(
             progress=None,
             started_at=None,
             lost_in_a_row=lost_in_a_row,
+            unavailable_since=unavailable_since,
         )
         _move(uow, again, Status.PENDING, now, {"retry": True, **_failure_data(failure)})
     else:

@@ -345,7 +345,7 @@ class Reconciler:
                     and (job.stopped or failure.category is FailureCategory.BOARD_FAULT)
                 )
             ):
-                self._never_ran(attempt, job, failure)
+                self._never_ran(attempt, benchmark, job, failure)
             elif self._waits_for_claim(attempt, benchmark, failure):
                 return
             elif attempt.task_ended_at is None:
@@ -462,12 +462,19 @@ class Reconciler:
         while len(self._seen_ended) > MAX_SEEN_ENDED:
             self._seen_ended.popitem(last=False)
 
-    def _never_ran(self, attempt: Attempt, job: JobState, failure: Failure) -> None:
+    def _never_ran(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState, failure: Failure
+    ) -> None:
         now = self._clock.now()
+        waited = job.target_uid is None and attempt.stopping is not None
+        pinned = benchmark.description.target_uid is not None and not benchmark.unpinned
+        since = _due(attempt, benchmark) if waited and pinned else None
 
         def change(uow: UnitOfWork, it: Attempt) -> None:
             on_board = it.on_board(placed=job.target_uid)
-            lifecycle.never_ran(uow, on_board, failure, now, stopped=job.stopped)
+            lifecycle.never_ran(
+                uow, on_board, failure, now, stopped=job.stopped, unavailable_since=since
+            )
 
         self._apply(attempt, change)
 

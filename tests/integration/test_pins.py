@@ -325,3 +325,43 @@ def test_a_cancelled_one_is_not_unpinned(lab: Lab) -> None:
         lifecycle.cancel(uow, benchmark_id, lab.clock.now(), "ann")
     lab.turn()
     assert not lab.show(benchmark_id).unpinned
+
+
+@pytest.mark.parametrize("if_unavailable", list(IfUnavailable))
+def test_a_wait_in_the_cluster_is_part_of_the_grace_time(
+    tmp_path: Path, if_unavailable: IfUnavailable
+) -> None:
+    """A minute before its start its job is left to Nomad, and then the board dies.
+
+    The cluster has `start_grace_s` to give the job its board, which is as long: both begin at the
+    start.
+    """
+    lab = Lab(tmp_path, A, B, start_lead_s=60.0, start_grace_s=GRACE_S, pin_grace_s=GRACE_S)
+    start = lab.time.now() + timedelta(seconds=60)
+    benchmark_id = pinned(lab, start_time=start, if_unavailable=if_unavailable)
+    lab.turn()
+    assert lab.attempts(benchmark_id)[0].state is AttemptState.QUEUED
+    unplug(lab)
+    kind = {
+        IfUnavailable.NOTIFY: "benchmark.unavailable",
+        IfUnavailable.RESCHEDULE: "benchmark.unpinned",
+    }[if_unavailable]
+    while not (found := lab.events(benchmark_id, kind)):
+        assert lab.time.now() < start + timedelta(seconds=2 * GRACE_S)
+        lab.clock.forward(10)
+        lab.turn()
+    assert timedelta(seconds=GRACE_S) <= found[0].at - start <= timedelta(seconds=GRACE_S + 30)
+    assert found[0].data["reason"] == "board_offline"
+    lab.store.close()
+
+
+def test_a_board_that_is_there_again_is_no_absence_after_a_wait_in_the_cluster(lab: Lab) -> None:
+    benchmark_id = pinned(lab, if_unavailable=IfUnavailable.NOTIFY)
+    lab.turn()
+    lab.clock.forward(GRACE_S + 1)
+    for _ in range(3):  # taken back from the cluster, and placed again
+        lab.turn()
+    assert len(lab.attempts(benchmark_id)) == 2
+    unplug(lab)
+    lab.turn()
+    assert lab.events(benchmark_id, "benchmark.unavailable") == []

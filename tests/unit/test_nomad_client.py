@@ -465,6 +465,23 @@ class TestStates:
         reason = cluster.states([JOB])[JOB].reason
         assert reason == f"every matching board is taken: {UID} runs a job"
 
+    def test_of_a_waiting_start_say_what_its_run_waits_for(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        """Nomad evaluates the run, and lists no evaluation under the name of the parent."""
+        child = f"{JOB}/periodic-1795253636"
+        nomad.get("/v1/jobs").respond(json=[job(Periodic=True), job(child, ParentID=JOB)])
+        nomad.get("/v1/allocations").respond(json=[])
+        found = {child: [blocked(child, available={"dc1": 0})]}
+        nomad.get("/v1/evaluations").mock(
+            side_effect=lambda request: httpx.Response(
+                200, json=found.get(request.url.params["job"], [])
+            )
+        )
+        nomad.get(f"/v1/job/{JOB}").respond(json=job())
+        nomad.get("/v1/nodes").respond(json=[])
+        assert cluster.states([JOB])[JOB].reason == "no host of its datacenters is ready"
+
     def test_of_an_ended_job_have_its_secret_removed_and_its_parent_stopped(
         self, cluster: NomadCluster, nomad: respx.Router, deleted: respx.Route
     ) -> None:

@@ -280,7 +280,8 @@ class NomadCluster(Cluster, NodeSource):
                         if _belongs(job, job_id) and is_live(job)
                     ],
                 )
-        self._explain(states)
+        runs_last = sorted(jobs.values(), key=lambda job: bool(job.get("ParentID")))
+        self._explain(states, {_root_of(job): str(job["ID"]) for job in runs_last})
         return states
 
     def state_index(self) -> int | None:
@@ -465,8 +466,13 @@ class NomadCluster(Cluster, NodeSource):
         moved = [cron_of(moment_of(str(each)) + lead) for each in specs]
         return {**job, "Periodic": {**periodic, "Specs": moved}}
 
-    def _explain(self, states: dict[str, JobState]) -> None:
-        """Say of jobs that wait for a board what they wait for."""
+    def _explain(self, states: dict[str, JobState], names: Mapping[str, str]) -> None:
+        """Say of jobs that wait for a board what they wait for.
+
+        Args:
+            states: By the ids under which attempts know the jobs; gets the reasons.
+            names: Nomad's own name of each, which evaluations have: of a start, that of its run.
+        """
         waiting = [
             job_id
             for job_id, state in states.items()
@@ -474,7 +480,7 @@ class NomadCluster(Cluster, NodeSource):
         ]
         if not waiting:
             return
-        evaluations = self._client.blocked(waiting[0] if len(waiting) == 1 else None)
+        evaluations = self._client.blocked(names[waiting[0]] if len(waiting) == 1 else None)
         reasons = {
             job_of_attempt(str(each.get("JobID"))): placement_problem(each) for each in evaluations
         }
@@ -512,6 +518,11 @@ class NomadCluster(Cluster, NodeSource):
 def _index(thing: Json) -> int:
     index = thing.get("CreateIndex")
     return index if isinstance(index, int) else 0
+
+
+def _root_of(job: Json) -> str:
+    """Id under which an attempt knows a job."""
+    return job_of_attempt(str(job["ID"]))
 
 
 def _root(allocation: Json) -> str:
