@@ -198,6 +198,8 @@ def show(session: Session, benchmark_id: Id) -> None:
     Shows its state, description, files and attempts.
     """
     benchmark = session.client.benchmark(benchmark_id)
+    if not benchmark.ended:
+        warn_of_stale_state(session, benchmark.as_json())
     if session.output is Output.JSON:
         emit_json(benchmark.as_json())
     elif session.output is Output.CSV:
@@ -223,6 +225,7 @@ def explain(
     the description changed at a time.
     """
     explanation = session.client.explain(benchmark_id, changes=changes)
+    warn_of_stale_state(session, as_json(explanation))
     if session.output is Output.JSON:
         emit_json(as_json(explanation))
     elif session.output is Output.CSV:

@@ -161,7 +161,10 @@ _ATTEMPT_COLUMNS = (
 def explanation_picture(explanation: Explanation, every: bool) -> Iterator[RenderableType]:
     """Render the decision, its reason, the parts of the priority and the verdict on each board."""
     yield Text(explanation.benchmark_id, style="bold")
-    if explanation.chosen_uid:
+    if explanation.chosen_uid and explanation.waiting:
+        yield Text(printable(_not_started(explanation)), "yellow")
+        yield Text(printable(f"waits: {explanation.waiting}"), "yellow")
+    elif explanation.chosen_uid:
         yield Text(printable(_placed(explanation)), "green")
     elif explanation.never:
         why = explanation.waiting or "no board of the lab fits"
@@ -191,6 +194,13 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     yield from _scorers(as_json(explanation).get("scorers"))
     if "changes" in as_json(explanation):
         yield from _changes(as_json(explanation)["changes"])
+
+
+def _not_started(explanation: Explanation) -> str:
+    """Say what the cluster was asked for, where it does not start the job."""
+    chosen, binding = explanation.chosen_uid, explanation.binding
+    whose = chosen if binding == "strict" else f"a board, first choice {chosen}"
+    return f"handed to the cluster for {whose} ({binding}), which has not started it"
 
 
 def _placed(explanation: Explanation) -> str:

@@ -81,11 +81,13 @@ def explanation(
     newest = attempts[-1] if attempts else None
     started = newest is not None and newest.started_at is not None and newest.board_is_known
     ran_on = newest.target_uid if newest is not None and started else None
-    shown = views.explanation(services, services.engine.explanation(benchmark_id), ran_on)
+    in_cluster = benchmark.waiting if benchmark.status is Status.SCHEDULED else None
+    found = services.engine.explanation(benchmark_id)
+    shown = views.explanation(services, found, ran_on, in_cluster)
     if changes:
-        found = services.engine.changes(benchmark_id, bounds)
+        sooner = services.engine.changes(benchmark_id, bounds)
         shown = replace(
-            shown, changes=None if found is None else _changes(found, services.clock.now())
+            shown, changes=None if sooner is None else _changes(sooner, services.clock.now())
         )
     return Answer(shown)
 

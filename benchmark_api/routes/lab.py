@@ -53,8 +53,7 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
         shapes.Boards(
             items=[_board(view, mine, reserved) for view in found],
             taken_at=taken_at,
-            age_s=round(age_s, 3) if known else None,
-            cluster_problem=services.engine.cluster_problem(),
+            **views.cluster_state(services),
         )
     )
 
@@ -218,7 +217,6 @@ def queue(
     ]
     places = itertools.count()
     parts = services.engine.priority_parts([each.benchmark_id for each in waiting])
-    age_s = services.engine.twin_age_s()
     return Answer(
         shapes.Queue(
             items=[
@@ -233,8 +231,7 @@ def queue(
             ],
             decided_at=time_from_json(seen.decided_at_iso) if seen.decided_at_iso else None,
             policy=seen.policy,
-            age_s=round(age_s, 3) if math.isfinite(age_s) else None,
-            cluster_problem=services.engine.cluster_problem(),
+            **views.cluster_state(services),
         )
     )
 
@@ -255,7 +252,7 @@ def _queue_item(
         priority=int(sum(parts.values())) if parts else benchmark.priority,
         priority_parts=dict(parts),
         # The sentence may name others' benchmarks.
-        waiting_reason=views.waiting_reason(benchmark.waiting) if mine else None,
+        waiting_reason=views.waiting_reason(services, benchmark.waiting) if mine else None,
         submit_time=benchmark.submit_time,
         target=description.family,
         runtime=description.runtime,
@@ -263,7 +260,7 @@ def _queue_item(
         model=description.model if mine else None,
         forecast=views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
         planned=views.planned_start(
-            services.engine.planned(benchmark.benchmark_id) if mine else None
+            services, services.engine.planned(benchmark.benchmark_id) if mine else None
         ),
     )
 

@@ -619,12 +619,12 @@ def would_happen(
     return shapes.DryRun(
         would=would,
         boards=boards,
-        waiting_reason=views.waiting_reason(explanation.waiting),
+        waiting_reason=views.waiting_reason(services, explanation.waiting),
         priority=explanation.priority,
         priority_parts=dict(explanation.priority_parts),
         hcl=preview.hcl,
         forecast=views.forecast(services, preview.forecast),
-        planned=views.planned_start(explanation.planned),
+        planned=views.planned_start(services, explanation.planned),
         description=description_to_json(description),
         workload=msgspec.convert(
             workload_of(description, files, services.content.known(description, files)),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -12,6 +13,7 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
@@ -67,7 +69,7 @@ def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedB
         shapes.ListedBenchmark,
         benchmark,
         name=benchmark.description.name,
-        waiting_reason=waiting_reason(benchmark.waiting),
+        waiting_reason=waiting_reason(services, benchmark.waiting),
         description=description_to_json(benchmark.description),
         deadline=benchmark.description.deadline,
         user_priority=benchmark.user_priority or benchmark.description.user_priority,
@@ -85,10 +87,12 @@ def benchmark(
         **asdict(listed_benchmark(services, benchmark)),
         forecast=forecast(services, expected),
         planned=planned_start(
+            services,
             services.engine.planned(benchmark.benchmark_id)
             if benchmark.status is Status.PENDING
-            else None
+            else None,
         ),
+        **cluster_state(services),
         files=[same(shapes.NamedFile, file) for file in benchmark.files],
         attempts=[_attempt(services, each) for each in attempts],
     )
@@ -103,16 +107,29 @@ def failure(failure: Failure | None) -> shapes.Failure | None:
     return None if failure is None else same(shapes.Failure, failure)
 
 
-def waiting_reason(waiting: WaitReason | None) -> shapes.Reason | None:
+def cluster_state(services: Services) -> dict[str, Any]:
+    """Return how old the state of the boards is, and why the cluster does not answer."""
+    age_s = services.engine.twin_age_s()
+    return {
+        "age_s": round(age_s, 3) if math.isfinite(age_s) else None,
+        "cluster_problem": services.engine.cluster_problem(),
+    }
+
+
+def waiting_reason(services: Services, waiting: WaitReason | None) -> shapes.Reason | None:
     """Return why a benchmark waits; None where it does not."""
     if waiting is None:
         return None
-    return shapes.Reason(code=waiting.reason.value, sentence=waiting.sentence)
+    now = waiting_reasons.while_silent(waiting, services.engine.cluster_problem())
+    return shapes.Reason(code=now.reason.value, sentence=now.sentence)
 
 
 def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | None:
-    """Return when something is expected to start and end; None where that is not known."""
-    if found is None:
+    """Return when something is expected to start and end; None where that is not known.
+
+    When it starts nobody knows while the cluster does not answer.
+    """
+    if found is None or (found.place is not None and services.engine.cluster_problem()):
         return None
     return same(
         shapes.Forecast,
@@ -122,21 +139,37 @@ def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | No
     )
 
 
-def planned_start(found: PlannedStart | None) -> shapes.PlannedStart | None:
-    """Return the board and the start that are planned; None: no plan."""
-    if found is None:
+def planned_start(services: Services, found: PlannedStart | None) -> shapes.PlannedStart | None:
+    """Return the board and the start that are planned; None: no plan, or a silent cluster."""
+    if found is None or services.engine.cluster_problem():
         return None
     return same(shapes.PlannedStart, found)
 
 
-def explanation(services: Services, found: Explanation, ran_on: str | None) -> shapes.Explanation:
-    """Return why a benchmark was placed, or waits, with every board's verdict."""
+def explanation(
+    services: Services, found: Explanation, ran_on: str | None, in_cluster: WaitReason | None
+) -> shapes.Explanation:
+    """Return why a benchmark was placed, or waits, with every board's verdict.
+
+    Args:
+        services: Knows the cluster.
+        found: By the cycle that decided it.
+        ran_on: The board of its newest attempt, if that has started.
+        in_cluster: Why the cluster does not start its job; None: it has none, or starts it.
+    """
+    waiting = found.waiting or in_cluster
+    shown = None if waiting is None else waiting_reason(services, waiting)
     return same(
         shapes.Explanation,
         found,
         verdicts=[_verdict(each) for each in found.verdicts],
         placement=None if found.placement is None else placement(found.placement),
+        waiting=None
+        if shown is None
+        else shapes.WaitingExplanation(reason=shown.code, sentence=shown.sentence),
         ran_on=ran_on,
+        planned=planned_start(services, found.planned),
+        **cluster_state(services),
         forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
     )
 

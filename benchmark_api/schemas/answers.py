@@ -287,7 +287,9 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a benchmark was placed, or waits: one of ``placement`` and ``waiting`` is null.
+    """Why a benchmark was placed, or waits: ``placement`` is null while it waits to be placed.
+
+    ``waiting``: why it waits, to be placed or for the cluster to start its job; else null.
 
     ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
@@ -296,7 +298,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     one, "" where the benchmark waits. ``agreement`` is the share, 0-1, of the scorers that rated
     this board and rate no usable one above it; null where it waits or no scorer rated it; decisions
     do not depend on it. ``planned`` is the board and the start that are planned for
-    it, null where it was placed or has no plan.
+    it, null where it was placed or has no plan. ``age_s`` and ``cluster_problem`` are those of the
+    boards: while the cluster does not answer, verdicts are what it last said, and starts are not
+    forecast.
     """
 
     benchmark_id: str
@@ -317,6 +321,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     ran_on: str | None
     forecast: Forecast | None
     planned: PlannedStart | None
+    age_s: float | None
+    cluster_problem: str
     changes: Changes | UnsetType | None = UNSET
 
     @property
@@ -331,10 +337,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class Benchmark(ListedBenchmark, frozen=True, kw_only=True):
-    """All of one benchmark."""
+    """All of one benchmark.
+
+    ``age_s``: of what is known of the boards; null before the cluster's first answer.
+    ``cluster_problem``: why the cluster does not answer now; "" when it does. Meanwhile no start is
+    forecast.
+    """
 
     forecast: Forecast | None
     planned: PlannedStart | None
+    age_s: float | None
+    cluster_problem: str
 
     files: list[NamedFile]
     attempts: list[Attempt]

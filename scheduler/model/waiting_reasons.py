@@ -57,6 +57,16 @@ BOARD_REFUSALS: Mapping[WaitingReason, BoardRefusal] = {
 """The reasons for which filters refuse boards that they may accept later."""
 
 
+_AS_REPORTED = frozenset(
+    {
+        *(WaitingReason.PRIORITY, WaitingReason.BOARD_BUSY, WaitingReason.FASTER_BOARD),
+        *(WaitingReason.QUIET_HOST, WaitingReason.BOARD_OFFLINE, WaitingReason.BOARD_UNHEALTHY),
+        *(WaitingReason.UNKNOWN_BOARD, WaitingReason.CLUSTER_CONSTRAINT),
+    }
+)
+"""Reasons that are what the cluster has reported, and true only as long as it reports."""
+
+
 def held() -> WaitReason:
     """Return the reason of a benchmark that its owner or an operator holds."""
     return WaitReason(
@@ -359,6 +369,21 @@ def cluster_unreachable(age_s: float, answered_at: datetime | None, max_age_s: f
     return WaitReason(
         reason=WaitingReason.CLUSTER_UNREACHABLE,
         sentence=f"{state}; nothing is placed on knowledge older than {max_age_s:g} s",
+    )
+
+
+def while_silent(waiting: WaitReason, problem: str) -> WaitReason:
+    """Return the reason of a benchmark while the cluster does not answer.
+
+    Args:
+        waiting: As it was decided by the last answer.
+        problem: Why the cluster does not answer; "": it does.
+    """
+    if not problem or waiting.reason not in _AS_REPORTED:
+        return waiting
+    return WaitReason(
+        reason=WaitingReason.CLUSTER_UNREACHABLE,
+        sentence=f"the cluster does not answer: {problem}; as it last answered: {waiting.sentence}",
     )
 
 

@@ -43,6 +43,8 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "user_priority": 5,
         "forecast": None,
         "planned": None,
+        "age_s": 0.5,
+        "cluster_problem": "",
         "description": {
             "model": "net.onnx",
             "runtime": "ort",
@@ -373,6 +375,8 @@ def explanation(**changes: object) -> Body:
         "never_ahead": 0,
         "priority": 80,
         "priority_parts": {"type": 70.0, "user": 10.0, "age": 0.0, "deadline": 0.0},
+        "age_s": 0.5,
+        "cluster_problem": "",
         "verdicts": [
             verdict("rpi4b-0001-0002", "board_busy", "runs rpi4b-ort-1 and holds the whole board"),
             verdict(UID, None, f"{UID} is free", score=0.9, **answers),

@@ -12,6 +12,7 @@ import pytest
 
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -110,6 +111,67 @@ def test_explanations_match_their_schema(deciding: Deciding) -> None:
     assert changes["start"] == of_waiting["forecast"]["start"]
     assert changes["age_s"] >= 0.0
     assert of_late["changes"]["reachable_deadline"] > of_late["changes"]["deadline"]
+
+
+def test_while_the_cluster_does_not_answer_nothing_is_shown_as_if_it_did(
+    deciding: Deciding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a wait rests on is the last answer, and when it ends nobody knows."""
+    api = deciding.api
+    runs = api.submit(target_uid=BOARD)
+    deciding.run()
+    waits = api.submit(target_uid=BOARD, user_priority=1)
+    deciding.run()
+
+    def shown(benchmark_id: str) -> tuple[Any, Any, Any]:
+        of_queue = api.as_().get("/v1/queue").json()["items"]
+        [in_queue] = [each for each in of_queue if each["benchmark_id"] == waits]
+        return (
+            api.as_().get(f"/v1/benchmarks/{benchmark_id}").json(),
+            deciding.explain(benchmark_id),
+            in_queue,
+        )
+
+    monkeypatch.setattr(api.engine, "order", (waits,))
+    one, explained, in_queue = shown(waits)
+    assert one["waiting_reason"]["code"] == in_queue["waiting_reason"]["code"] == "board_busy"
+    assert explained["waiting"]["reason"] == "board_busy"
+    assert (one["cluster_problem"], explained["cluster_problem"]) == ("", "")
+    before = one["waiting_reason"]["sentence"]
+    assert None not in (one["forecast"], explained["forecast"], in_queue["forecast"])
+
+    monkeypatch.setattr(api.engine, "cluster_problem", lambda: "connection refused")
+    monkeypatch.setattr(api.engine, "age_s", 20.0)
+    one, explained, in_queue = shown(waits)
+    sentence = f"the cluster does not answer: connection refused; as it last answered: {before}"
+    for reason in (one["waiting_reason"], in_queue["waiting_reason"]):
+        assert reason == {"code": "cluster_unreachable", "sentence": sentence}
+    assert explained["waiting"] == {"reason": "cluster_unreachable", "sentence": sentence}
+    listed = api.as_().get("/v1/benchmarks?status=pending").json()["items"]
+    assert [each["waiting_reason"]["code"] for each in listed] == ["cluster_unreachable"]
+    for answer in (one, explained):
+        assert (answer["age_s"], answer["cluster_problem"]) == (20.0, "connection refused")
+    assert one["forecast"] is explained["forecast"] is in_queue["forecast"] is None
+    assert deciding.explain(runs)["age_s"] == 20.0
+
+
+def test_a_job_that_the_cluster_does_not_start_is_explained_by_what_it_waits_for(
+    deciding: Deciding,
+) -> None:
+    """Its decision gave it a board; no host has the datacenter that its job names."""
+    placed = deciding.api.submit(target_uid=BOARD)
+    deciding.run()
+    assert deciding.explain(placed)["waiting"] is None
+    sentence = "no host of its datacenters is ready"
+    with deciding.api.store.write() as uow:
+        lifecycle.blocked(
+            uow,
+            [(uow.benchmarks.get(placed), uow.attempts.of(placed)[-1], sentence)],
+            deciding.api.clock.now(),
+        )
+    explained = deciding.explain(placed)
+    assert explained["placement"]["target_uid"] == BOARD
+    assert explained["waiting"] == {"reason": "cluster_constraint", "sentence": sentence}
 
 
 def soon(now: datetime) -> str:

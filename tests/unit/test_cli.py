@@ -837,6 +837,19 @@ def test_show_is_readable_at_80_columns(server: FakeServer, status: str) -> None
     assert json.loads(run("show", ID, "--json").stdout)["status"] == status
 
 
+def test_explain_says_of_a_job_that_the_cluster_does_not_start_what_it_waits_for(
+    server: FakeServer,
+) -> None:
+    sentence = "no host of its datacenters is ready"
+    waiting = {"reason": "cluster_constraint", "sentence": sentence}
+    server.on("GET", f"{ONE}/explanation", explanation(waiting=waiting))
+    shown = run("explain", ID).stdout
+    assert "was placed" not in shown
+    words = " ".join(shown.split())
+    assert f"handed to the cluster for {UID} (strict), which has not started it" in words
+    assert f"waits: cluster_constraint: {sentence}" in words
+
+
 def test_explain_shows_rank_priority_and_each_boards_verdict(server: FakeServer) -> None:
     server.on("GET", f"{ONE}/explanation", explanation())
     result = run("explain", ID)
@@ -1663,6 +1676,16 @@ def test_old_state_is_shown_as_such(server: FakeServer, verb: str, path: str) ->
     assert "has not answered yet" in run(*verb.split()).stderr
     server.on("GET", path, content | {"cluster_problem": ""})
     assert "does not answer" not in run(*verb.split()).stderr
+
+
+def test_show_and_explain_say_that_the_cluster_does_not_answer(server: FakeServer) -> None:
+    silent = {"age_s": 75.4, "cluster_problem": "connection refused"}
+    server.on("GET", ONE, benchmark(status="pending") | silent)
+    server.on("GET", f"{ONE}/explanation", explanation(**silent))
+    for verb in ("show", "explain"):
+        assert "this is its state 75 s ago: connection refused" in run(verb, ID).stderr
+    server.on("GET", ONE, benchmark(status="completed") | silent)
+    assert run("show", ID).stderr == ""  # what has ended has ended
 
 
 def test_doctor_names_a_silent_cluster_once(

@@ -105,11 +105,8 @@ def test_a_pinned_job_waits_in_nomads_queue_for_the_board_that_a_loose_one_took(
 
 def test_under_native_no_job_runs_beside_one_on_the_same_cores() -> None:
     boards = [{"family": "rpi5", "count": 2, "sharing": 2}]
-    jobs = [
-        {"run_s": 100.0, "target_uid": f"rpi5-0001-000{1 + row % 2}" if row < 4 else ""}
-        for row in range(6)
-    ]
-    jobs = [{name: value for name, value in each.items() if value} for each in jobs]
+    pinned = [{"run_s": 100.0, "target_uid": f"rpi5-0001-000{number}"} for number in (1, 2)]
+    jobs = [*pinned, *pinned, {"run_s": 100.0}, {"run_s": 100.0}]
     run = simulate(lab_scenario(boards=boards, jobs=jobs), policy="native")
     assert sorted(run.jobs.start_s.tolist()) == [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
 

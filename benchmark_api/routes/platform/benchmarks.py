@@ -42,6 +42,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
 from edgeyard.scheduler.model.registration import RegistrationKind
+from edgeyard.scheduler.model.strict_json import JsonObject
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/api/benchmarks", tags=["platform"])
@@ -299,7 +300,8 @@ def list_benchmarks(
             return _no_such_page(page, pages)
         skip = (page - 1) * page_length
         found, _ = uow.benchmarks.page(which, limit=page_length, cursor=None, skip=skip)
-    return Answer(_listed(found, page, page_length, pages, total))
+    shown = [translation.summary(context.services, each) for each in found]
+    return Answer(_listed(shown, page, page_length, pages, total))
 
 
 @router.get("/public")
@@ -320,10 +322,10 @@ def _no_such_page(page: int, pages: int) -> ProblemAnswer:
 
 
 def _listed(
-    found: Sequence[Benchmark], page: int, page_length: int, pages: int, total: int
+    shown: Sequence[JsonObject], page: int, page_length: int, pages: int, total: int
 ) -> shapes.BenchmarkList:
     return shapes.BenchmarkList(
-        benchmarks=[translation.summary(each) for each in found],
+        benchmarks=list(shown),
         page=page,
         page_length=page_length,
         pages=pages,
@@ -355,14 +357,14 @@ def info(
 ) -> Answer[shapes.PlatformObject]:
     """One benchmark."""
     with context.services.store.read() as uow:
-        return Answer(translation.summary(_visible(uow, benchmark_id, caller)))
+        return Answer(translation.summary(context.services, _visible(uow, benchmark_id, caller)))
 
 
 @router.get("/{benchmark_id}/status")
 def state(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[shapes.State]:
     """Where it is: queued, pending, running, success, failed or canceled."""
     with context.services.store.read() as uow:
-        return Answer(translation.state(_visible(uow, benchmark_id, caller)))
+        return Answer(translation.state(context.services, _visible(uow, benchmark_id, caller)))
 
 
 @router.get("/{benchmark_id}/results")

@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
+from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
@@ -197,7 +198,7 @@ def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
     return dict(learning), sections
 
 
-def summary(benchmark: Benchmark) -> JsonObject:
+def summary(services: Services, benchmark: Benchmark) -> JsonObject:
     """One benchmark in a list, and the whole of what the client asks of one."""
     description = benchmark.description
     return {
@@ -217,18 +218,18 @@ def summary(benchmark: Benchmark) -> JsonObject:
         "created_at": time_to_json(benchmark.submit_time),
         "started_at": time_to_json(benchmark.started_at),
         "ended_at": time_to_json(benchmark.ended_at),
-        **asdict(state(benchmark)),
+        **asdict(state(services, benchmark)),
     }
 
 
-def state(benchmark: Benchmark) -> shapes.State:
+def state(services: Services, benchmark: Benchmark) -> shapes.State:
     """Return the status of a benchmark, with why it waits or failed."""
     return shapes.State(
         id=benchmark.benchmark_id,
         status=STATUSES[benchmark.status],
         phase=benchmark.phase,
         progress=benchmark.progress,
-        waiting_reason=views.waiting_reason(benchmark.waiting),
+        waiting_reason=views.waiting_reason(services, benchmark.waiting),
         failure=views.failure(benchmark.failure),
     )
 
