@@ -19,13 +19,12 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     local_time,
-    plain,
     show,
     table,
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
-from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
+from edgeyard.benchmark_api.cli.replaying import Since, StopRule, show_differences, utc
 from edgeyard.errors import InvalidInput, reason_of
 
 _WHICH = "A name, NAME/VERSION, or a TOML file."
@@ -161,7 +160,7 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
     found = record(session.client.api.get("/v1/policies/comparison", params=_times(since, until)))
     cycles, figures = items(found, "cycles"), items(found, "policies")
     if session.output is Output.JSON:
-        emit_json({"cycles": cycles, "policies": figures})
+        emit_json(found)
         return
     if figures:
         emit(session.output, [_figures_row(each) for each in figures], _FIGURES, "")
@@ -173,9 +172,9 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
             "edgeyard policies activate POLICY --shadow"
         )
         return
-    for name in sorted({str(each["policy"]) for each in cycles}):
+    for totals in items(found, "shadows"):
         echo()
-        _show_compared(name, [each for each in cycles if each["policy"] == name])
+        _show_compared(totals, [each for each in cycles if each["policy"] == totals["policy"]])
 
 
 _FIGURES = (
@@ -215,32 +214,23 @@ def _figures_row(row: Row) -> Row:
     return shown
 
 
-def _show_compared(name: str, cycles: list[Row]) -> None:
-    same = sum(not each["differences"] and not each["reordered"] for each in cycles)
-    echo(f"{name} as the shadow: {len(cycles)} cycles, {same} decided the same")
-
-    def total(key: str) -> float:
-        return sum(float(str(each[key])) for each in cycles)
-
+def _show_compared(totals: Row, cycles: list[Row]) -> None:
     echo(
-        f"placements {total('placed_then'):.0f}, shadow {total('placed_now'):.0f}; "
-        f"expected {total('expected_then_s'):.1f} s, shadow {total('expected_now_s'):.1f} s; "
-        f"{total('reordered'):.0f} positions in the queue differ"
+        f"{totals['policy']} as the shadow: {totals['cycles']} cycles, "
+        f"{totals['same']} decided the same"
+    )
+    expected = [f"{float(str(totals[f'expected_{when}_s'])):.1f} s" for when in ("then", "now")]
+    echo(
+        f"benchmarks placed {totals['placed_then']}, shadow {totals['placed_now']}; "
+        f"expected {expected[0]}, shadow {expected[1]}; "
+        f"{totals['reordered']} with another place in the queue"
     )
     rows = [
         {"cycle": each["seq"], "at": each["decided_at"], **difference}
         for each in cycles
         for difference in items(each, "differences")
     ]
-    if rows:
-        columns = (
-            Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
-            Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
-            Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
-            Column(title="ACTIVE", of=lambda row: str(row["then"] or "waits")),
-            Column(title="SHADOW", of=lambda row: str(row["now"] or "waits")),
-        )
-        show(table(rows, columns, console().width))
+    show_differences(rows, then="ACTIVE", now="SHADOW")
 
 
 def _times(since: datetime | None, until: datetime | None) -> dict[str, str]:

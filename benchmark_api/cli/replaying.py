@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ import typer
 
 from edgeyard.benchmark_api.cli.output import (
     Column,
+    Row,
     console,
     emit_json,
     field,
@@ -158,41 +159,70 @@ def _record(store: Store, seq: int) -> CycleRecord:
 
 
 def _json(seq: int, each: ReplayedCycle) -> dict[str, object]:
-    return {"seq": seq, **asdict(each), "decided_at": each.decided_at.isoformat()}
+    return {
+        "seq": seq,
+        "decided_at": each.decided_at.isoformat(),
+        "policy": each.policy,
+        "pending": each.pending,
+        "placed_then": each.placed_then,
+        "placed_now": each.placed_now,
+        "reordered": each.reordered,
+        "reprioritised": each.reprioritised,
+        "preemptions": each.preemptions,
+        "rescored": each.rescored,
+        "differences": [asdict(difference) for difference in each.differences],
+        "expected_then_s": each.expected_then_s,
+        "expected_now_s": each.expected_now_s,
+        "same": each.same,
+    }
 
 
 def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
-    same = sum(each.same for _, each in found)
-    then = sum(each.placed_then for _, each in found)
-    now = sum(each.placed_now for _, each in found)
+    from edgeyard.scheduler.engine.replay import totals_of
+
+    totals = totals_of([each for _, each in found])
     echo(
-        f"{len(found)} cycles, {same} decided the same; "
-        f"{then} placements recorded, {now} replayed; "
-        f"{sum(each.reordered for _, each in found)} positions in the queue differ"
+        f"{totals.cycles} cycles, {sum(each.same for _, each in found)} decided the same; "
+        f"benchmarks placed: {totals.placed_then} recorded, {totals.placed_now} replayed; "
+        f"{totals.reordered} with another place in the queue"
     )
     rows = [
-        {
-            "cycle": seq,
-            "at": each.decided_at.isoformat(),
-            "benchmark": difference.benchmark_id,
-            "then": difference.then or "waits",
-            "now": difference.now or "waits",
-        }
+        {"cycle": seq, "at": each.decided_at.isoformat(), **asdict(difference)}
         for seq, each in found
         for difference in each.differences
     ]
-    if rows:
-        columns = (
-            Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
-            Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
-            Column(title="BENCHMARK", of=field("benchmark"), whole=True),
-            Column(title="RECORDED", of=field("then")),
-            Column(title="REPLAYED", of=field("now")),
-        )
-        show(table(rows, columns, console().width))
+    show_differences(rows, then="RECORDED", now="REPLAYED")
     for seq, each in found:
         if not each.differences and (found_differences := _other_differences(each, own=own)):
             echo(f"cycle {seq}: the same boards; {found_differences}")
+
+
+def show_differences(rows: Sequence[Row], *, then: str, now: str) -> None:
+    """Print which benchmarks have another board: one that waits differs in many cycles, once.
+
+    Args:
+        rows: ``cycle``, its time (``at``), ``benchmark_id``, and the boards ``then`` and ``now``.
+        then: What the first decision is called.
+        now: What the second one is called.
+    """
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        alike.setdefault((row["benchmark_id"], row["then"], row["now"]), []).append(row)
+    shown = [
+        {**min(each, key=lambda row: int(str(row["cycle"]))), "cycles": len(each)}
+        for each in alike.values()
+    ]
+    if not shown:
+        return
+    columns = (
+        Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
+        Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
+        Column(title="CYCLES", of=field("cycles"), right=True, whole=True),
+        Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+        Column(title=then, of=lambda row: str(row["then"] or "waits")),
+        Column(title=now, of=lambda row: str(row["now"] or "waits")),
+    )
+    show(table(shown, columns, console().width))
 
 
 def _other_differences(each: ReplayedCycle, *, own: bool) -> str:

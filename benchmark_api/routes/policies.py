@@ -21,6 +21,7 @@ from edgeyard.errors import ConfigError, Conflict, FieldError, InvalidInput, Not
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
 from edgeyard.scheduler.figures.live import measure_policies
 from edgeyard.scheduler.figures.metrics import RunMetrics
+from edgeyard.scheduler.engine.replay import totals_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
@@ -86,6 +87,14 @@ def comparison(
     return Answer(
         shapes.Comparison(
             cycles=[views.same(shapes.ComparedCycle, each, seq=seq) for seq, each in found],
+            shadows=[
+                views.same(
+                    shapes.ShadowTotals,
+                    totals_of([each for _, each in found if each.policy == policy]),
+                    policy=policy,
+                )
+                for policy in sorted({each.policy for _, each in found})
+            ],
             policies=[
                 _figures(policy, metrics) for policy, metrics in measure_policies(ended).items()
             ],

@@ -1086,10 +1086,32 @@ class PolicyFigures(Struct, frozen=True, kw_only=True):
     fairness: float | None
 
 
+class ShadowTotals(Struct, frozen=True, kw_only=True):
+    """All ``cycles`` that a shadow ``policy`` decided too, ``same`` of them with the same outcome.
+
+    A benchmark counts once in ``placed_then`` (really), ``placed_now`` (by the shadow) and
+    ``reordered``, in however many cycles it waited. ``expected_then_s`` and ``expected_now_s`` are
+    the sums of the cycles'.
+    """
+
+    policy: str
+    cycles: int
+    same: int
+    placed_then: int
+    placed_now: int
+    reordered: int
+    expected_then_s: float
+    expected_now_s: float
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Cycles in which a policy decided in the shadow, newest first, and figures of each policy."""
+    """Cycles in which a policy decided in the shadow, newest first, and figures of each policy.
+
+    ``shadows`` adds up the cycles of each shadow policy.
+    """
 
     cycles: list[ComparedCycle]
+    shadows: list[ShadowTotals]
     policies: list[PolicyFigures]
 
 

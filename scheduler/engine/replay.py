@@ -6,7 +6,7 @@ change the boards and the queue of the next. For that, simulate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -54,9 +54,9 @@ class CycleComparison:
 
     Attributes:
         pending: How many benchmarks waited.
-        placed_then: How many were placed in the record.
-        placed_now: How many are placed by the other decision.
-        reordered: How many have another place in the queue.
+        placed_ids_then: Those that were placed in the record.
+        placed_ids_now: Those that are placed by the other decision.
+        reordered_ids: Those that have another place in the queue.
         reprioritised: How many have another priority.
         preemptions: How many of them are only in one of both: who is stopped for whom.
         rescored: How many (class, board) pairs have another score, or a score only in one.
@@ -69,15 +69,70 @@ class CycleComparison:
     decided_at: datetime
     policy: str
     pending: int
-    placed_then: int
-    placed_now: int
-    reordered: int
+    placed_ids_then: frozenset[str]
+    placed_ids_now: frozenset[str]
+    reordered_ids: frozenset[str]
     reprioritised: int
     preemptions: int
     rescored: int
     differences: tuple[Difference, ...]
     expected_then_s: float
     expected_now_s: float
+
+    @property
+    def placed_then(self) -> int:
+        """How many were placed in the record."""
+        return len(self.placed_ids_then)
+
+    @property
+    def placed_now(self) -> int:
+        """How many are placed by the other decision."""
+        return len(self.placed_ids_now)
+
+    @property
+    def reordered(self) -> int:
+        """How many have another place in the queue."""
+        return len(self.reordered_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonTotals:
+    """Several cycles that were decided twice; each benchmark counts once, however long it waited.
+
+    Attributes:
+        cycles: How many.
+        same: In how many the boards and the order of the queue are the same.
+        placed_then: Benchmarks that were placed in the record of one of them.
+        placed_now: Benchmarks that the other decision places in one of them.
+        reordered: Benchmarks that have another place in the queue in one of them.
+        expected_then_s: Sums of the cycles'; both place a benchmark in the same cycle once.
+        expected_now_s: As before.
+    """
+
+    cycles: int
+    same: int
+    placed_then: int
+    placed_now: int
+    reordered: int
+    expected_then_s: float
+    expected_now_s: float
+
+
+def totals_of(cycles: Sequence[CycleComparison]) -> ComparisonTotals:
+    """Add up cycles; one that waits, and that only one decision places, is decided in many."""
+
+    def distinct(ids: Iterable[frozenset[str]]) -> int:
+        return len(frozenset[str]().union(*ids))
+
+    return ComparisonTotals(
+        cycles=len(cycles),
+        same=sum(not each.differences and not each.reordered_ids for each in cycles),
+        placed_then=distinct(each.placed_ids_then for each in cycles),
+        placed_now=distinct(each.placed_ids_now for each in cycles),
+        reordered=distinct(each.reordered_ids for each in cycles),
+        expected_then_s=sum(each.expected_then_s for each in cycles),
+        expected_now_s=sum(each.expected_now_s for each in cycles),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +201,13 @@ def _compared(
         decided_at=record.decided_at,
         policy=record.policy,
         pending=len(then.order),
-        placed_then=len(before),
-        placed_now=len(after),
-        reordered=sum(ranks[benchmark_id] != rank for rank, benchmark_id in enumerate(now.order)),
+        placed_ids_then=frozenset(before),
+        placed_ids_now=frozenset(after),
+        reordered_ids=frozenset(
+            benchmark_id
+            for rank, benchmark_id in enumerate(now.order)
+            if ranks[benchmark_id] != rank
+        ),
         reprioritised=int((then.decided.priorities.values != now.decided.priorities.values).sum()),
         preemptions=len(_stopped(then) ^ _stopped(now)),
         rescored=_rescored(then, now),

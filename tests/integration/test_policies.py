@@ -1,6 +1,6 @@
 """Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -10,10 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.benchmark_api.cli.policies import _shown
+from edgeyard.benchmark_api.cli.replaying import show_differences
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import cycle_input_of, policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.replay import totals_of
 from edgeyard.scheduler.engine.rewards import SUSPEND_AFTER_FAULTS
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy
@@ -468,3 +470,45 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
         early: (None, A),
     }
     assert not Explanations(lab.store, registry(), lab.clock).shadows(None, compared.decided_at, 9)
+
+
+def test_one_that_waits_counts_once_however_many_cycles_compare_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shadow would place it on the other board in each of three cycles; the active never."""
+    lab = Lab(tmp_path, A, B, policies=Policies(registry(), load_policy("default")))
+    drained = BoardOverride(
+        target_uid=B, drained=True, reason="one board", by_user_id="op", at=make.NOW
+    )
+    allows = DEFAULT.replace('name = "default"', 'name = "own"').replace('"drained", ', "")
+    with lab.store.write() as uow:
+        uow.board_overrides.put(drained)
+        uow.policies.activate(
+            PolicyActivation(
+                role=PolicyRole.SHADOW, name="own", version=1, text=allows, by_user_id="op",
+                at=make.NOW,
+            )
+        )  # fmt: skip
+    first = lab.submit()
+    lab.cycle.decide_shadow(lab.cycle.run())
+    waits = lab.submit(target=None, target_uid=B)
+    for _ in range(3):
+        lab.submit()  # news, so that the cycle is recorded
+        lab.clock.forward(1)
+        lab.cycle.decide_shadow(lab.cycle.run())
+    found = [
+        each for _, each in Explanations(lab.store, registry(), lab.clock).shadows(None, None, 9)
+    ]
+    assert [each.placed_then for each in found] == [0, 0, 0, 1]
+    assert [each.placed_ids_now for each in found] == [{waits}, {waits}, {waits}, {first}]
+    totals = totals_of(found)
+    assert (totals.cycles, totals.placed_then, totals.placed_now) == (4, 1, 2)
+    rows = [
+        {"cycle": number, "at": make.NOW.isoformat(), **asdict(difference)}
+        for number, each in zip((4, 3, 2, 1), found, strict=True)
+        for difference in each.differences
+    ]
+    show_differences(rows, then="ACTIVE", now="SHADOW")
+    (_, line) = capsys.readouterr().out.splitlines()
+    assert line.split()[0] == "2"
+    assert line.split()[-4:] == ["3", waits, "waits", B]

@@ -55,8 +55,8 @@ def test_the_same_policy_decides_the_same(ran: tuple[Path, list[CycleResult]]) -
     assert placed
     assert code == 0
     assert out == (
-        f"3 cycles, 3 decided the same; {placed} placements recorded, {placed} replayed; "
-        "0 positions in the queue differ\n"
+        f"3 cycles, 3 decided the same; benchmarks placed: {placed} recorded, {placed} replayed; "
+        "0 with another place in the queue\n"
     )
 
 
