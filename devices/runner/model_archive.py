@@ -14,16 +14,22 @@ import stat
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Mapping
+from typing import Dict, Iterable, Mapping
 
 from edgeyard.errors import RunFailed
 
-MAX_MEMBERS = 1000
+MAX_MEMBERS = 10_000
+"""Models may have one for each tensor; large language models have some thousand tensors."""
+
 MAX_ARCHIVE_BYTES = 64 * 2**30
 MAX_NAME = 255
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
-"""No folder, no way out of one, and no number, which would be a file descriptor's name."""
+_NAME = re.compile(r'[^/\\:<>;,?"*|]+\Z')
+"""Names that onnx gives to data files: those of tensors, UUIDs, and what its users choose.
+
+None has a folder. onnx writes none of these characters but the backslash
+(``onnx.external_data_helper._is_valid_filename``).
+"""
 
 _LOCAL_HEADER = b"PK\x03\x04"
 _LOCAL_HEADER_BYTES = 30
@@ -81,7 +87,7 @@ def open_archive(path: Path) -> ModelArchive:
     for info in members:
         places[info.filename] = start = _content_start(whole, info)
         parts[info.filename] = whole[start : start + info.file_size]
-    models = [name for name in parts if name.lower().endswith(".onnx")]
+    models = _models_in(parts)
     if len(models) != 1:
         raise _wrong(f"holds {len(models)} files named .onnx; it has to hold one")
     model = parts.pop(models[0])
@@ -89,7 +95,7 @@ def open_archive(path: Path) -> ModelArchive:
 
 
 def open_folder(folder: Path) -> ModelArchive:
-    """Map the files of a folder as those of its archive; links and hidden files are left out.
+    """Map the files of a folder as those of its archive; links and empty files are left out.
 
     Raises:
         RunFailed: ``user_model``: it holds no model, or several; ``board_fault``: it can't be read.
@@ -97,18 +103,22 @@ def open_folder(folder: Path) -> ModelArchive:
     parts: Dict[str, memoryview] = {}
     try:
         for path in sorted(folder.iterdir()):
-            plain = path.is_file() and not path.is_symlink() and not path.name.startswith(".")
-            if plain and path.stat().st_size:
+            if path.is_file() and not path.is_symlink() and path.stat().st_size:
                 with path.open("rb") as file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 parts[path.name] = memoryview(mapped)
     except OSError as error:
         raise RunFailed("board_fault", f"the model can't be read: {error}") from error
-    models = [name for name in parts if name.lower().endswith(".onnx")]
+    models = _models_in(parts)
     if len(models) != 1:
         reason = f"the folder holds {len(models)} files named .onnx; it has to hold one"
         raise RunFailed("user_model", reason)
     return ModelArchive(model=parts.pop(models[0]), offset=0, data=parts, name=models[0])
+
+
+def _models_in(names: Iterable[str]) -> "list[str]":
+    """Return the files that are models; macOS puts a hidden file of the same name next to each."""
+    return [name for name in names if name.lower().endswith(".onnx") and name[0] != "."]
 
 
 def check_name(name: str) -> None:
@@ -117,10 +127,11 @@ def check_name(name: str) -> None:
     Raises:
         RunFailed: ``user_model``.
     """
-    if len(name) > MAX_NAME or not _NAME.match(name):
+    fits = len(name) <= MAX_NAME and name.isprintable() and name not in (".", "..")
+    if not fits or not _NAME.match(name):
         raise _wrong(
-            f"holds {name[:100]!r}: its files have plain names that begin with a letter, "
-            "and no folder"
+            f"holds {name[:100]!r}: its files have names of at most {MAX_NAME} printable "
+            'characters, without a folder and without \\ : < > ; , ? " * |'
         )
 
 

@@ -45,6 +45,38 @@ def test_a_folder_with_data_files_runs(tmp_path: Path) -> None:
     assert packed(tmp_path / "net") == archive, "packed once"
 
 
+@pytest.mark.parametrize("name", ["160ea76f-0000.data", "net_data", ".hidden", "a b (1)%", "é"])
+def test_a_data_file_has_any_name_that_onnx_writes(tmp_path: Path, name: str) -> None:
+    session = OrtEngine().load(packed(folder_of(tmp_path / "net", name)), threads=1, parameters={})
+    x = np.ones((1, 64), np.float32)
+    np.testing.assert_allclose(np.asarray(session.run({"x": x})[0]), x @ WEIGHTS, rtol=1e-5)
+
+
+def test_a_file_for_each_tensor_runs_and_none_is_taken_for_an_open_file(tmp_path: Path) -> None:
+    """onnx names such a file like its tensor, in PyTorch's models often a number."""
+    folder = tmp_path / "net"
+    folder.mkdir()
+    model = onnx.load_from_string(linear_model(WEIGHTS))
+    other = (tmp_path / "other").open("w+b")
+    other.write(bytes(WEIGHTS.nbytes))
+    other.flush()
+    name = str(other.fileno())
+    model.graph.initializer[0].name = model.graph.node[0].input[1] = name
+    onnx.save_model(
+        model,
+        folder / "net.onnx",
+        save_as_external_data=True,
+        all_tensors_to_one_file=False,
+        size_threshold=0,
+    )
+    assert (folder / name).is_file()
+    (folder / "._net.onnx").write_bytes(b"macOS writes such a file")
+    with other:
+        session = OrtEngine().load(packed(folder), threads=1, parameters={})
+    x = np.ones((1, 64), np.float32)
+    np.testing.assert_allclose(np.asarray(session.run({"x": x})[0]), x @ WEIGHTS, rtol=1e-5)
+
+
 def test_only_what_the_model_names_is_sent_and_no_link(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "net")
     (folder / "secrets.txt").write_text("not part of the model")
@@ -104,10 +136,11 @@ def _link(archive: zipfile.ZipFile) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda archive: archive.writestr("../data.bin", b"x"), "plain names"),
-        (lambda archive: archive.writestr("/etc/x", b"x"), "plain names"),
-        (lambda archive: archive.writestr("a/b.bin", b"x"), "plain names"),
-        (lambda archive: archive.writestr("3", b"x"), "plain names"),
+        (lambda archive: archive.writestr("../data.bin", b"x"), "without a folder"),
+        (lambda archive: archive.writestr("/etc/x", b"x"), "without a folder"),
+        (lambda archive: archive.writestr("a/b.bin", b"x"), "without a folder"),
+        (lambda archive: archive.writestr("..", b"x"), "without a folder"),
+        (lambda archive: archive.writestr("a\nb", b"x"), "printable"),
         (lambda archive: archive.writestr("b.onnx", b"x"), "holds 2 files named .onnx"),
         (lambda archive: archive.writestr("z", b"x" * 99, zipfile.ZIP_DEFLATED), "compressed"),
         (_link, "is a link"),
