@@ -16,6 +16,7 @@ import numpy as np
 
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
+from edgeyard.devices.runner.dataset import TRUTH, array_of_input
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
@@ -63,7 +64,8 @@ _MAX_FIELDS = 300_000
 _MAX_CONFIG_BYTES = 2**20
 _ARCHIVE_HEAD = b"PK\x03\x04"
 
-Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
+Header = tuple[tuple[int, ...], "np.dtype[np.generic]"]
+Headers = dict[str, Header]
 Interface = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 """Inputs and outputs of a model."""
 
@@ -264,15 +266,18 @@ class ContentChecks:
         if kind.is_declared:  # its engine alone knows what its dataset contains
             return []
         if kind is BenchmarkType.TYPE2:
-            return _dataset_problems(inputs, headers) or self._truth_problems(
-                description, model, headers
+            truth = description.parameters.get("truth", TRUTH)
+            if not isinstance(truth, str):
+                return []
+            return _dataset_problems(inputs, headers, truth) or self._truth_problems(
+                description, model, headers[truth]
             )
         return [_lacks(name, headers) for name in ("x", "y") if name not in headers]
 
     def _truth_problems(
-        self, description: JobDescription, model: str, headers: Headers
+        self, description: JobDescription, model: str, truth: Header
     ) -> list[FieldError]:
-        """What of a TYPE2 dataset's ``y`` can't be compared with the output."""
+        """What of a TYPE2 dataset's truth can't be compared with the output."""
         if description.parameters.get("raw"):
             return []
         preprocessing = description.parameters.get("preprocessing")
@@ -280,7 +285,7 @@ class ContentChecks:
         outputs = self._outputs(model) if description.runtime == "ort" else ()
         output = next((spec for spec in outputs if wish in (None, spec.name)), None)
         shape = output.shape if output is not None and output.dtype else None
-        found = truth_problem(description.parameters.get("metric"), *headers["y"], shape)
+        found = truth_problem(description.parameters.get("metric"), *truth, shape)
         return [FieldError("/dataset", *found)] if found else []
 
     def _own_input_problems(
@@ -290,7 +295,7 @@ class ContentChecks:
         headers: Headers,
         dataset: str,
     ) -> list[FieldError]:
-        takes = ", ".join(f"{spec.name} {_shape(spec)} {spec.dtype}" for spec in inputs)
+        takes = ", ".join(f"{spec.name} {spec.shape_text()} {spec.dtype}" for spec in inputs)
         try:
             sets = grouped_names(list(headers), [spec.name for spec in inputs])
             for name, arrays in sets.items():
@@ -457,38 +462,36 @@ def size_problem(
 _NPZ = "an .npz with an array for each input of the model"
 
 
-def _dataset_problems(inputs: Sequence[TensorSpec], headers: Headers) -> list[FieldError]:
+def _dataset_problems(
+    inputs: Sequence[TensorSpec], headers: Headers, truth: str
+) -> list[FieldError]:
     """Return what is wrong with a TYPE2 dataset of arrays for the model's inputs."""
-    names = {"x": inputs[0]} if len(inputs) == 1 else {spec.name: spec for spec in inputs}
-    found = [_lacks(name, headers) for name in (*names, "y") if name not in headers]
+    try:
+        names = array_of_input(inputs, truth)
+    except RunFailed as error:
+        return [FieldError("/dataset", error.sentence, "rows for the inputs, and what is right")]
+    found = [_lacks(name, headers) for name in (*names, truth) if name not in headers]
     if found:
         return found
     rows = {name: shape[0] if shape else 0 for name, (shape, _) in headers.items()}
     for name, spec in names.items():
         shape, _ = headers[name]
-        if rows[name] != rows["y"]:
-            reason = f"has {rows[name]} rows of {name!r} and {rows['y']} of 'y'"
+        if not shape and not spec.shape and len(names) > 1:
+            continue  # one value for all rows
+        if rows[name] != rows[truth]:
+            reason = f"has {rows[name]} rows of {name!r} and {rows[truth]} of {truth!r}"
             found.append(FieldError("/dataset", reason, "as many rows of each"))
-        fits = len(shape) == len(spec.shape) and all(
-            not isinstance(want, int) or want == have
-            for want, have in zip(spec.shape[1:], shape[1:], strict=True)
-        )
-        if not fits:
-            reason = (
-                f"has {name!r} of shape {list(shape)}; input {spec.name!r} takes {_shape(spec)}"
-            )
-            found.append(FieldError("/dataset", reason, f"rows of {_shape(spec, first=1)}"))
+        if not spec.takes(shape, first=1):
+            takes = spec.shape_text()
+            reason = f"has {name!r} of shape {list(shape)}; input {spec.name!r} takes {takes}"
+            accepted = f"rows of {spec.shape_text(first=1)}" if spec.shape else "one value"
+            found.append(FieldError("/dataset", reason, accepted))
     return found
 
 
 def _lacks(name: str, headers: Headers) -> FieldError:
     has = ", ".join(headers) or "none"
     return FieldError("/dataset", f"has no array {name!r}; it holds {has}", f"an array {name!r}")
-
-
-def _shape(spec: TensorSpec, first: int = 0) -> str:
-    sizes = ("?" if size is None else str(size) for size in spec.shape[first:])
-    return "[" + ", ".join(sizes) + "]"
 
 
 def _first(files: Sequence[BenchmarkFile], role: FileRole) -> BenchmarkFile | None:

@@ -14,7 +14,7 @@ from edgeyard.scheduler.model.quantities import duration_s
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES
 
 _INPUT = re.compile(
-    r"(?P<name>[^=]+)=(?P<shape>\d+(x\d+)*)?"
+    r"(?P<name>[^=]+)=(?P<shape>scalar|\d+(x\d+)*)?"
     r"(:(?P<low>-?[0-9.eE+-]+)\.\.(?P<high>-?[0-9.eE+-]+))?(:(?P<kind>int|float))?"
 )
 _ATTRIBUTE = re.compile(r"\s*(\$\{[A-Za-z0-9_.-]+\}|[A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
@@ -49,7 +49,10 @@ def single(value: str | None, flag: str) -> str | None:
 
 
 def inputs(values: Sequence[str]) -> dict[str, object]:
-    """``tokens=1x128:0..30522:int``: shape, range and kind of an input's random data."""
+    """``tokens=1x128:0..30522:int``: shape, range and kind of an input's random data.
+
+    The shape of an input without dimensions is ``scalar``, and a size may be 0.
+    """
     found: dict[str, object] = {}
     for value in values:
         match = _INPUT.fullmatch(value)
@@ -57,14 +60,15 @@ def inputs(values: Sequence[str]) -> dict[str, object]:
             raise InvalidInput.at(
                 "--input",
                 f"cannot read {value!r}",
-                "NAME=1x128:LOW..HIGH:int; all but NAME= is optional",
+                "NAME=1x128:LOW..HIGH:int, or NAME=scalar; all but NAME= is optional",
             )
         name = match["name"].strip()
         if name in found:
             raise InvalidInput.at("--input", f"{name!r} is given twice", "each input once")
         spec: dict[str, object] = {}
         if match["shape"]:
-            spec["shape"] = [int(size) for size in match["shape"].split("x")]
+            sizes = [] if match["shape"] == "scalar" else match["shape"].split("x")
+            spec["shape"] = [int(size) for size in sizes]
         if match["low"] is not None:
             spec["low"], spec["high"] = _number(match["low"]), _number(match["high"])
         if match["kind"]:

@@ -430,8 +430,20 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
     first = three_digits(row.get("first_inference_ms"))
     facts["first inference"] = f"{first} ms" if first else ""
+    facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _invented(feeds: object) -> str:
+    """Return what of the input neither the model nor the job description states."""
+    given = feeds.items() if isinstance(feeds, Mapping) else ()
+    found = []
+    for name, one in given:
+        invented = one.get("invented") if isinstance(one, Mapping) else None
+        if isinstance(invented, list) and invented:
+            found.append(f"{plain(name)}: {', '.join(map(plain, invented))}")
+    return "; ".join(found)
 
 
 def _throughput(row: Row, unit: str, mark: str) -> str:

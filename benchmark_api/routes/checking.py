@@ -555,7 +555,7 @@ def _parameter_problems(description: JobDescription) -> list[FieldError]:
         description.runtime,
         description.parameters,
         no_dataset=no_dataset,
-        others=(parameters.RAW, parameters.METRIC),
+        others=(parameters.RAW, parameters.METRIC, parameters.TRUTH),
     )
     if kind is BenchmarkType.TYPE1 and no_dataset is None:
         found += [

@@ -203,8 +203,11 @@ class InputSpec(BaseModel):
 
     model_config = _STRICT
 
-    shape: list[Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]] | None = Field(
-        None, max_length=16, description="Sizes; default: the model's own, where all are fixed."
+    shape: list[Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]] | None = Field(
+        None,
+        max_length=16,
+        description="Sizes, none for a scalar; default: the model's own, and 1 for an open first "
+        "one.",
     )
     low: Number | None = Field(None, description="Smallest value.")
     high: Number | None = Field(None, description="Largest value.")
@@ -214,7 +217,7 @@ class InputSpec(BaseModel):
     def _makes_sense(self) -> Self:
         elements = 1
         for size in self.shape or ():
-            elements *= size
+            elements *= max(1, size)  # NumPy bounds the other sizes of an empty array, too
         if elements > MAX_ELEMENTS:
             raise refusal("the shape has too many elements", f"at most {MAX_ELEMENTS}")
         if self.low is not None and self.high is not None and self.low > self.high:

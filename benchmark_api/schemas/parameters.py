@@ -161,6 +161,17 @@ METRIC = Parameter(
 """Not offered to the platform's client, which knows class numbers only."""
 
 
+TRUTH = Parameter(
+    key="truth",
+    display_name="Truth",
+    description="With a dataset of arrays: the array that holds what is right.",
+    type="string",
+    default="y",
+    of_dataset=True,
+)
+"""Not offered to the platform's client, whose datasets hold it as y."""
+
+
 def of_engine(engine: str) -> list[Parameter]:
     """Parameters that a built-in engine takes; none of an engine that is not built in."""
     return [each for each in BUILT_IN if engine in each.engines]

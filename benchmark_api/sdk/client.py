@@ -515,6 +515,7 @@ class Client:
         target: str | None = None,
         *,
         runtime: str = "ort",
+        truth: str = "y",
         batch_size: int | None = None,
         timeout: float | None = None,
         progress: bool = True,
@@ -524,22 +525,24 @@ class Client:
 
         Args:
             model: One model: as for `submit`.
-            data: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
+            data: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input; an input
+                that takes a scalar gets one value for all rows.
             metric: ``metric(outputs, y)``, with the outputs of all rows by name.
             target: As for `infer`.
             runtime: As for `infer`.
+            truth: Name of the array that is given as ``y``, for models with an input ``y``.
             batch_size: As for `infer`.
             timeout: As for `infer`.
             progress: As for `infer`.
             **fields: As for `infer`.
 
         Raises:
-            InvalidInput: The data lack ``y`` or inputs, or the metric raised; its error names
+            InvalidInput: The data lack the truth or inputs, or the metric raised; its error names
                 the benchmark, whose outputs `inference` returns.
         """
         from edgeyard.benchmark_api.sdk import inference
 
-        arrays, y = inference.split_dataset(data)
+        arrays, y = inference.split_dataset(data, truth)
         found = self.infer(
             model,
             arrays,

@@ -105,8 +105,12 @@ class Evaluation:
     inference: Inference = field(repr=False)
 
 
-def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
-    """Return the inputs of a dataset and its ``y``.
+def split_dataset(dataset: object, truth: str) -> tuple[dict[str, Any], Any]:
+    """Return the inputs of a dataset and what is right.
+
+    Args:
+        dataset: Arrays by name, or an ``.npz`` of them.
+        truth: Name of the array with what is right.
 
     Raises:
         InvalidInput: It lacks one of them, or they have different numbers of rows.
@@ -115,17 +119,17 @@ def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
         arrays = read_inputs(expanded(dataset))
     else:
         arrays = named_inputs(dataset)
-    if "y" not in arrays or len(arrays) < 2:
+    if truth not in arrays or len(arrays) < 2:
         raise InvalidInput.at(
             "/data",
             f"holds {', '.join(arrays)}",
-            "y, and x or an array for each input of the model",
+            f"{truth}, and x or an array for each input of the model",
         )
-    y = arrays.pop("y")
+    y = arrays.pop(truth)
     for name, rows in arrays.items():
-        if rows.ndim == 0 or y.ndim == 0 or len(rows) != len(y):
+        if y.ndim == 0 or (rows.ndim and len(rows) != len(y)):
             raise InvalidInput.at(
-                "/data", f"{name!r} and 'y' have different rows", "as many rows of each"
+                "/data", f"{name!r} and {truth!r} have different rows", "as many rows of each"
             )
     return arrays, y
 

@@ -212,7 +212,7 @@ def _padded(feeds: Feeds, batch_size: int) -> Feeds:
     """Return batches; the last one repeats its last row up to the size that the model takes."""
     padded: Dict[str, NDArray[np.generic]] = {}
     for name, rows in feeds.items():
-        lacking = batch_size - len(rows)
+        lacking = batch_size - len(rows) if rows.ndim else 0
         padded[name] = (
             np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)]) if lacking else rows
         )

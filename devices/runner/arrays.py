@@ -161,8 +161,8 @@ def converted(
                 f"{what} takes {dtype}, which cannot hold {values[lost][0]}; "
                 f"accepted are values from {-limit:g} to {limit:g}",
             )
-        inexact = values[~_is_exact(values, dtype)] if given.kind in "iu" else values[:0]
-        if inexact.size:
+        inexact = values[~_is_exact(values, dtype)] if given.kind in "iu" else None
+        if inexact is not None and inexact.size:
             limit = 2 ** (np.finfo(dtype).nmant + 1)  # type: ignore[type-var]
             raise RunFailed(
                 "user_input",

@@ -9,7 +9,7 @@ import json
 import math
 import stat
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -36,6 +36,9 @@ MAX_RATIO = 1000
 _DEFAULT_RANGE, _RANGE_TOLERANCE = (0.0, 1.0), 0.05
 """Pixels as numbers where no scale is stated, and how far a quantised input's range may be off."""
 
+TRUTH = "y"
+"""Name of the array with what is right, where ``parameters/truth`` names no other."""
+
 _DESCRIPTION = "dataset.json"
 
 
@@ -48,6 +51,7 @@ class Dataset:
         batch: ``batch(first, last)``: feeds of rows first to last - 1.
         class_names: By class number, where the dataset names them.
         truth: Shape (rows, ...): what a metric other than of classes compares outputs with.
+        shared: By input that takes a scalar: its value, which is one for all rows.
         folders: Of images that no ``labels`` number: in the order that numbers them; else none.
         input_reasons: What speaks against the values of the batches that were taken so far.
     """
@@ -60,6 +64,7 @@ class Dataset:
     folders: Tuple[str, ...] = ()
     truth: Optional[NDArray[np.generic]] = None
     input_reasons: Callable[[], Sequence[Reason]] = tuple
+    shared: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 def open_dataset(
@@ -69,13 +74,15 @@ def open_dataset(
     *,
     raw: bool = False,
     classes: bool = True,
+    truth: str = TRUTH,
 ) -> Dataset:
     """Return the dataset in a file, prepared for a model's inputs.
 
     Args:
         raw: What is no zip is rows of the model's only input, as NumPy's ``tofile`` writes them.
         wishes: The job description's ``parameters.preprocessing``; None: none.
-        classes: ``y`` holds class numbers; otherwise what a metric compares outputs with.
+        classes: The truth holds class numbers; otherwise what a metric compares outputs with.
+        truth: Name of the array with the truth.
 
     Raises:
         RunFailed: ``user_input``: not a dataset, unsafe, or not of the model's shape (which names
@@ -89,9 +96,9 @@ def open_dataset(
         raise RunFailed("user_input", _no_dataset(path, error)) from error
     if array_names(archive):
         archive.close()
-        return _arrays(path, inputs, parse_preprocessing(wishes), classes)
+        return _arrays(path, inputs, parse_preprocessing(wishes), classes, truth)
     if not classes:
-        raise _wrong(path, "holds images; this metric takes an .npz with x and y")
+        raise _wrong(path, f"holds images; this metric takes an .npz with x and {truth}")
     return _images(archive, path, inputs, wishes)
 
 
@@ -102,6 +109,7 @@ def open_datasets(
     *,
     raw: bool = False,
     classes: bool = True,
+    truth: str = TRUTH,
 ) -> Dataset:
     """Return the rows of several files as one dataset, in the order of the files.
 
@@ -111,7 +119,9 @@ def open_datasets(
         RunFailed: ``user_input``: also if only some of the files have labels, or if their folders
             or targets do not fit together.
     """
-    parts = [open_dataset(path, inputs, wishes, raw=raw, classes=classes) for path in paths]
+    parts = [
+        open_dataset(path, inputs, wishes, raw=raw, classes=classes, truth=truth) for path in paths
+    ]
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -121,7 +131,10 @@ def open_datasets(
         if part.class_names != first.class_names or part.folders != first.folders:
             raise _wrong(path, f"and {paths[0].name!r} do not have the same folders of classes")
         if _row_shape(part.truth) != _row_shape(first.truth):
-            raise _wrong(path, f"and {paths[0].name!r} have 'y' with rows of different shapes")
+            raise _wrong(path, f"and {paths[0].name!r} have {truth!r} with rows of other shapes")
+        for name, value in part.shared.items():
+            if not np.array_equal(value, first.shared[name]):
+                raise _wrong(path, f"and {paths[0].name!r} have different values of {name!r}")
     starts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
 
     def batch(begin: int, end: int) -> Feeds:
@@ -130,7 +143,12 @@ def open_datasets(
             for part, start, stop in zip(parts, starts[:-1], starts[1:], strict=True)
             if begin < stop and end > start
         ]
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        return {
+            name: first.shared[name]
+            if name in first.shared
+            else np.concatenate([piece[name] for piece in pieces])
+            for name in pieces[0]
+        }
 
     return replace(
         first,
@@ -160,34 +178,80 @@ def _no_dataset(path: Path, error: Exception) -> str:
     return found or f"dataset {path.name!r} is neither an .npz nor a ZIP file of images: {error}"
 
 
-def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing, classes: bool) -> Dataset:
-    single = len(inputs) == 1
-    names = ["x"] if single else [spec.name for spec in inputs]
-    arrays = read_arrays(path, [*names, "y"])
-    truth = arrays.pop("y")
-    labels = _labels(truth, path) if classes else None
+def array_of_input(inputs: Sequence[TensorSpec], truth: str) -> Dict[str, TensorSpec]:
+    """Return by the name of each array of a dataset the input that takes it.
+
+    Args:
+        truth: Name of the array with what is right.
+
+    Raises:
+        RunFailed: ``user_input``: an input has the name of the truth; or the only one is a scalar.
+    """
+    if len(inputs) == 1:
+        if inputs[0].shape == ():
+            raise RunFailed(
+                "user_input",
+                f"input {inputs[0].name!r} takes one value and no rows, so that there is no "
+                "accuracy over rows; run it with own inputs (keep_outputs)",
+            )
+        names = ["x"]
+    else:
+        names = [spec.name for spec in inputs]
+    if truth in names:
+        raise RunFailed(
+            "user_input",
+            f"the model has an input {truth!r}, so that the array {truth!r} can't hold what is "
+            "right as well; put that into an array of another name, and state the name by "
+            'parameters/truth, e.g. {"truth": "labels"}',
+        )
+    return dict(zip(names, inputs, strict=True))
+
+
+def _arrays(
+    path: Path, inputs: Sequence[TensorSpec], how: Preprocessing, classes: bool, truth_name: str
+) -> Dataset:
+    specs = array_of_input(inputs, truth_name)
+    single = len(specs) == 1
+    arrays = read_arrays(path, [*specs, truth_name])
+    truth = arrays.pop(truth_name)
+    labels = _labels(truth, path, truth_name) if classes else None
     if truth.ndim == 0 or len(truth) == 0 or truth.dtype.kind not in "biuf":
-        raise _wrong(path, f"has 'y' of shape {list(truth.shape)} and type {truth.dtype}")
+        raise _wrong(
+            path, f"has {truth_name!r} of shape {list(truth.shape)} and type {truth.dtype}"
+        )
     feeds: Dict[str, NDArray[np.generic]] = {}
-    clippings = [Clipping(spec) for spec in inputs]
-    for spec, name, clipping in zip(inputs, names, clippings, strict=True):
+    shared: Dict[str, NDArray[np.generic]] = {}
+    clippings = [Clipping(spec) for spec in specs.values()]
+    for (name, spec), clipping in zip(specs.items(), clippings, strict=True):
         rows = arrays[name]
+        if rows.ndim == 0 and not spec.shape and not single:
+            clipping.count(rows)
+            shared[spec.name] = input_values(rows, spec, _input(spec, path))
+            continue
         if rows.ndim == 0 or len(rows) != len(truth):
             has = len(rows) if rows.ndim else 0
-            raise _wrong(path, f"has {has} rows of {name!r} and {len(truth)} of 'y'")
+            takes = "; this input takes one value for all rows" if spec.shape == () else ""
+            raise _wrong(
+                path, f"has {has} rows of {name!r} and {len(truth)} of {truth_name!r}{takes}"
+            )
         if single and how.changes_values:
             rows = how.apply(rows, channel_axis=_channel_axis(spec, how.layout))
         _check_shape(rows, spec, f"array {name!r}", path)
         clipping.count(rows)
         feeds[spec.name] = input_values(rows, spec, _input(spec, path))
+
+    def batch(first: int, last: int) -> Feeds:
+        return {**{name: rows[first:last] for name, rows in feeds.items()}, **shared}
+
     return Dataset(
         rows=len(truth),
         labels=labels,
-        batch=lambda first, last: {name: rows[first:last] for name, rows in feeds.items()},
+        batch=batch,
         preprocessing=how,
         class_names={},
         truth=None if classes else truth,
         input_reasons=lambda: [reason for each in clippings for reason in each.reasons()],
+        shared=shared,
     )
 
 
@@ -196,9 +260,13 @@ def _raw(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Datase
     if len(inputs) != 1:
         raise _wrong(path, f"is raw, and the model has {len(inputs)} inputs, not one")
     (spec,) = inputs
-    shape = [size for size in spec.shape[1:] if isinstance(size, int) and size > 0]
-    if len(shape) != max(0, len(spec.shape) - 1):
-        raise _wrong(path, f"is raw, and input {spec.name!r} {_show(spec)} leaves a size open")
+    shape = [size for size in (spec.shape or ())[1:] if isinstance(size, int) and size > 0]
+    if not spec.shape:
+        raise _wrong(path, f"is raw, and input {spec.name!r} ({spec.shape_text()}) has no rows")
+    if len(shape) != len(spec.shape) - 1:
+        raise _wrong(
+            path, f"is raw, and input {spec.name!r} {_show(spec)} leaves a size open or at 0"
+        )
     if how.changes_values:
         raise _wrong(path, "is raw: its values are taken as they are, without preprocessing")
     dtype = np.dtype(spec.dtype)
@@ -367,18 +435,19 @@ def _layout(spec: TensorSpec, how: Preprocessing) -> str:
     if how.layout is not None:
         return how.layout
     # channels are few: a last dimension of 1 or 3 with another second one means NHWC
-    last_is_channels = len(spec.shape) == 4 and spec.shape[3] in (1, 3)
-    return "NHWC" if last_is_channels and spec.shape[1] not in (1, 3) else "NCHW"
+    shape = spec.shape or ()
+    last_is_channels = len(shape) == 4 and shape[3] in (1, 3)
+    return "NHWC" if last_is_channels and shape[1] not in (1, 3) else "NCHW"
 
 
 def _channel_axis(spec: TensorSpec, layout: Optional[str]) -> Optional[int]:
-    if len(spec.shape) != 4:
-        return 1 if len(spec.shape) == 2 else None
+    if spec.shape is None or len(spec.shape) != 4:
+        return 1 if spec.shape is not None and len(spec.shape) == 2 else None
     return 3 if _layout(spec, Preprocessing(layout=layout)) == "NHWC" else 1
 
 
 def _spatial(spec: TensorSpec, how: Preprocessing, path: Path) -> Tuple[int, int]:
-    if len(spec.shape) == 4:
+    if spec.shape is not None and len(spec.shape) == 4:
         first = 1 if _layout(spec, how) == "NHWC" else 2
         height, width = spec.shape[first], spec.shape[first + 1]
         if isinstance(height, int) and isinstance(width, int):
@@ -390,27 +459,23 @@ def _spatial(spec: TensorSpec, how: Preprocessing, path: Path) -> Tuple[int, int
     )
 
 
-def _labels(y: NDArray[np.generic], path: Path) -> NDArray[np.int64]:
+def _labels(y: NDArray[np.generic], path: Path, name: str) -> NDArray[np.int64]:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) == 0:
         raise _wrong(
             path,
-            f"has 'y' of shape {y.shape} and type {y.dtype}; expected class numbers, shape (rows,)",
+            f"has {name!r} of shape {y.shape} and type {y.dtype}; expected class numbers, "
+            "shape (rows,)",
         )
-    labels = converted(y, np.dtype(np.int64), f"dataset {path.name!r}: 'y'").astype(np.int64)
+    labels = converted(y, np.dtype(np.int64), f"dataset {path.name!r}: {name!r}").astype(np.int64)
     if labels.min() < 0:
-        raise _wrong(path, "has a class number below 0 in 'y'")
+        raise _wrong(path, f"has a class number below 0 in {name!r}")
     return labels
 
 
 def _check_shape(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> None:
-    expected = spec.shape[1:]
-    fits = rows.ndim == len(spec.shape) and all(
-        not isinstance(want, int) or want < 1 or want == got
-        for want, got in zip(expected, rows.shape[1:], strict=True)
-    )
-    if not fits:
+    if not spec.takes(rows.shape, first=1):
         raise _wrong(
             path,
             f"has {what} with rows of shape {list(rows.shape[1:])}; "
@@ -423,8 +488,7 @@ def _input(spec: TensorSpec, path: Path) -> str:
 
 
 def _show(spec: TensorSpec) -> str:
-    sizes = ("?" if size is None else str(size) for size in spec.shape[1:])
-    return "[" + ", ".join(sizes) + "]"
+    return spec.shape_text(first=1)
 
 
 def _wrong(path: Path, reason: str) -> RunFailed:

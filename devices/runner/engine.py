@@ -40,6 +40,22 @@ Progress = Callable[[float, str], None]
 """``progress(percent, phase)``: percent 0-100 of what the engine was asked for, phase a word."""
 
 
+_PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None"})
+"""What converters write for a dimension that they know nothing of; equal ones state no relation."""
+
+
+def dimension_of(size: object) -> Dimension:
+    """Return a dimension as a model's file states it: a size from 0 on, a name, or None (open)."""
+    if isinstance(size, str):
+        return None if size.strip() in _PLACEHOLDERS else size
+    return size if isinstance(size, int) and size >= 0 else None
+
+
+def is_fixed(size: Dimension) -> bool:
+    """Return whether a dimension has one size only; 0 is a size, too, of an empty tensor."""
+    return isinstance(size, int) and size >= 0
+
+
 @dataclass(frozen=True)
 class Quantization:
     """Which real numbers the whole numbers of a tensor mean: scale * (whole - zero point).
@@ -68,6 +84,7 @@ class TensorSpec:
     """A model's input or output.
 
     Attributes:
+        shape: Its dimensions, none for a scalar; None: the model does not state how many it has.
         dtype: NumPy's name of it, e.g. ``float32``.
         quantization: Of whole numbers that stand for real ones; None: values are what they are.
             Sessions take and return the whole numbers.
@@ -75,7 +92,7 @@ class TensorSpec:
     """
 
     name: str
-    shape: Tuple[Dimension, ...]
+    shape: Optional[Tuple[Dimension, ...]]
     dtype: str
     quantization: Optional[Quantization] = None
     classes: Optional[Tuple[int, ...]] = None
@@ -85,11 +102,27 @@ class TensorSpec:
         found: Dict[str, object] = {
             "name": self.name,
             "dtype": self.dtype,
-            "shape": list(self.shape),
+            "shape": None if self.shape is None else list(self.shape),
         }
         if self.quantization is not None:
             found["quantization"] = self.quantization.as_json()
         return found
+
+    def takes(self, shape: Sequence[int], *, first: int = 0) -> bool:
+        """Return whether an array of this shape fits, from dimension ``first`` on."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            not is_fixed(size) or size == have
+            for size, have in zip(self.shape[first:], shape[first:], strict=True)
+        )
+
+    def shape_text(self, *, first: int = 0) -> str:
+        """Return the shape for people, e.g. ``[?, 3]`` or ``[]``."""
+        if self.shape is None:
+            return "any number of dimensions"
+        shown = (str(size) if is_fixed(size) else "?" for size in self.shape[first:])
+        return "[" + ", ".join(shown) + "]"
 
 
 class Session(Protocol):

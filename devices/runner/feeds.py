@@ -1,9 +1,9 @@
 """Random data for a model's inputs, as TYPE1 runs on it.
 
-Per input the job description may say ``shape`` (all dimensions), ``low``, ``high`` and
-``integers``. Without a word: floats are uniform in [0, 1), 8-bit integers take their whole range
-(pixels), other integers are 0 or 1 (a legal index into any table of two rows), booleans are random.
-Bounds of integers are both included.
+Per input the job description may say ``shape`` (all dimensions; none for a scalar), ``low``,
+``high`` and ``integers``. Without a word: floats are uniform in [0, 1), 8-bit integers take their
+whole range (pixels), other integers are 0 or 1 (a legal index into any table of two rows), booleans
+are random. Bounds of integers are both included. The report states what was invented.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.engine import Dimension, TensorSpec, is_fixed
 from edgeyard.errors import RunFailed
 
 Feeds = Dict[str, NDArray[np.generic]]
@@ -29,7 +29,7 @@ def random_feeds(
     seed: int = 0,
     limit_bytes: Optional[int] = None,
 ) -> Feeds:
-    """Return a random array for every input.
+    """Return a random array for every input; of no dimensions for a scalar.
 
     Args:
         given: The job description's ``input``.
@@ -57,12 +57,52 @@ def random_feeds(
         dtype = _dtype(spec)
         size = dtype.itemsize
         for dimension in shape:
-            size *= dimension
+            size *= max(1, dimension)  # NumPy bounds the other sizes of an empty array, too
         total += size
         if limit_bytes is not None and total > limit_bytes:
             raise _wrong(spec, f"shape {list(shape)} takes {size} bytes, more than the board has")
-        feeds[spec.name] = _values(rng, spec, shape, dtype, wish)
+        # NumPy's arithmetic turns arrays of no dimensions into numbers, which engines do not take
+        feeds[spec.name] = np.asarray(_values(rng, spec, shape, dtype, wish))
     return feeds
+
+
+def described(
+    inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]], feeds: Feeds
+) -> Dict[str, Dict[str, object]]:
+    """Return what random data a model is run on, as the report states it.
+
+    Args:
+        given: The job description's ``input``.
+        feeds: What `random_feeds` made of both.
+
+    Returns:
+        By input the shape, the type, and in words what neither the model nor the user states.
+    """
+    return {
+        spec.name: {
+            "shape": list(feeds[spec.name].shape),
+            "dtype": str(feeds[spec.name].dtype),
+            "invented": _invented(spec, given.get(spec.name, {})),
+        }
+        for spec in inputs
+    }
+
+
+def _invented(spec: TensorSpec, wish: Mapping[str, object]) -> List[str]:
+    found = []
+    if wish.get("shape") is None:
+        for axis, size in enumerate(spec.shape or ()):
+            if not is_fixed(size):
+                name = f" ({size})" if isinstance(size, str) else ""
+                found.append(f"dimension {axis}{name} is 1")
+    dtype = _dtype(spec)
+    if dtype.kind == "b":
+        found.append("values are true or false")
+    elif wish.get("low") is None or wish.get("high") is None:
+        low, high, whole = _range(spec, dtype, wish)
+        kind = "whole numbers" if whole else "floats"
+        found.append(f"values are {kind} from {low:g} to {high:g}")
+    return found
 
 
 def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, NDArray[np.generic]]) -> None:
@@ -78,14 +118,10 @@ def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, NDArray[np.gen
         )
     for spec in inputs:
         value = feeds[spec.name]
-        fits = len(value.shape) == len(spec.shape) and all(
-            not isinstance(size, int) or size == have
-            for size, have in zip(spec.shape, value.shape, strict=True)
-        )
-        if not fits:
+        if not spec.takes(value.shape):
             raise RunFailed(
                 "user_input",
-                f"input {spec.name!r} takes the shape {spec.shape}, but got {value.shape}",
+                f"input {spec.name!r} takes {spec.shape_text()}, but got {list(value.shape)}",
             )
         if value.dtype.name != spec.dtype:
             raise RunFailed(
@@ -110,14 +146,14 @@ def given_problems(
     shapes: Dict[str, Sequence[int]] = {}
     for spec in inputs:
         wish = given.get(spec.name, {}).get("shape")
-        sizes = "x".join(str(size) if _fixed(size) else "1" for size in spec.shape)
-        flag = f"--input '{spec.name}={sizes}'" if sizes else f"no shape for {spec.name}"
-        open_ones = [
-            str(axis) for axis, size in enumerate(spec.shape) if axis > 0 and not _fixed(size)
-        ]
+        flag = f"--input '{spec.name}={_flag_shape(_example(spec))}'"
+        if wish is None and spec.shape is None:
+            found.append((spec.name, _UNRANKED, f"its sizes, e.g. {flag}"))
+            continue
+        open_ones = [str(axis) for axis in _open_axes(spec)]
         if wish is None and open_ones:
             which = "dimension" if len(open_ones) == 1 else "dimensions"
-            reason = f"the model leaves {which} {', '.join(open_ones)} of {_show(spec.shape)} open"
+            reason = f"the model leaves {which} {', '.join(open_ones)} of {_show(spec)} open"
             found.append((spec.name, reason, f"all sizes, e.g. {flag}"))
             continue
         try:
@@ -128,12 +164,18 @@ def given_problems(
             found.append((spec.name, error.sentence.removeprefix(prefix), flag))
     if not found and (problem := shared_size_problem(inputs, shapes)):
         name, reason = problem
-        known: Dict[object, int] = {}
+        known: Dict[Dimension, int] = {}
         for spec in inputs:
-            for dimension, size in zip(spec.shape, shapes[spec.name], strict=True):
-                known.setdefault(dimension, size)
+            for dimension, size in zip(spec.shape or (), shapes[spec.name], strict=False):
+                if isinstance(dimension, str):
+                    known.setdefault(dimension, size)
         (own,) = (spec for spec in inputs if spec.name == name)
-        sizes = "x".join(str(known[dimension]) for dimension in own.shape)
+        sizes = _flag_shape(
+            [
+                known.get(dimension, size)
+                for dimension, size in zip(own.shape or (), shapes[name], strict=False)
+            ]
+        )
         found.append((name, reason, f"--input '{name}={sizes}', or other sizes for all"))
     return found
 
@@ -152,7 +194,7 @@ def shared_size_problem(
     """
     seen: Dict[str, Tuple[str, int]] = {}
     for spec in inputs:
-        for name, size in zip(spec.shape, shapes[spec.name], strict=False):
+        for name, size in zip(spec.shape or (), shapes[spec.name], strict=False):
             if not isinstance(name, str):
                 continue
             first, known = seen.setdefault(name, (spec.name, size))
@@ -172,27 +214,45 @@ def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
         RunFailed: ``user_input``: it doesn't fit the model, or a size is open and nobody said it.
     """
     if wish is None:
-        open_ones = [axis for axis, size in enumerate(spec.shape) if axis > 0 and not _fixed(size)]
-        if open_ones:
+        if spec.shape is None:
+            raise _wrong(spec, _UNRANKED, _how_to(spec))
+        if open_ones := _open_axes(spec):
             raise _wrong(
                 spec,
-                f"the model leaves dimension {open_ones[0]} of {_show(spec.shape)} open",
+                f"the model leaves dimension {open_ones[0]} of {_show(spec)} open",
                 _how_to(spec),
             )
-        return tuple(size if isinstance(size, int) and size > 0 else 1 for size in spec.shape)
+        return tuple(_example(spec))
     if (
         not isinstance(wish, (list, tuple))
         or len(wish) > MAX_DIMENSIONS
-        or not all(type(size) is int and 0 < size < 2**31 for size in wish)
+        or not all(type(size) is int and 0 <= size < 2**31 for size in wish)
     ):
-        raise _wrong(spec, "shape is not a list of whole numbers from 1 on", _how_to(spec))
+        raise _wrong(spec, "shape is not a list of whole numbers from 0 on", _how_to(spec))
     shape = tuple(wish)
-    fits = len(shape) == len(spec.shape) and all(
-        not _fixed(size) or size == wished for size, wished in zip(spec.shape, shape, strict=False)
-    )
-    if not fits:
-        raise _wrong(spec, f"the model takes {_show(spec.shape)}, not {list(shape)}")
+    if not spec.takes(shape):
+        raise _wrong(spec, f"the model takes {_show(spec)}, not {list(shape)}")
     return shape
+
+
+_UNRANKED = "the model does not state how many dimensions it takes"
+
+
+def _open_axes(spec: TensorSpec) -> List[int]:
+    """Dimensions whose size has to be stated: an open first one is the batch, which is 1."""
+    return [axis for axis, size in enumerate(spec.shape or ()) if axis > 0 and not is_fixed(size)]
+
+
+def _example(spec: TensorSpec) -> List[int]:
+    """Return sizes that the model takes, with 1 for those that it leaves open."""
+    if spec.shape is None:
+        return [1]
+    return [size if isinstance(size, int) and size >= 0 else 1 for size in spec.shape]
+
+
+def _flag_shape(sizes: Sequence[int]) -> str:
+    """Return a shape as ``--input`` takes it."""
+    return "x".join(map(str, sizes)) or "scalar"
 
 
 def _values(
@@ -255,17 +315,15 @@ def _dtype(spec: TensorSpec) -> np.dtype[np.generic]:
     return dtype
 
 
-def _fixed(size: object) -> bool:
-    return isinstance(size, int) and size > 0
-
-
-def _show(shape: Sequence[object]) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+def _show(spec: TensorSpec) -> str:
+    """The shape with the names of its open dimensions, which ``--input`` may have to agree on."""
+    if spec.shape is None:
+        return spec.shape_text()
+    return "[" + ", ".join("?" if size is None else str(size) for size in spec.shape) + "]"
 
 
 def _how_to(spec: TensorSpec) -> str:
-    sizes: List[str] = [str(size) if _fixed(size) else "1" for size in spec.shape]
-    return f'; state it by "input": {{"{spec.name}": {{"shape": [{", ".join(sizes)}]}}}}'
+    return f'; state it by "input": {{"{spec.name}": {{"shape": {_example(spec)}}}}}'
 
 
 def _wrong(spec: TensorSpec, reason: str, how: str = "") -> RunFailed:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.runner.arrays import names_in, read_arrays
 from edgeyard.devices.runner.conditions import Watch
-from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
+from edgeyard.devices.runner.engine import Progress, Session, TensorSpec, is_fixed
 from edgeyard.devices.runner.feeds import Feeds, shared_size_problem
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
@@ -200,17 +200,9 @@ def fitting_shape(spec: TensorSpec, shape: Sequence[int], *, any_rows: bool) -> 
     Raises:
         RunFailed: ``user_input``, naming the input and what it takes.
     """
-    first = 1 if any_rows else 0
-    fits = len(shape) == len(spec.shape) and all(
-        not isinstance(want, int) or want < 1 or want == have
-        for want, have in zip(spec.shape[first:], shape[first:], strict=True)
-    )
-    if not fits or 0 in shape:
-        sizes = ", ".join(
-            "?" if not isinstance(size, int) or size < 1 else str(size) for size in spec.shape
-        )
+    if not spec.takes(shape, first=1 if any_rows else 0):
         raise _wrong(
-            f"has shape {list(shape)} for input {spec.name!r}, which takes [{sizes}]"
+            f"has shape {list(shape)} for input {spec.name!r}, which takes {spec.shape_text()}"
             + (" or more rows" if any_rows and spec.shape else "")
         )
 
@@ -242,18 +234,16 @@ def batch_size_for(
             "user_input", f"parameters/batch_size: the model takes {takes} rows, not {wish}"
         )
     whole = all(
-        not spec.shape
-        or not isinstance(spec.shape[0], int)
-        or spec.shape[0] < 1
-        or shapes[spec.name][0] == spec.shape[0]
+        not spec.shape or not is_fixed(spec.shape[0]) or shapes[spec.name][0] == spec.shape[0]
         for spec in inputs
     )
     if wish is None and (whole or len(fixed) != 1):
         return None
-    rows = {shapes[spec.name][0] if shapes[spec.name] else 0 for spec in inputs}
+    rows = {shape[0] for shape in shapes.values() if shape}  # a scalar is one for all batches
     if len(rows) != 1 or 0 in rows:
         counts = ", ".join(f"{name!r} {list(shape)}" for name, shape in shapes.items())
-        raise _wrong(f"has arrays with different numbers of rows ({counts}), so no batches")
+        how = "arrays with different numbers of rows" if len(rows) > 1 else "arrays without rows"
+        raise _wrong(f"has {how} ({counts}), so no batches")
     size = wish if isinstance(wish, int) else next(iter(fixed))
     assert isinstance(size, int)
     return size
@@ -323,7 +313,8 @@ def input_of(values: Array, spec: TensorSpec, name: str) -> Array:
     if problem := not_finite(values):
         raise _wrong(f"has {problem} in {name!r}; accepted are {FINITE}")
     what = f"input {spec.name!r}" + (f" (array {name!r})" if name != spec.name else "")
-    return np.ascontiguousarray(input_values(values, spec, what))
+    # not numpy.ascontiguousarray: it makes an array of one dimension of a scalar
+    return np.asarray(input_values(values, spec, what), order="C")
 
 
 def _set_of(name: str, feeds: Feeds, inputs: Sequence[TensorSpec], wish: object) -> InputSet:
@@ -331,9 +322,12 @@ def _set_of(name: str, feeds: Feeds, inputs: Sequence[TensorSpec], wish: object)
     size = checked_batch_size(name, inputs, shapes, wish)
     if size is None:
         return InputSet(name=name, batches=[feeds])
-    rows = len(next(iter(feeds.values())))
+    rows = next(len(value) for value in feeds.values() if value.ndim)
     batches = [
-        {key: _filled(value[start : start + size], size) for key, value in feeds.items()}
+        {
+            key: _filled(value[start : start + size], size) if value.ndim else value
+            for key, value in feeds.items()
+        }
         for start in range(0, rows, size)
     ]
     return InputSet(name=name, batches=batches, rows=rows, batch_size=size)
@@ -359,7 +353,7 @@ def checked_batch_size(
         for spec in inputs:
             fitting_shape(spec, shapes[spec.name], any_rows=False)
     else:
-        shapes = {key: (size, *shape[1:]) for key, shape in shapes.items()}
+        shapes = {key: (size, *shape[1:]) if shape else () for key, shape in shapes.items()}
     if problem := shared_size_problem(inputs, shapes):
         which = f"set {name!r}: " if name != ONLY_SET else ""
         raise _wrong(f"does not fit: {which}{problem[1]}")

@@ -217,7 +217,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     from edgeyard.devices.runner import board as machine
     from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.duty_cycle import with_duty_cycle
-    from edgeyard.devices.runner.feeds import random_feeds
+    from edgeyard.devices.runner.feeds import described, random_feeds
     from edgeyard.devices.runner.measure import measure
 
     if order["ram_bytes"] is not None:
@@ -243,10 +243,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     }
     report["inputs"] = [one.as_json() for one in session.inputs]
     report["outputs"] = [one.as_json() for one in session.outputs]
-    report["feeds"] = {
-        name: {"shape": list(value.shape), "dtype": str(value.dtype)}
-        for name, value in feeds.items()
-    }
+    report["feeds"] = described(session.inputs, order["input"], feeds)
     plan = _Plan(order, began)
     found = measure(
         session,

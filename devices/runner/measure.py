@@ -125,14 +125,15 @@ class Measurement:
 def rows_a_run(feeds: Feeds, outputs: Sequence[object]) -> Optional[int]:
     """Return how many rows a run takes; None if its arrays have no dimension for rows.
 
-    Rows are the first dimension where all inputs have at least two dimensions, all outputs that are
-    arrays at least one, and the first ones of all are equal.
+    Rows are the first dimension where all inputs but scalars have at least two dimensions, all
+    outputs that are arrays at least one, and the first ones of all are equal.
     """
+    inputs = [value for value in feeds.values() if value.ndim]
     arrays = [value for value in outputs if isinstance(value, np.ndarray)]
-    if any(value.ndim < 2 for value in feeds.values()) or any(one.ndim < 1 for one in arrays):
+    if any(value.ndim < 2 for value in inputs) or any(one.ndim < 1 for one in arrays):
         return None
-    sizes = {len(value) for value in (*feeds.values(), *arrays)}
-    return sizes.pop() if len(sizes) == 1 else None
+    sizes = {len(value) for value in (*inputs, *arrays)}
+    return (sizes.pop() or None) if inputs and len(sizes) == 1 else None
 
 
 def inner_loops(run_ns: float) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.engine import Dimension, TensorSpec
+from edgeyard.devices.runner.engine import Dimension, TensorSpec, dimension_of
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.onnx_wire import Field, Message, fields_of, not_onnx
 from edgeyard.errors import RunFailed
@@ -214,7 +214,7 @@ def inputs_of(
 ) -> "tuple[TensorSpec, ...]":
     """Return the inputs that a run has to provide; the file's weights are not read.
 
-    An input that is no tensor, or whose rank is not stated, has the type "".
+    An input that is no tensor has the type "".
 
     Raises:
         RunFailed: ``user_model``: not an ONNX file, or over a limit.
@@ -303,9 +303,11 @@ def _input(view: memoryview) -> TensorSpec:
     for kind in message.messages(VALUE_TYPE):
         for tensor_kind in kind.messages(TYPE_TENSOR):
             dtype = ELEMENT_TYPES.get(tensor_kind.integer(TENSOR_KIND_TYPE), "")
-            shapes = tensor_kind.messages(TENSOR_KIND_SHAPE)
-            if not dtype or not shapes:
+            if not dtype:
                 break
+            shapes = tensor_kind.messages(TENSOR_KIND_SHAPE)
+            if not shapes:  # of any number of dimensions; a scalar has a shape without any
+                return TensorSpec(name, None, dtype)
             sizes = shapes[-1].messages(SHAPE_DIMENSION)
             if len(sizes) > MAX_DIMENSIONS:
                 break
@@ -314,8 +316,8 @@ def _input(view: memoryview) -> TensorSpec:
 
 
 def _dimension(message: Message) -> Dimension:
-    value = message.integer(DIMENSION_VALUE)
-    return value if 0 < value < 2**63 else message.string(DIMENSION_NAME)[:100] or None
+    value = message.integer(DIMENSION_VALUE, default=-1)
+    return dimension_of(value if 0 <= value < 2**63 else message.string(DIMENSION_NAME)[:100])
 
 
 def _inspect(view: memoryview, data: Mapping[str, memoryview], max_fields: int | None) -> OnnxFacts:

@@ -50,8 +50,8 @@ def real_values(values: object, spec: TensorSpec) -> object:
     if spec.quantization is None or not isinstance(values, np.ndarray):
         return values
     scales, zeros = _along(spec.quantization, values.ndim)
-    real: Array = ((values - zeros) * scales).astype(np.float32)
-    return real
+    # NumPy's arithmetic turns arrays of no dimensions into numbers
+    return np.asarray((values - zeros) * scales, dtype=np.float32)
 
 
 def input_values(values: Array, spec: TensorSpec, what: str) -> Array:
@@ -79,11 +79,10 @@ def input_values(values: Array, spec: TensorSpec, what: str) -> Array:
         raise RunFailed("user_input", f"{what} has values that are no finite numbers")
     bounds = np.iinfo(dtype)
     scales, zeros = _along(spec.quantization, values.ndim)
-    nearest = values / scales.astype(np.result_type(values.dtype, np.float32))
+    nearest = np.asarray(values / scales.astype(np.result_type(values.dtype, np.float32)))
     np.rint(nearest, out=nearest)
     nearest += zeros.astype(nearest.dtype)
-    whole: Array = np.clip(nearest, bounds.min, bounds.max).astype(dtype)
-    return whole
+    return np.asarray(np.clip(nearest, bounds.min, bounds.max), dtype=dtype)
 
 
 def input_type_problem(spec: TensorSpec, dtype: np.dtype[np.generic]) -> str:

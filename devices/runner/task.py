@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.conditions import Conditions, Watch
     from edgeyard.devices.runner.measure import Measurement
 
-RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric")
+RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric", "truth")
 """Parameters of the runner; all others are the engine's."""
 
 RAW_OUTPUT = "raw_output.bin"
@@ -263,7 +263,7 @@ class _Task:
         import numpy as np
 
         from edgeyard.devices.runner.accuracy import batch_size_of, evaluate
-        from edgeyard.devices.runner.dataset import open_datasets
+        from edgeyard.devices.runner.dataset import TRUTH, open_datasets
         from edgeyard.devices.runner.metrics import metric_of
 
         report: Report = {}
@@ -272,6 +272,9 @@ class _Task:
         raw = self.spec.parameters.get("raw", False)
         if not isinstance(raw, bool):
             raise RunFailed("user_input", "parameters/raw: neither true nor false")
+        truth = self.spec.parameters.get("truth", TRUTH)
+        if not isinstance(truth, str):
+            raise RunFailed("user_input", "parameters/truth: not the name of an array")
         metric = metric_of(self.spec.parameters.get("metric"))
         if raw and metric is not None:
             raise RunFailed("user_input", "parameters/raw: can't be combined with a metric")
@@ -281,6 +284,7 @@ class _Task:
             self.spec.parameters.get("preprocessing"),
             raw=raw,
             classes=metric is None,
+            truth=truth,
         )
         batch_size = batch_size_of(session.inputs, self.spec.parameters.get("batch_size"))
         outputs = self.spec.results_dir / RAW_OUTPUT

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from edgeyard.devices.runner.engine import Dimension, Quantization, TensorSpec
+from edgeyard.devices.runner.engine import Quantization, TensorSpec, dimension_of
 from edgeyard.devices.runner.quantization import quantization_of
 
 DEFAULT_SIGNATURES = ("serving_default", "infer")
@@ -97,7 +97,7 @@ def _spec(tensor: "_Table", name: Optional[str]) -> TensorSpec:
     sizes = tensor.numbers(_TENSOR_SHAPE_SIGNATURE) or tensor.numbers(_TENSOR_SHAPE)
     if len(sizes) > _MAX_DIMENSIONS:
         raise ValueError("too many dimensions")
-    shape: Tuple[Dimension, ...] = tuple(size if size >= 0 else None for size in sizes)
+    shape = tuple(map(dimension_of, sizes))
     dtype = _TYPES.get(tensor.byte(_TENSOR_TYPE), "")
     own_name = tensor.text(_TENSOR_NAME) if name is None else name
     return TensorSpec(own_name, shape, dtype, _quantization(tensor, dtype))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -307,6 +308,67 @@ def check_own_inputs(folder: Path, model_content: bytes, dataset: bytes) -> None
 def test_datasets_that_do_not_fit_are_refused(api: Api, dataset: bytes, says: str) -> None:
     found = refused(api, linear_model(WEIGHTS), dataset, benchmark_type="TYPE2")
     assert says in found["/dataset"]["reason"]
+
+
+def test_an_input_that_has_the_name_of_the_truth_is_refused_with_the_way_out(api: Api) -> None:
+    model = model_of(
+        [helper.make_node("Add", ["x", "y"], ["scores"])],
+        {"x": ["N", 4], "y": ["N", 4]},
+        {"scores": ["N", 4]},
+    )
+    x = np.zeros((2, 4), np.float32)
+    found = refused(api, model, npz(x=x, y=x), benchmark_type="TYPE2")
+    assert '{"truth": "labels"}' in found["/dataset"]["reason"]
+    truth = {"truth": "labels"}
+    found = refused(api, model, npz(x=x, y=x), benchmark_type="TYPE2", parameters=truth)
+    assert found["/dataset"]["reason"] == "has no array 'labels'; it holds x, y"
+    put(api, "data.npz", npz(x=x, y=x, labels=np.zeros(2, int)))
+    whole = description(
+        model="net.onnx", dataset="data.npz", benchmark_type="TYPE2", parameters=truth
+    )
+    answer = api.as_().post("/v1/benchmarks", json=whole)
+    assert answer.status_code == 202, answer.text
+
+
+def test_scalars_empty_arrays_and_any_number_of_dimensions_are_accepted(api: Api) -> None:
+    scaled = model_of(
+        [helper.make_node("Mul", ["x", "factor"], ["scores"])],
+        {"x": ["N", 4], "factor": []},
+        {"scores": ["N", 4]},
+    )
+    put(api, "net.onnx", scaled)
+    x = np.zeros((2, 4), np.float32)
+    datasets = {
+        "one.npz": npz(x=x, factor=np.float32(2), y=np.zeros(2, int)),
+        "empty.npz": npz(x=x[:0], factor=np.float32(2)),
+    }
+    for name, content in datasets.items():
+        put(api, name, content)
+    for changes in (
+        {},
+        {"input": {"x": {"shape": [0, 4]}, "factor": {"shape": []}}},
+        {"benchmark_type": "TYPE2", "dataset": "one.npz"},
+        {"keep_outputs": True, "dataset": "empty.npz"},
+    ):
+        answer = api.as_().post("/v1/benchmarks", json=description(model="net.onnx", **changes))
+        assert answer.status_code == 202, answer.text
+    found = refused(
+        api, scaled, npz(x=x, factor=np.zeros(2, np.float32), y=np.zeros(2, int)),
+        benchmark_type="TYPE2",
+    )  # fmt: skip
+    assert found["/dataset"]["accepted"] == "one value"
+
+
+def test_the_shape_of_any_number_of_dimensions_has_to_be_stated(api: Api) -> None:
+    model = onnx.load_from_string(
+        model_of([helper.make_node("Abs", ["x"], ["scores"])], {"x": [1]}, {"scores": [1]})
+    )
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    found = refused(api, model.SerializeToString())
+    assert "how many dimensions" in found["/input/x"]["reason"]
+    assert found["/input/x"]["accepted"] == "its sizes, e.g. --input 'x=1'"
+    whole = description(model="net.onnx", input={"x": {"shape": [2, 3]}})
+    assert api.as_().post("/v1/benchmarks", json=whole).status_code == 202
 
 
 def test_an_uploaded_training_configuration_is_checked(api: Api) -> None:

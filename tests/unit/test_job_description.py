@@ -209,7 +209,7 @@ def test_all_required_fields_are_reported_at_once() -> None:
         ),
         ({"binding": "tight"}, "/binding"),
         ({"tags": [""]}, "/tags/0"),
-        ({"input": {"x": {"shape": [0]}}}, "/input/x/shape/0"),
+        ({"input": {"x": {"shape": [-1]}}}, "/input/x/shape/0"),
         ({"input": {"x": {"low": 2, "high": 1}}}, "/input/x"),
         ({"input": {"x": {"shape": [2**20, 2**20]}}}, "/input/x"),
         (

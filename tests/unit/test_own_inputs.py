@@ -35,7 +35,6 @@ def opened(
             "set 'b' has an array 'z'; the model takes 'x'",
         ),
         ({"x": np.zeros((1, 5), np.float32)}, "shape [1, 5] for input 'x', which takes [?, 4]"),
-        ({"x": np.zeros((0, 4), np.float32)}, "shape [0, 4] for input 'x'"),
         ({"x": np.array([["a"] * 4])}, "has type <U1 for input 'x', which takes float32"),
         ({"x": np.array([[1, 2, np.nan, 4]], np.float32)}, "1 of 4 values that are NaN in 'x'"),
         ({"x": np.array([[1, 2, np.inf, 4]])}, "1 of 4 values that are infinite in 'x'"),
@@ -104,6 +103,8 @@ def test_batches_need_equal_rows(tmp_path: Path) -> None:
     arrays = {"x": np.zeros((4, 4), np.float32), "mask": np.zeros((3, 1), np.int64)}
     with pytest.raises(RunFailed, match="different numbers of rows"):
         opened(tmp_path, arrays, OPEN, MASK, wish=2)
+    with pytest.raises(RunFailed, match="arrays without rows"):
+        opened(tmp_path, {"x": np.zeros((0, 4), np.float32)}, wish=2)
 
 
 def test_a_dimension_of_one_name_has_one_size(tmp_path: Path) -> None:

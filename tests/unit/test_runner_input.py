@@ -172,7 +172,7 @@ class TestRandomData:
             ({"x": {"form": 1}}, "'form'"),
             ({"x": {"shape": [1, 5]}}, "[n, 4]"),
             ({"x": {"shape": [1]}}, "[n, 4]"),
-            ({"x": {"shape": [0, 4]}}, "whole numbers"),
+            ({"x": {"shape": [-1, 4]}}, "whole numbers"),
             ({"x": {"shape": "4"}}, "whole numbers"),
             ({"x": {"shape": [2**31 - 1, 4]}}, "more than the board has"),
             ({"x": {"low": 2, "high": 1}}, "above"),

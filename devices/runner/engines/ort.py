@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    FrozenSet,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.engine import (
-    Dimension,
     Engine,
     ProfilingEngine,
     Progress,
@@ -21,10 +30,11 @@ from edgeyard.devices.runner.engine import (
     TensorSpec,
     TrainingConfig,
     TrainingResult,
+    dimension_of,
 )
 from edgeyard.devices.runner.engine_parameters import check_names, read_choice, read_threads
 from edgeyard.devices.runner.model_archive import is_archive, open_archive
-from edgeyard.devices.runner.onnx_file import class_numbers, inspect, open_model
+from edgeyard.devices.runner.onnx_file import class_numbers, inspect, interface_of, open_model
 from edgeyard.devices.runner.sealed import sealed
 from edgeyard.errors import RunFailed
 
@@ -61,19 +71,14 @@ _TOO_NEW = re.compile(
 class OrtSession:
     """A model in onnxruntime."""
 
-    def __init__(
-        self,
-        session: onnxruntime.InferenceSession,
-        facts: Mapping[str, object],
-        classes: Mapping[str, Tuple[int, ...]],
-    ) -> None:
-        """State these facts, and the class numbers that outputs can hold, by name."""
+    def __init__(self, opened: _Opened) -> None:
+        session = opened.session
         self._session = session
         self._run: Any = session.run
-        self._facts = facts
-        self._inputs = tuple(_spec(one) for one in session.get_inputs())
-        outputs = (_spec(one) for one in session.get_outputs())
-        self._outputs = tuple(replace(one, classes=classes.get(one.name)) for one in outputs)
+        self._facts = opened.facts
+        self._inputs = tuple(_spec(one, opened.unranked) for one in session.get_inputs())
+        outputs = (_spec(one, opened.unranked) for one in session.get_outputs())
+        self._outputs = tuple(replace(one, classes=opened.classes.get(one.name)) for one in outputs)
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
@@ -135,7 +140,7 @@ class OrtEngine:
         Raises:
             RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
         """
-        return OrtSession(*self._open(model, threads, parameters, profile_prefix=None))
+        return OrtSession(self._open(model, threads, parameters, profile_prefix=None))
 
     def profile(
         self,
@@ -152,10 +157,10 @@ class OrtEngine:
         from edgeyard.devices.runner.engines import ort_profile
 
         prefix = out / ".profile"
-        inner, facts, classes = self._open(model, threads, parameters, profile_prefix=prefix)
-        session = OrtSession(inner, facts, classes)
+        opened = self._open(model, threads, parameters, profile_prefix=prefix)
+        session = OrtSession(opened)
         feeds = dict(feeds_of(session.inputs))
-        return ort_profile.profile(session, inner, feeds, prefix, runs=runs, max_s=max_s)
+        return ort_profile.profile(session, opened.session, feeds, prefix, runs=runs, max_s=max_s)
 
     def _open(
         self,
@@ -164,11 +169,8 @@ class OrtEngine:
         parameters: Mapping[str, object],
         *,
         profile_prefix: Optional[Path],
-    ) -> Tuple[onnxruntime.InferenceSession, Mapping[str, object], Mapping[str, Tuple[int, ...]]]:
-        """onnxruntime's session, its facts, and the class numbers that its outputs can hold.
-
-        Its profiler is on where a prefix is given.
-        """
+    ) -> _Opened:
+        """Open onnxruntime's session, with its profiler on where a prefix is given."""
         ort = self._ort
         check_names(parameters, PARAMETERS, self.name)
         threads = read_threads(parameters, threads)
@@ -202,14 +204,15 @@ class OrtEngine:
         with sealed(model, offset, size) as copy:
             found = inspect(copy, data)  # external data in its own files only, within limits
             classes = class_numbers(copy)
+            inputs, outputs = interface_of(copy)
             started = time.perf_counter()
             session = _translating(
                 lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)
             )
             loaded_ms = (time.perf_counter() - started) * 1e3
-        return (
+        return _Opened(
             session,
-            {
+            facts={
                 "load_ms": loaded_ms,
                 "version": ort.__version__,
                 "execution_provider": session.get_providers()[0],
@@ -219,7 +222,8 @@ class OrtEngine:
                 "execution_mode": mode,
                 "model_nodes": found.nodes,
             },
-            classes,
+            unranked=frozenset(one.name for one in (*inputs, *outputs) if one.shape is None),
+            classes=classes,
         )
 
     def train(
@@ -240,13 +244,27 @@ class OrtEngine:
         return train(model, config, x, y, out, progress, threads=threads, parameters=parameters)
 
 
-def _spec(argument: Any) -> TensorSpec:
+@dataclass(frozen=True)
+class _Opened:
+    """onnxruntime's session, with what the report states of it.
+
+    Attributes:
+        unranked: Names of inputs and outputs of any number of dimensions, which onnxruntime shows
+            like scalars.
+        classes: Class numbers that outputs can hold, by name.
+    """
+
+    session: onnxruntime.InferenceSession
+    facts: Mapping[str, object]
+    unranked: FrozenSet[str]
+    classes: Mapping[str, Tuple[int, ...]]
+
+
+def _spec(argument: Any, unranked: FrozenSet[str]) -> TensorSpec:
     match = re.fullmatch(r"tensor\((\w+)\)", argument.type)
     kind = match.group(1) if match else argument.type
-    shape: List[Dimension] = [
-        size if isinstance(size, (int, str)) else None for size in argument.shape or ()
-    ]
-    return TensorSpec(name=argument.name, shape=tuple(shape), dtype=_DTYPES.get(kind, kind))
+    shape = None if argument.name in unranked else tuple(map(dimension_of, argument.shape))
+    return TensorSpec(name=argument.name, shape=shape, dtype=_DTYPES.get(kind, kind))
 
 
 def _translating(call: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner import onnx_file as onnx
 from edgeyard.devices.runner.arrays import converted
 from edgeyard.devices.runner.engine import (
+    Dimension,
     Progress,
     Session,
     TensorSpec,
@@ -132,15 +133,11 @@ def fitted(x: NDArray[np.generic], inputs: Iterable[TensorSpec]) -> dict[str, ND
             "user_model", f"training takes models with one input, but this one has {len(specs)}"
         )
     spec = specs[0]
-    wanted, given = spec.shape[1:], x.shape[1:]
-    if len(spec.shape) != x.ndim or any(
-        isinstance(size, int) and 0 < size != have
-        for size, have in zip(wanted, given, strict=False)
-    ):
+    if spec.shape == () or not spec.takes(x.shape, first=1):
         raise RunFailed(
             "user_input",
-            f"an example in x has the shape {given}, but the model's input {spec.name!r} takes "
-            f"{wanted}",
+            f"an example in x has the shape {list(x.shape[1:])}, but the model's input "
+            f"{spec.name!r} takes {spec.shape_text(first=1)}",
         )
     return {spec.name: converted(x, np.dtype(spec.dtype), f"x: the model's input {spec.name!r}")}
 
@@ -215,12 +212,18 @@ class _Layer:
         return loss
 
 
+def _batch_of(session: Session) -> Dimension:
+    """Return how many rows the only input takes; a name or None where this is open."""
+    shape = session.inputs[0].shape
+    return shape[0] if shape else None
+
+
 def _frozen(
     session: Session, head: Head, feeds: Mapping[str, NDArray[np.generic]]
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """What the frozen part makes of every row, and the head's weights and bias as they are."""
     ((name, x),) = feeds.items()
-    fixed = session.inputs[0].shape[0]
+    fixed = _batch_of(session)
     size = fixed if isinstance(fixed, int) and fixed > 0 else _ROWS_A_RUN
     parts: list[FloatArray] = []
     constants: list[NDArray[np.generic]] = []
@@ -283,7 +286,7 @@ def _check(
     """See that the file that will be uploaded answers as the layer that was trained."""
     session = _load(trained, threads, parameters)
     ((name, rows),) = fitted(x, session.inputs).items()
-    fixed = session.inputs[0].shape[0]
+    fixed = _batch_of(session)
     if isinstance(fixed, int) and fixed > 0:
         rows, features = rows[:fixed], features[:fixed]
         rows = padded(rows, fixed)

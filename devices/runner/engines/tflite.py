@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.engine import (
-    Dimension,
     Engine,
     Progress,
     Session,
     TensorSpec,
     TrainingConfig,
     TrainingResult,
+    dimension_of,
 )
 from edgeyard.devices.runner.engine_parameters import bad_parameter
 from edgeyard.devices.runner.engines.litert import (
@@ -178,7 +178,7 @@ def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
     # shape_signature holds -1 for open dimensions; it is empty on models without any.
     signature = detail.get("shape_signature", ())
     sizes = signature if len(signature) else detail["shape"]
-    shape: tuple[Dimension, ...] = tuple(int(size) if size >= 0 else None for size in sizes)
+    shape = tuple(dimension_of(int(size)) for size in sizes)
     dtype = np.dtype(detail["dtype"]).name
     stated = detail["quantization_parameters"]
     quantization = quantization_of(
