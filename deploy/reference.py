@@ -167,6 +167,8 @@ tags: [nightly]
 ```
 
 `model`, `target` and `runtime` may be lists: each combination is a benchmark of a campaign.
+A key that is there twice is refused. In YAML a text that looks like a number, true or false needs
+quotes: `version_tag: "1.30"`, `tags: ["no"]`.
 """
 
 _SECTIONS = """

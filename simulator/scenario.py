@@ -21,6 +21,7 @@ import tomli_w
 
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
+from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.errors import InvalidInput, reason_of
 from edgeyard.scheduler.model.benchmark import (
     MAX_COUNT,
@@ -574,12 +575,13 @@ def scenario_from_json(
     Raises:
         InvalidInput: It is wrong.
     """
-    if not isinstance(data, Mapping):
-        try:
-            data = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput.at(source, f"is not valid JSON: {error}") from error
-    return _scenario(data, source)
+    if isinstance(data, Mapping):
+        return _scenario(data, source)
+    try:
+        tree = parse_json(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput.at(source, f"is not valid JSON: {error}") from error
+    return _scenario(tree, source)
 
 
 def scenario_to_json(scenario: Scenario) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.devices.operators import OPERATORS
+from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.quantities import duration_s
@@ -194,7 +194,7 @@ def odt_config(value: str | None) -> object:
     if value is None or not value.lstrip().startswith("{"):
         return value
     try:
-        return json.loads(value)
+        return parse_json(value)
     except ValueError as error:
         raise InvalidInput.at("--odt-config", f"is not JSON: {error}", "a JSON object") from None
 
@@ -210,7 +210,7 @@ def _number(text: str) -> float:
 def _json_or_text(flag: str, text: str) -> object:
     """Return JSON, or the text itself unless it begins as an object, a list or a string of JSON."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         if text.lstrip()[:1] in ("{", "[", '"'):
             raise InvalidInput.at(

@@ -273,12 +273,12 @@ _PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "dataset_urls": ("dataset", "inputs"),
     "model_url": ("model",),
     "input": ("inputs",),
-    "name": ("policy",),
-    "text": ("policy",),
     "submitted_from": ("since",),
     "submitted_before": ("until",),
 }
 """Parameters of verbs that set a field of a request whose name they do not have, in this order."""
+_OF_POLICIES = ("name", "text")
+"""Fields that ``--policy`` sets where a policy is sent. A job file has a name of its own."""
 _LIKE_FIELD = re.compile(r"(?<![\w'\"./-])[a-z]+(?:_[a-z]+)+(?![\w'\"/=-])")
 _NEGATIVE = re.compile(r"-[0-9.]+")
 
@@ -300,7 +300,8 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
     key, _, part = rest.partition("/")
     from_file = given.get("job") is not None
     typed = re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
-    for name in (key, *_parameters_for(field)):
+    policy = ("policy",) if field in _OF_POLICIES and not from_file else ()
+    for name in (key, *policy, *_parameters_for(field)):
         value = given.get(name)
         is_set = value not in (None, [], (), "", False)
         if name not in flags or (from_file and not is_set):

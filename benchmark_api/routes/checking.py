@@ -34,7 +34,6 @@ from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,
-    CronBy,
     FileRole,
     JobDescription,
 )
@@ -137,7 +136,7 @@ def check(
         *_parameter_problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
-        *_schedule_problems(description, services.settings),
+        *_schedule_problems(body, services),
         *_run_problems(description, now, services.settings.default_user_time_s),
         *_url_problems(description, services),
     ]
@@ -562,7 +561,7 @@ def _parameter_problems(description: JobDescription) -> list[FieldError]:
             FieldError(
                 f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or no such parameter"
             )
-            for key in ("raw", "preprocessing", "metric")
+            for key in ("raw", "preprocessing", "metric", "truth")
             if key in description.parameters
         ]
     return found
@@ -610,11 +609,32 @@ def _time_problems(description: JobDescription, now: datetime) -> list[FieldErro
     return found
 
 
-def _schedule_problems(description: JobDescription, settings: Settings) -> list[FieldError]:
-    if description.cron_by is CronBy.EDGEYARD or settings.cluster == "nomad":
+def _schedule_problems(body: JobDescriptionIn, services: Services) -> list[FieldError]:
+    """What a schedule can't have here whose runs Nomad starts by itself."""
+    if body.cron_by == "edgeyard":
         return []
-    reason = f"leaves the starts to Nomad, and this server's cluster is {settings.cluster}"
-    return [FieldError("/cron_by", reason, "edgeyard, or no cron_by")]
+    cluster = services.settings.cluster
+    if cluster != "nomad":
+        reason = f"leaves the starts to Nomad, and this server's cluster is {cluster}"
+        return [FieldError("/cron_by", reason, "edgeyard, or no cron_by")]
+    addresses = {
+        "/model": body.model,
+        "/model_url": body.model_url,
+        "/dataset": body.dataset,
+        **{f"/dataset_urls/{index}": each for index, each in enumerate(body.dataset_urls)},
+        "/odt_config": body.odt_config,
+    }
+    return [
+        FieldError(
+            pointer,
+            "is fetched anew for each firing, which only Edgeyard does",
+            "an uploaded file, or cron_by edgeyard",
+        )
+        for pointer, value in addresses.items()
+        if isinstance(value, str)
+        and is_url(value)
+        and own_path(value, services.public_url) is None  # an uploaded file has a URL here, too
+    ]
 
 
 def _run_problems(

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pydantic_core
 import yaml
 
+from edgeyard.devices.runner.json_text import repeated_key
 from edgeyard.errors import EdgeyardError, InvalidInput
 
 MAX_DEPTH = 32
@@ -107,12 +109,24 @@ def parse_json(data: bytes) -> object:
     """Return the value of strict JSON, of any size and depth that the parser takes.
 
     Raises:
-        InvalidInput: It is not JSON.
+        InvalidInput: It is not JSON, or an object in it has a key twice.
     """
     try:
-        return pydantic_core.from_json(data, allow_inf_nan=False)
+        tree: object = pydantic_core.from_json(data, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidInput.at("", f"is not valid JSON: {error}", "JSON as of RFC 8259") from None
+    refuse_repeated_keys(data)
+    return tree
+
+
+def refuse_repeated_keys(data: bytes) -> None:
+    """Refuse JSON in which an object has a key twice: parsers drop one of the two.
+
+    Raises:
+        InvalidInput: With the pointer of the key.
+    """
+    if (path := repeated_key(data)) is not None:
+        raise InvalidInput.at(pointer(path), "is given twice", "each key once")
 
 
 def parse_object(data: bytes, content_type: str) -> dict[str, object]:
@@ -132,7 +146,8 @@ def read_yaml(data: bytes) -> object:
     """Read YAML of plain values; times stay text, as in JSON.
 
     The events of the text are checked before a value is built, because the full language lets a few
-    hundred bytes cost minutes: merge keys, tags and long or deep documents are refused.
+    hundred bytes cost minutes: merge keys, tags and long or deep documents are refused. So is a key
+    that is there twice.
 
     Raises:
         InvalidInput: As `read_json`.
@@ -171,6 +186,18 @@ def _check_events(data: bytes) -> None:
 
 class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Gives the values that the same text has in JSON: times are text, and there is no base 60."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that is there twice, of which the last one would count."""
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value:
+            text = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else ("", "")
+            if text in seen and any(text):
+                problem = f"the key {text[1][:100]!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(text)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
 
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")

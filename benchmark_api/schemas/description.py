@@ -611,22 +611,6 @@ def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
     if description.start_time is not None:
         reason = "does not delay a run that Nomad starts at a time of the cron"
         found.append(FieldError("/start_time", reason, "no start_time, or cron_by edgeyard"))
-    addresses = {
-        "model_url": description.model_url,
-        "model": description.model,
-        "dataset": description.dataset,
-        "odt_config": description.odt_config,
-        "dataset_urls": next(iter(description.dataset_urls), None),
-    }
-    found += [
-        FieldError(
-            f"/{name}",
-            "is fetched anew for each firing, which only Edgeyard does",
-            "an uploaded file, or cron_by edgeyard",
-        )
-        for name, value in addresses.items()
-        if isinstance(value, str) and is_url(value)
-    ]
     return found
 
 

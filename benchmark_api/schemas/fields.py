@@ -321,6 +321,9 @@ _KINDS = {
     "model": "an object",
 }
 """What would do, by the first word of pydantic's error types such as ``int_parsing``."""
+_QUOTED = {bool: "true or false", int: "a number", float: "a number"}
+"""What YAML makes of a text without quotes, such as no, 42 and 1.30."""
+
 _OTHER_KIND = re.compile(r"(\w+)_(?:type|parsing|from_float|number)")
 """Pydantic's error types for a value of another kind."""
 
@@ -350,6 +353,11 @@ def _field_error(
         return FieldError(place, "is not a field that Edgeyard knows", accepted)
     if error["type"] == "missing":
         return FieldError(place, "is required", _missing(location, known))
+    if error["type"] == "string_type" and type(error["input"]) in _QUOTED:
+        value = error["input"]
+        shown = str(value).lower() if isinstance(value, bool) else value
+        accepted = f'text: quote it, "{shown}" or as you wrote it'
+        return FieldError(place, f"{shown} is {_QUOTED[type(value)]}, not text", accepted)
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
     return FieldError(place, _reason(error)[:300], _accepted(error, location, known))

@@ -22,6 +22,7 @@ from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.image_decoding import Decoder
+from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
 from edgeyard.devices.runner.quantization import Clipping, input_values, real_range
 from edgeyard.devices.runner.trust import Reason, input_range
@@ -425,7 +426,7 @@ def _description(
         return None
     nearest = min(tops, key=lambda one: one.filename.count("/"))
     try:
-        found: object = json.loads(archive.read(nearest))
+        found = parse_json(archive.read(nearest))
     except Exception as error:  # of the archive's decompressors too
         raise _wrong(path, f"has a {_DESCRIPTION} that is not JSON: {error}") from error
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from edgeyard.devices.runner.engine import TrainingConfig, TrainingResult
+from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.errors import RunFailed, reason_of
 
 KEYS = ("epochs", "batch_size", "learning_rate", "seed", "validation_split", "options")
@@ -32,7 +32,7 @@ def read_config(given: Optional[Mapping[str, object]], file: Optional[Path]) -> 
             data = opened.read(MAX_CONFIG_BYTES + 1)
         if len(data) > MAX_CONFIG_BYTES:
             raise RunFailed("user_input", f"odt_config is over {MAX_CONFIG_BYTES} bytes")
-        return parse_config(json.loads(data))
+        return parse_config(parse_json(data))
     except OSError as error:
         reason = f"odt_config {file.name!r} can't be read: {reason_of(error)}"
         raise RunFailed("board_fault", reason) from error

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import AttributeValue
 from edgeyard.devices.operators import OPERATORS
+from edgeyard.devices.runner.json_text import parse_json, repeated_key
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import (
@@ -340,10 +341,14 @@ def read_twin_data(body: bytes) -> TwinData:
     """
     try:
         tree: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        repeated = repeated_key(body)
+    except (ValueError, RecursionError) as error:
         raise InvalidInput.at(
             "", f"is not valid JSON: {error}", "a document of nodes and jobs"
         ) from None
+    if repeated is not None:
+        pointer = "".join(f"/{part}" for part in repeated)
+        raise InvalidInput.at(pointer, "is given twice", "each key once")
     if isinstance(tree, list):
         tree = {"nodes": tree}
     elif isinstance(tree, dict) and "nodes" not in tree and ("id" in tree or "node_id" in tree):
@@ -452,7 +457,7 @@ def _check_conditions(here: str, job: Job) -> None:
 def _check_extra(pointer: str, text: str) -> None:
     accepted = "the text of a JSON object"
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput.at(pointer, f"is not valid JSON: {error}", accepted) from None
     if not isinstance(value, dict):

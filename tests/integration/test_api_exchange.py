@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from edgeyard.benchmark_api.sdk.submission import UploadedFile, with_uploads
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.recurring import RecurringStarts
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN, RenderSettings
@@ -43,9 +44,9 @@ class Starts:
     def turn(self) -> None:
         self._starts.turn(refresh=True)
 
-    def scheduled(self) -> str:
+    def scheduled(self, **changes: object) -> str:
         """The id of a new schedule's parent job."""
-        body = description(cron="*/5 * * * *", cron_by="nomad")
+        body = description(cron="*/5 * * * *", cron_by="nomad", **changes)
         made = self._api.as_().post("/v1/benchmarks", json=body)
         assert made.status_code == 202, made.text
         self.turn()
@@ -214,6 +215,29 @@ def test_the_files_of_a_schedule_s_runs_are_there_until_its_job_has_ended(
     starts.turn()
     assert [api.as_(None).get(path).status_code for path in paths] == [404, 404]
     assert api.cluster.stopped == [parent]
+
+
+def test_a_file_that_was_uploaded_is_named_by_its_url_as_clients_do(
+    api: Api, starts: Starts
+) -> None:
+    file = api.upload("own.onnx")
+    sent = with_uploads(
+        {"model": __file__, "runtime": "ort"},
+        Path.cwd(),
+        lambda _: UploadedFile(
+            file_id=file["file_id"],
+            name=file["name"],
+            sha256=file["sha256"],
+            size_bytes=file["size"],
+            url=file["url"],
+        ),
+    )
+    assert sent["model_url"] == file["url"]
+    parent = starts.scheduled(**sent)
+    _, allocation = starts.launch(parent)
+    starts.turn()
+    spec = exchange(api, parent, starts.token(parent), allocation).json()["spec"]
+    assert spec["model"]["sha256"] == file["sha256"]
 
 
 @pytest.mark.parametrize(

@@ -1594,6 +1594,21 @@ def test_render_names_what_is_wrong(server: FakeServer) -> None:
     assert "\nbenchmark_type: " in result
 
 
+def test_render_names_a_field_of_the_file_as_it_stands_there(server: FakeServer) -> None:
+    """The flag --policy sets the name of a policy where one is sent, and none of a job file."""
+    lines = "model: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: rpi4b\n"
+    Path("net.onnx").write_bytes(a_model_file())
+    for more, says in (
+        ("name: 1.30", "name: 1.3 is a number, not text (accepted: text: quote it"),
+        ("version_tag: 1.30", "version_tag: 1.3 is a number, not text"),
+        ("tags: [no]", "tags[0]: false is true or false, not text"),
+    ):
+        Path("job.yaml").write_text(f"{lines}{more}\n")
+        result = refusal(run("render", "job.yaml", "--policy", "default"))
+        assert says in " ".join(result.split()), result
+        assert "--policy" not in result
+
+
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (2, 1)])
 def test_up_hands_its_options_to_the_server(
     monkeypatch: pytest.MonkeyPatch, status: int, code: int

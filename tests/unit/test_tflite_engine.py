@@ -132,7 +132,7 @@ def test_feeds_that_do_not_fit_are_the_users_input(
     session = load(DEMO / "digits_trainable.tflite", signature=signature)
     feeds = {
         each.name: np.zeros(
-            [size if isinstance(size, int) else 2 for size in each.shape], each.dtype
+            [size if isinstance(size, int) else 2 for size in each.shape or ()], each.dtype
         )
         for each in session.inputs
     }

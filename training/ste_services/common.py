@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.middleware import SECURITY_HEADERS
 from edgeyard.benchmark_api.routes.context import read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router, components
 from edgeyard.benchmark_api.schemas.answers import Problem
-from edgeyard.benchmark_api.schemas.body import check_json_type
+from edgeyard.benchmark_api.schemas.body import check_json_type, refuse_repeated_keys
 from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge, reason_of
 from edgeyard.scheduler.twin.document import invalid_data, with_declared_types
 
@@ -197,7 +197,9 @@ def decoded(body: bytes, kind: type[T]) -> T:
         InvalidInput: It is none; names the field.
     """
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        found = msgspec.json.decode(body or b"{}", type=kind)
+        refuse_repeated_keys(body or b"{}")
+        return found
     except msgspec.ValidationError as error:
         raise invalid_data(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
