@@ -68,7 +68,7 @@ class Session:
             from edgeyard.benchmark_api.sdk import Client
 
             url, token, profile = self._where
-            self._client = Client(url, token, profile)
+            self._client = Client(url, token, profile, on_notice=self.report)
         return self._client
 
     @property

@@ -7,6 +7,7 @@ import re
 import tempfile
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -133,6 +134,8 @@ class Client:
         transport: For tests.
         sleep: For tests.
         monotonic_s: For tests.
+        on_notice: Receives a sentence where a call had to choose, such as the newest of several
+            campaigns of a name; None: it is a `UserWarning`.
     """
 
     def __init__(
@@ -144,7 +147,9 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
         monotonic_s: Callable[[], float] | None = None,
+        on_notice: Callable[[str], object] | None = None,
     ) -> None:
+        self._on_notice = on_notice or _warn
         self.settings = client_settings(url=url, token=token, profile=profile)
         self._sleep = sleep or time.sleep
         self._monotonic_s = monotonic_s or time.monotonic
@@ -759,11 +764,10 @@ class Client:
         """Return all members of a campaign.
 
         Args:
-            campaign: Its id, or a name that no other campaign has.
+            campaign: Its id or name, as for `campaign_id`.
 
         Raises:
             NotFoundError: There is no such campaign.
-            InvalidInput: Several campaigns have this name.
         """
         try:
             answer = self.api.get(f"/v1/campaigns/{part(campaign)}")
@@ -775,22 +779,31 @@ class Client:
         """Return the id of a campaign.
 
         Args:
-            campaign: Its id, or a name that no other campaign has.
+            campaign: Its id or its name. Of several campaigns of a name the newest is meant, of
+                yours where one is yours; ``on_notice`` of the client gets a sentence about it.
 
         Raises:
             NotFoundError: There is no such campaign.
-            InvalidInput: Several campaigns have this name.
         """
         if _CAMPAIGN_ID.fullmatch(campaign):
             return campaign
         where = f"/v1/campaigns/{part(campaign)}"
-        named = [each.campaign_id for each in self.campaigns(name=campaign)]
-        if len(named) > 1:
-            reason = f"{len(named)} campaigns have the name {campaign!r}"
-            raise InvalidInput.at("/campaign", reason, ", ".join(named[:5]))
+        named = list(self.campaigns(name=campaign))
         if not named:
             self.api.get(where)
-        return named[0] if named else campaign
+            return campaign
+        if len({each.user_id for each in named}) > 1:  # operators see everybody's
+            own = self.user_id()
+            named.sort(key=lambda each: each.user_id != own)
+        newest, *others = named
+        if others:
+            shown = ", ".join(each.campaign_id for each in others[:5])
+            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+            self._on_notice(
+                f"{len(named)} campaigns have the name {campaign!r}; the newest is meant, "
+                f"{newest.campaign_id} of {newest.user_id}, and not {shown}{more}"
+            )
+        return newest.campaign_id
 
     def campaigns(self, *, name: str | None = None) -> Iterator[CampaignSummary]:
         """Yield campaigns, newest first.
@@ -1151,6 +1164,10 @@ def uploaded_file(file: UserFile) -> UploadedFile:
         size_bytes=file.size,
         url=file.url,
     )
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=3)
 
 
 def _listed(value: object) -> object:

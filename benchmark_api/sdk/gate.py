@@ -14,7 +14,6 @@ from statistics import NormalDist
 from typing import Protocol, Unpack
 
 from edgeyard.benchmark_api.schemas.answers import (
-    CampaignSummary,
     DryRun,
     ResultRow,
     SubmissionAnswer,
@@ -74,10 +73,6 @@ class CheckClient(Calls, Protocol):
 
     def campaign(self, campaign: str) -> Benchmarks:
         """Return the members of a campaign."""
-        ...
-
-    def campaigns(self, *, name: str | None) -> Iterator[CampaignSummary]:
-        """Yield campaigns, newest first."""
         ...
 
     def result_rows(self, benchmarks: Iterable[Benchmark]) -> Sequence[ResultRow]:
@@ -582,9 +577,8 @@ def _benchmark(client: CheckClient, name: str) -> Benchmark:
 
 def _only_member(client: CheckClient, name: str) -> Benchmark:
     """Return the completed benchmark of the campaign with this id or name."""
-    named = [each.campaign_id for each in client.campaigns(name=name)]
     try:
-        members = client.campaign(named[0] if named else name)
+        members = client.campaign(name)
     except NotFoundError:
         members = []
     completed = [each for each in members if each.status == "completed"]

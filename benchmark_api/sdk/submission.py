@@ -77,7 +77,7 @@ class JobChanges(JobFields, total=False):
 class Filters(TypedDict, total=False):
     """Which benchmarks a list holds; all have to be met; None sets none.
 
-    ``campaign`` is the id of a campaign, or a name that no other campaign has.
+    ``campaign`` is the id of a campaign, or its name, as for `Client.campaign_id`.
     """
 
     status: str | Sequence[str] | None

@@ -10,8 +10,7 @@ import pytest
 
 from edgeyard.benchmark_api.sdk import Client, NotFoundError
 from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
-from edgeyard.errors import InvalidInput
-from tests.builders.answers import benchmark, campaign, problem, row, user_file, workload
+from tests.builders.answers import benchmark, campaign, me, problem, row, user_file, workload
 from tests.builders.cli import printed, refusal, run
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -40,7 +39,7 @@ def test_campaigns_are_listed(server: FakeServer) -> None:
     assert json.loads(run("campaigns", "list", "--json").stdout) == [summary("campaign-1")]
 
 
-def test_a_campaign_is_named_by_its_id_or_its_only_name(server: FakeServer) -> None:
+def test_a_campaign_is_named_by_its_id_or_name(server: FakeServer) -> None:
     server.on("GET", "/v1/campaigns", page(summary("campaign-1")))
     server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), campaign_id="campaign-1"))
     server.on("POST", "/v1/benchmarks/a/cancel", Answer(benchmark("a", "cancelled"), 202))
@@ -54,13 +53,26 @@ def test_a_campaign_is_named_by_its_id_or_its_only_name(server: FakeServer) -> N
         campaign(benchmark("a"), benchmark("b"), campaign_id="campaign-1"),
     )
     assert "P50 ms" in run("campaigns", "results", "nightly").stdout
-    server.on("GET", "/v1/campaigns", page(summary("campaign-1"), summary("campaign-2")))
-    refused = refusal(run("campaigns", "show", "nightly"))
-    assert (
-        "2 campaigns have the name 'nightly': campaign-1, campaign-2"
-        in refused.replace("; accepted", "")
-        or "campaign-1, campaign-2" in refused
+
+
+def test_of_several_campaigns_of_a_name_the_newest_is_taken_and_said(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns", page(summary("campaign-2"), summary("campaign-1")))
+    server.on("GET", "/v1/campaigns/campaign-2", campaign(benchmark("b"), campaign_id="campaign-2"))
+    shown = run("campaigns", "show", "nightly")
+    assert shown.exit_code == 0
+    assert shown.stderr == (
+        "2 campaigns have the name 'nightly'; the newest is meant, campaign-2 of ada, "
+        "and not campaign-1\n"
     )
+
+
+def test_an_operator_means_a_campaign_of_their_own(server: FakeServer) -> None:
+    newer = {**summary("campaign-2"), "user_id": "bob"}
+    server.on("GET", "/v1/campaigns", page(newer, summary("campaign-1")))
+    server.on("GET", "/v1/me", me())
+    server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), campaign_id="campaign-1"))
+    shown = run("campaigns", "show", "nightly")
+    assert (shown.exit_code, "campaign-1 of ada, and not campaign-2" in shown.stderr) == (0, True)
 
 
 def test_a_list_takes_the_name_of_a_campaign(server: FakeServer) -> None:
@@ -85,7 +97,7 @@ def test_a_list_of_a_campaign_or_schedule_that_does_not_exist_is_an_error(
     assert (empty.exit_code, empty.stderr) == (0, "no benchmarks\n")
 
 
-def test_a_program_names_a_campaign_by_its_id_or_its_only_name(server: FakeServer) -> None:
+def test_a_program_names_a_campaign_by_its_id_or_name(server: FakeServer) -> None:
     absent = Answer(problem(404, "not_found", "no campaign 'nightly'"), 404)
     server.on("GET", "/v1/campaigns/nightly", absent)
     server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), campaign_id="campaign-1"))
@@ -99,8 +111,8 @@ def test_a_program_names_a_campaign_by_its_id_or_its_only_name(server: FakeServe
             assert request.query["campaign_id"] == ["campaign-1"]
             assert "campaign" not in request.query
         server.on("GET", "/v1/campaigns", page(summary("campaign-1"), summary("campaign-2")))
-        with pytest.raises(InvalidInput, match="2 campaigns have the name 'nightly'"):
-            client.campaign("nightly")
+        with pytest.warns(UserWarning, match="2 campaigns have the name 'nightly'; the newest"):
+            assert [each.benchmark_id for each in client.campaign("nightly")] == ["a"]
         server.on("GET", "/v1/campaigns", page())
         with pytest.raises(NotFoundError, match="no campaign 'nightly'"):
             client.campaign("nightly")
