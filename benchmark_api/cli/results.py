@@ -141,7 +141,9 @@ def results(
     if session.output is Output.JSON:
         emit_json(rows)
     elif session.output is Output.CSV:
-        emit_csv(rows)
+        from edgeyard.benchmark_api.sdk.comparison import frame_row
+
+        emit_csv([frame_row(row) for row in rows])
     else:
         show(*_comparison(rows), *_without_result(session, rows))
     if html is not None:
@@ -297,18 +299,20 @@ def _show_one(session: Session, found: Results) -> None:
 
 
 def _csv_rows(found: Results) -> list[Row]:
-    """Return the summary; with the user's own inputs, once for each of their sets."""
+    """Return the row of the data frame; with the user's own inputs, one for each of their sets."""
+    from edgeyard.benchmark_api.sdk.comparison import compare, frame_row
+
     if found.summary is None:
         return []
-    row = as_json(found.summary)
+    (row,) = compare([as_json(found.summary)])
     rows: list[Row] = []
     for position, each in enumerate(map(as_json, found.answer.inference)):
         of_set = {name: value for name, value in each.items() if name in row}
         shared = {k: v for k, v in row.items() if not position or k not in _OF_FIRST_SET}
         inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
-        workload = {**row["workload"], "inputs": inputs}
-        rows.append({**shared, **of_set, "workload": workload, "set": each["name"]})
-    return rows or [row]
+        workload = {**as_json(found.summary.workload), "inputs": inputs}
+        rows.append({**frame_row({**shared, **of_set, "workload": workload}), "set": each["name"]})
+    return rows or [frame_row(row)]
 
 
 _OF_FIRST_SET = (

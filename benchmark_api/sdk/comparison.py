@@ -111,16 +111,20 @@ NUMBERS = (
     "ratio_low",
     "ratio_high",
 )
-"""Columns of numbers of a data frame of results."""
+"""Columns of numbers of a table of results."""
 
 
 def frame_row(row: Record) -> dict[str, object]:
-    """Return a row of results with numbers and texts only, for a data frame.
+    """Return a row of results with numbers and texts only, for a data frame or CSV.
 
     Args:
         row: A row as `compare` returns it.
     """
     parts = {name: workload_text(row, name) for name in WORKLOAD if name not in NUMBERS}
+    for name in ("model_sha256", "dataset_sha256"):  # whole, so that they can be looked up
+        value = _part(row, name)
+        hashes = value if isinstance(value, list) else [value]
+        parts[name] = ", ".join(one for one in hashes if isinstance(one, str))
     reasons = [text(each, "sentence") or "" for each in records(row, "reasons")]
     kept = {name: value for name, value in row.items() if name != "workload"}
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ class DeclaredValue:
     unit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Results:
-    """All that came back of one benchmark.
+    """All that came back of one benchmark; a notebook shows it as a table.
 
     Attributes:
         summary: The row that comparisons show; None before there is a report.
@@ -80,8 +81,51 @@ class Results:
     accuracy: float | None
     values: Mapping[str, DeclaredValue]
     files: tuple[shapes.ResultFile, ...]
-    answer: shapes.Results = field(repr=False)
-    fetch: Fetch = field(repr=False, compare=False)
+    answer: shapes.Results
+    fetch: Fetch = field(compare=False)
+
+    def __repr__(self) -> str:
+        shown = "; ".join(f"{name} {value}" for name, value in self._facts().items() if value)
+        return f"<Results {self.benchmark_id}: {shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks; all texts are escaped."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self._facts(reasons=True).items()
+            if value
+        )
+        title = f"<caption><b>{escape(self.benchmark_id)}</b></caption>"
+        return f"<table>{title}<tbody>{rows}</tbody></table>"
+
+    def _facts(self, *, reasons: bool = False) -> dict[str, str]:
+        """What says most about it, by name; empty where there is nothing to say."""
+        row, latency = self.summary, self.latency
+        ran = p50 = verdict = ""
+        if row is not None:
+            ran = f"{row.model} ({row.runtime}) on {row.target_uid or row.target}"
+        if latency is not None and latency.p50_ms is not None:
+            p50 = f"{latency.p50_ms:.4g} ms"
+            if latency.p50_low_ms is not None and latency.p50_high_ms is not None:
+                p50 += f" (95 %: {latency.p50_low_ms:.4g} to {latency.p50_high_ms:.4g} ms)"
+        if self.verdict is not None:
+            why = " ".join(each.sentence or each.code for each in self.verdict.reasons)
+            verdict = self.verdict.verdict + (f": {why}" if why and reasons else "")
+        found = {
+            "status": self.status,
+            "ran": ran,
+            "p50": p50,
+            "verdict": verdict,
+            "accuracy": "" if self.accuracy is None else f"{self.accuracy:.2%}",
+        }
+        if row is not None and row.metric is not None and row.metric_value is not None:
+            found[row.metric] = f"{row.metric_value:.4g}"
+        for name, each in self.values.items():
+            found[name] = f"{each.value} {each.unit}".strip()
+        if reasons:
+            found["files"] = ", ".join(sorted({each.name for each in self.files}))
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """Return the server's answer as JSON values."""

@@ -22,6 +22,7 @@ from typer.testing import Result
 from edgeyard import __version__
 from edgeyard.benchmark_api import cli
 from edgeyard.benchmark_api.cli.plot import Bar, draw
+from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
@@ -1120,6 +1121,25 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
     assert json.loads(run("results", ID, "--json").stdout) == results(verdict="suspect")
     [line] = rows_of(run("results", ID, "-o", "csv"))
     assert (line["p50_ms"], line["verdict"]) == ("12.3", "suspect")
+
+
+def test_csv_has_the_columns_and_values_of_the_data_frame(server: FakeServer) -> None:
+    server.on("GET", "/v1/results", {"items": [row("a"), row("b", p50_ms=24.6, verdict="suspect")]})
+    server.on("GET", "/v1/benchmarks/a/results", results("a"))
+    with Client() as client:
+        frame = client.results_frame(["a", "b"])
+    lines = rows_of(run("results", "a", "b", "-o", "csv"))
+    assert (
+        list(lines[0])
+        == ["benchmark_id", *frame.columns]
+        == list(rows_of(run("results", "a", "-o", "csv"))[0])
+    )
+    for line in lines:
+        own = frame.loc[line["benchmark_id"]]
+        assert line["model_sha256"] == own["model_sha256"]
+        assert len(line["model_sha256"]) == 64
+        assert (line["inputs"], line["reasons"]) == (own["inputs"], own["reasons"])
+        assert float(line["ratio"]) == own["ratio"]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,32 @@ def test_the_snippet_that_quantises_gives_a_smaller_model_that_runs(
     assert np.abs(found - rows[:1] @ weights).max() < 2.0
 
 
+def commands_of(page: Path) -> list[list[str]]:
+    """The words of each command of the shell sessions of a page."""
+    sessions = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    lines = "".join(sessions).replace("\\\n", " ").splitlines()
+    return [
+        shlex.split(line.removeprefix("$ "), comments=True)
+        for line in lines
+        if line.startswith("$ edgeyard ")
+    ]
+
+
+def test_no_command_of_a_page_is_refused_for_a_file_that_one_before_it_wrote() -> None:
+    """`infer` overwrites nothing without --force; pages are followed from top to bottom."""
+    seen = 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        written: set[str] = set()
+        for words in commands_of(page):
+            if words[1] != "infer" or "--force" in words:
+                continue
+            out = words[words.index("--out") + 1] if "--out" in words else "outputs.npz"
+            assert out not in written, f"{page.name}: {shlex.join(words)}"
+            written.add(out)
+            seen += 1
+    assert seen >= 3
+
+
 def scripts(node: Any) -> list[str]:
     """All shell commands of a CI file."""
     if isinstance(node, dict):

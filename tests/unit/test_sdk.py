@@ -461,6 +461,21 @@ def test_results_are_typed() -> None:
     assert found.verdict.reasons[0].code == "other_load"
 
 
+def test_results_are_short_as_text_and_a_table_in_a_notebook() -> None:
+    found = client_of(Server(results(verdict="suspect"))).results(ID)
+    assert repr(found) == (
+        f"<Results {ID}: status completed; ran net.onnx (ort) on rpi4b-0001-0001; "
+        "p50 12.3 ms (95 %: 12.1 to 12.6 ms); verdict suspect>"
+    )
+    shown = found._repr_html_()  # called by notebooks
+    assert shown.count("<tr>") == shown.count("</tr>") == 5
+    assert "suspect: Other work had 40% of the time." in shown
+    assert "latencies.npy, report.json" in shown
+    odd = results()
+    odd["summary"]["model"] = "<script>alert(1)</script>.onnx"
+    assert "<script>" not in client_of(Server(odd)).results(ID)._repr_html_()
+
+
 def test_no_result_yet_is_no_error() -> None:
     empty: dict[str, object] = {
         "benchmark_id": ID,
@@ -472,6 +487,7 @@ def test_no_result_yet_is_no_error() -> None:
         "files": [],
     }
     found = client_of(Server(empty)).results(ID)
+    assert repr(found) == f"<Results {ID}: status running>"
     assert (found.latency, found.verdict, found.files) == (None, None, ())
 
 
