@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.routes.submitting import (
     would_happen,
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.matrix import positions_left_out
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
@@ -66,9 +67,11 @@ def submit(
     local_file: LocalFiles = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Answer[shapes.AcceptedCampaign] | Answer[shapes.CampaignDryRun]:
-    """Submit every combination of a matrix: all of them, or none if one is wrong.
+    """Submit every combination of a matrix, in one transaction.
 
-    With ``dry_run`` nothing is submitted, and the answer is what would happen to each.
+    Combinations that can't work are left out and named, such as a model for one engine with another
+    one. If a value works in no combination, nothing is submitted. With ``dry_run`` nothing is
+    submitted, and the answer is what would happen to each.
     """
     services = context.services
     local = read_local_files(local_file, dry_run=dry_run)
@@ -79,13 +82,13 @@ def submit(
         return earlier
     now = services.clock.now()
     request = parse(CampaignIn, body.document())
-    members = _checked(request, caller, context, now, with_files=True, local=local)
+    members, left_out = _checked(request, caller, context, now, with_files=True, local=local)
     if dry_run:
         items = [
             would_happen(member, caller, services, local=local, members=len(members))
             for member in members
         ]
-        return Answer(shapes.CampaignDryRun(items=items))
+        return Answer(shapes.CampaignDryRun(items=items, left_out=left_out))
     own_name = request.description.get("name")
     name = request.name or (own_name if isinstance(own_name, str) else "")
 
@@ -97,7 +100,7 @@ def submit(
         campaign = lifecycle.add_campaign(uow, caller.user_id, name, now)
         checks = StoreChecks(uow, services)
         made = []
-        warnings: dict[str, None] = {}
+        warnings = dict.fromkeys(_left_out_warnings(left_out))
         for member in members:
             description, files = checks.files_of(member, caller)
             warnings |= dict.fromkeys(member.warnings)
@@ -122,6 +125,7 @@ def submit(
             ],
             links={"self": url(services, "v1", "campaigns", campaign.campaign_id)},
             warnings=list(warnings),
+            left_out=left_out,
         )
         idempotency.remember(uow, accepted)
         return accepted, made
@@ -142,7 +146,7 @@ def check_matrix(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.C
     """Check a matrix before its files are uploaded: all that needs no file."""
     request = parse(CampaignCheckIn, body.document())
     now = context.services.clock.now()
-    members = _checked(
+    members, left_out = _checked(
         request,
         caller,
         context,
@@ -151,7 +155,8 @@ def check_matrix(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.C
         sizes=request.sizes,
         dataset_bytes=request.dataset_bytes,
     )
-    warnings = dict.fromkeys(each for member in members for each in member.warnings)
+    warnings = dict.fromkeys(_left_out_warnings(left_out))
+    warnings |= dict.fromkeys(each for member in members for each in member.warnings)
     return Answer(shapes.CheckedDescription(warnings=list(warnings)))
 
 
@@ -256,8 +261,8 @@ def _checked(
     sizes: Mapping[object, int] | None = None,
     dataset_bytes: int | None = None,
     local: Mapping[str, LocalFile] = MappingProxyType({}),
-) -> list[CheckedRequest]:
-    """Check all combinations of a matrix.
+) -> tuple[list[CheckedRequest], list[shapes.LeftOut]]:
+    """Check all combinations of a matrix, and return those that work and those that can't.
 
     Args:
         request: The matrix and what its members share.
@@ -270,14 +275,15 @@ def _checked(
         local: Files that are not uploaded, by their names; with ``with_files``.
 
     Raises:
-        InvalidInput: With all mistakes of all members, each with the values that lead to it.
+        InvalidInput: A value works in no combination. With all mistakes of all members, each with
+            the values that lead to it.
     """
     services = context.services
     trees = list(_members(request, services.settings.campaign_limit))
     offer = context.offers.now()
     axes = {name: values for name, values in request.matrix if values is not None}
     members: list[CheckedRequest] = []
-    correct: list[dict[str, str]] = []
+    correct: list[int] = []
     with services.store.read() as uow:
         checks = StoreChecks(uow, services, local)
         shown = {
@@ -285,8 +291,8 @@ def _checked(
         }
         combinations = [{name: shown[tree[name]] for name in axes} for tree in trees]
         problems = _Problems(axes, combinations)
-        for tree, values in zip(trees, combinations, strict=True):
-            with problems.of(values):
+        for position, tree in enumerate(trees):
+            with problems.of(position):
                 member = check(tree, caller, services, offer, now)
                 refuse_sizes(
                     services.settings,
@@ -295,32 +301,64 @@ def _checked(
                     dataset_bytes=dataset_bytes,
                 )
                 members.append(member)
-                correct.append(values)
+                correct.append(position)
         if with_files:
             members = checks.with_own_inputs(members, caller)
-            for member, values in zip(members, correct, strict=True):
-                with problems.of(values):
+            for member, position in zip(members, correct, strict=True):
+                with problems.of(position):
                     checks.files_of(member, caller)
-    problems.refuse()
-    return members
+    without = positions_left_out(
+        [{name: tree[name] for name in axes} for tree in trees], problems.reasons.keys()
+    )
+    if not without:
+        problems.refuse()
+    kept = [
+        member
+        for member, position in zip(members, correct, strict=True)
+        if position not in problems.reasons
+    ]
+    return kept, [
+        shapes.LeftOut(
+            position=position,
+            values=combinations[position],
+            reasons=list(dict.fromkeys(problems.reasons[position])),
+        )
+        for position in without
+    ]
+
+
+def _left_out_warnings(left_out: Sequence[shapes.LeftOut]) -> list[str]:
+    """Return a sentence for each combination that is left out, up to `MAX_PROBLEMS`."""
+    found = [
+        f"left out {' × '.join(each.values.values())}: {'; '.join(each.reasons)}"
+        for each in left_out[:MAX_PROBLEMS]
+    ]
+    more = len(left_out) - len(found)
+    return [*found, f"left out {more} more combinations"] if more else found
 
 
 class _Problems:
-    """The mistakes of the members of a matrix, each with the values that lead to it."""
+    """The mistakes of the members of a matrix, each with the values that lead to it.
+
+    Attributes:
+        reasons: By position of the member.
+    """
 
     def __init__(self, axes: Iterable[str], members: Sequence[Mapping[str, str]]) -> None:
         self._axes = tuple(axes)
         self._members = members
         self._found: dict[FieldError, list[Mapping[str, str]]] = {}
+        self.reasons: dict[int, list[str]] = {}
 
     @contextmanager
-    def of(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Collect what is wrong with the member that has these values."""
+    def of(self, position: int) -> Iterator[None]:
+        """Collect what is wrong with the member at this position."""
         try:
             yield
         except InvalidInput as error:
             for each in error.errors:
-                self._found.setdefault(each, []).append(values)
+                self._found.setdefault(each, []).append(self._members[position])
+                self.reasons.setdefault(position, []).append(each.reason)
 
     def refuse(self) -> None:
         """Refuse the matrix if something is wrong with one of its members.

@@ -428,10 +428,23 @@ class DryRun(Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """A combination of a matrix that can't work and is left out.
+
+    ``position`` counts all combinations from 0 on, in the order of the matrix. ``values`` has a
+    value for each of its axes.
+    """
+
+    position: int
+    values: dict[str, str]
+    reasons: list[str]
+
+
 class CampaignDryRun(Struct, frozen=True, kw_only=True):
-    """What would happen to each combination of a matrix."""
+    """What would happen to each combination of a matrix, but for those that are left out."""
 
     items: list[DryRun]
+    left_out: list[LeftOut] = []
 
 
 class CheckedDescription(Struct, frozen=True, kw_only=True):
@@ -457,12 +470,16 @@ class CampaignMember(Struct, frozen=True, kw_only=True):
 
 
 class AcceptedCampaign(Struct, frozen=True, kw_only=True):
-    """A submitted matrix: the new campaign, and its benchmarks in the order of the matrix."""
+    """A submitted matrix: the new campaign, and its benchmarks in the order of the matrix.
+
+    ``left_out`` are combinations that can't work; ``warnings`` name them, too.
+    """
 
     campaign_id: str
     benchmarks: list[CampaignMember]
     links: dict[str, str]
     warnings: list[str]
+    left_out: list[LeftOut] = []
 
 
 class Campaign(Struct, frozen=True, kw_only=True):

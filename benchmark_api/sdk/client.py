@@ -360,6 +360,8 @@ class Client:
     ) -> Sequence[DryRun]:
         """Return what would happen to a job description, one answer for each combination.
 
+        Combinations that can't work are left out; ``on_notice`` of the client gets each.
+
         Nothing is submitted. Local files are checked here, and the server gets their sizes and
         hashes; only a file that it has to compare with one that it has is uploaded, for example a
         dataset for an uploaded model.
@@ -386,11 +388,17 @@ class Client:
             key, params, body = uuid.uuid4().hex, ready.params, ready.ready
             if is_matrix(body):
                 answer = self.api.post("/v1/campaigns", campaign_of(body), params=params, key=key)
-                answers = read_answer(answer, CampaignDryRun).items
+                found = read_answer(answer, CampaignDryRun)
+                answers, left_out = found.items, found.left_out
             else:
                 answer = self.api.post("/v1/benchmarks", body, params=params, key=key)
-                answers = [read_answer(answer, DryRun)]
-            return preview.with_local_content(answers, body, ready)
+                answers, left_out = [read_answer(answer, DryRun)], []
+            for each in left_out:
+                names = " × ".join(each.values.values())
+                self._on_notice(f"left out {names}: {'; '.join(each.reasons)}")
+            return preview.with_local_content(
+                answers, body, ready, left_out={each.position for each in left_out}
+            )
 
     def preview_clone(
         self,

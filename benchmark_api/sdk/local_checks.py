@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.schemas.answers import CheckedClone
+from edgeyard.benchmark_api.schemas.matrix import positions_left_out
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.submission import (
@@ -17,6 +18,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     combinations,
     is_matrix,
     local_files,
+    split_matrix,
     with_names,
 )
 from edgeyard.errors import FieldError, InvalidInput
@@ -136,7 +138,8 @@ def check_locally(description: Mapping[str, object], base: Path) -> None:
         base: Folder that relative paths start from.
 
     Raises:
-        InvalidInput: Naming each field that is wrong, in all combinations of a matrix.
+        InvalidInput: Naming each field that is wrong. Of a matrix only if a value works in no
+            combination: the server names the combinations that it leaves out.
     """
     given = {name: value for name, value in description.items() if value is not None}
     _check(given, local_files(given, base))
@@ -163,7 +166,9 @@ def _check(description: Mapping[str, object], local: Mapping[str, list[Path | No
     several = isinstance(with_paths.get("model"), list)
     foreign = _foreign_inputs(checks, with_paths) if several else {}
     problems: list[FieldError] = []
-    for one in combinations(with_paths):
+    wrong = set[int]()
+    every = combinations(with_paths)
+    for position, one in enumerate(every):
         paths_of = {name: value for name, value in one.items() if isinstance(value, Path)}
         named = {**one, **{name: upload_name(path) for name, path in paths_of.items()}}
         given = one.get("input")
@@ -175,11 +180,15 @@ def _check(description: Mapping[str, object], local: Mapping[str, list[Path | No
                 submitted, [_file(FileRole(name), path) for name, path in paths_of.items()]
             )
         except InvalidInput as error:
+            wrong.add(position)
             problems += [
                 _about(each, named) if several or each.pointer == "/model" else each
                 for each in error.errors
             ]
-    if problems:
+    axes = split_matrix(with_paths)[0]
+    if problems and not positions_left_out(
+        [{name: one[name] for name in axes} for one in every], wrong
+    ):
         raise InvalidInput(list(dict.fromkeys(problems)))
 
 

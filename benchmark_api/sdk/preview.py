@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,18 +84,24 @@ def prepare(
 
 
 def with_local_content(
-    answers: Sequence[DryRun], whole: Mapping[str, object], prepared: DryRunInput
+    answers: Sequence[DryRun],
+    whole: Mapping[str, object],
+    prepared: DryRunInput,
+    left_out: Collection[int] = (),
 ) -> list[DryRun]:
     """Return answers that also state what the files show that were not uploaded.
 
     Args:
-        answers: Of the server, one for each combination.
+        answers: Of the server, one for each combination that is not left out.
         whole: The description of which they are, with paths.
         prepared: What was sent.
+        left_out: Positions of combinations.
     """
     found = []
     models = list(prepared.local.get("model", ()))
-    for answer, one in zip(answers, combinations({**whole, **_paths(prepared)}), strict=True):
+    every = combinations({**whole, **_paths(prepared)})
+    kept = [one for position, one in enumerate(every) if position not in left_out]
+    for answer, one in zip(answers, kept, strict=True):
         known: dict[str, Any] = {}
         model = one.get("model")
         if models and isinstance(model, Path):

@@ -12,10 +12,13 @@ import pytest
 from onnx import helper
 
 from edgeyard import Client
+from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine.intake import fire_due
 from tests.builders.api import Api, description, running
+from tests.builders.networks import DEMO
 from tests.builders.runner import model_of
+from tests.fakes.cluster import board
 
 
 @pytest.fixture
@@ -184,6 +187,104 @@ def test_a_matrix_is_checked_before_its_files_are_there(api: Api) -> None:
     refused = matrix(api, "/v1/campaigns/check", ["later.onnx"], target="nosuch")
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["pointer"] == "/description/target"
+
+
+TFLITE = (DEMO / "digits.tflite").read_bytes()
+BOTH = {"model": ["net.onnx", "net.tflite"], "runtime": ["ort", "tflite"]}
+"""Of these four combinations two can't work."""
+
+
+@pytest.fixture
+def api_of_two_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """Boards of rpi4b have both engines, those of rpi5 have ort alone."""
+    both = tuple(BoardEngine(name, "1", frozenset({"TYPE1"})) for name in ("ort", "tflite"))
+    boards = (board("rpi4b-0001-0001", engines=both), board("rpi5-0001-0001"))
+    monkeypatch.setattr("tests.builders.api.BOARDS", boards)
+    with running(tmp_path) as found:
+        put(found, "net.onnx", (DEMO / "digits.onnx").read_bytes())
+        put(found, "net.tflite", TFLITE)
+        yield found
+
+
+def test_a_family_without_an_engine_is_left_out_of_it_alone(api_of_two_engines: Api) -> None:
+    api = api_of_two_engines
+    body = {
+        "matrix": {**BOTH, "target": ["rpi4b", "rpi5"]},
+        "description": {"benchmark_type": "TYPE1"},
+    }
+    answer = api.as_().post("/v1/campaigns", json=body)
+    assert answer.status_code == 202, answer.text
+    shown = api.as_().get(answer.json()["links"]["self"]).json()["benchmarks"]
+    fields = ("model", "target", "runtime")
+    assert {tuple(each["description"][name] for name in fields) for each in shown} == {
+        ("net.onnx", "rpi4b", "ort"),
+        ("net.onnx", "rpi5", "ort"),
+        ("net.tflite", "rpi4b", "tflite"),
+    }
+    assert len(answer.json()["left_out"]) == 5
+
+
+@pytest.mark.parametrize("path", ["/v1/campaigns", "/v1/campaigns?dry_run=true"])
+def test_pairs_that_can_not_work_are_left_out_and_named(api_of_two_engines: Api, path: str) -> None:
+    api = api_of_two_engines
+    common = {"benchmark_type": "TYPE1", "target": "rpi4b"}
+    answer = api.as_().post(path, json={"matrix": BOTH, "description": common})
+    assert answer.status_code in (200, 202), answer.text
+    body = answer.json()
+    assert len(body.get("items") or body["benchmarks"]) == 2
+    assert [(each["position"], list(each["values"].values())) for each in body["left_out"]] == [
+        (1, ["net.onnx", "tflite"]),
+        (2, ["net.tflite", "ort"]),
+    ]
+    assert all("not" in reason for each in body["left_out"] for reason in each["reasons"])
+    if "warnings" in body:
+        assert [text.split(":")[0] for text in body["warnings"][:2]] == [
+            "left out net.onnx × tflite",
+            "left out net.tflite × ort",
+        ]
+        shown = api.as_().get(body["links"]["self"]).json()["benchmarks"]
+        assert {each["description"]["runtime"] for each in shown} == {"ort", "tflite"}
+
+
+def test_a_value_that_works_in_no_combination_is_refused(api: Api) -> None:
+    put(api, "net.onnx", (DEMO / "digits.onnx").read_bytes())
+    put(api, "net.tflite", TFLITE)
+    common = {"benchmark_type": "TYPE1", "target": "rpi4b"}
+    matrix_ = {"model": ["net.onnx", "net.tflite"], "runtime": ["ort"]}
+    answer = api.as_().post("/v1/campaigns", json={"matrix": matrix_, "description": common})
+    assert answer.status_code == 422
+    assert "net.tflite" in answer.json()["errors"][0]["reason"]
+
+
+def test_a_client_leaves_out_pairs_of_local_files_and_says_which(
+    api_of_two_engines: Api, tmp_path: Path
+) -> None:
+    api = api_of_two_engines
+    models = [tmp_path / "net.onnx", tmp_path / "net.tflite"]
+    models[0].write_bytes((DEMO / "digits.onnx").read_bytes())
+    models[1].write_bytes(TFLITE)
+    notices: list[str] = []
+    asked: dict[str, Any] = {
+        "model": models,
+        "runtime": ["ort", "tflite"],
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+    }
+    with Client(api.url, api.tokens["alice"], on_notice=notices.append) as client:
+        found = client.preview(asked)
+        assert [one.workload.engine for one in found] == ["ort", "tflite"]
+        assert [text.split(":")[0] for text in notices] == [
+            "left out net.onnx × tflite",
+            "left out net.tflite × ort",
+        ]
+        made = client.submit(**asked)
+        assert len(made) == 2
+        assert [text.split(":")[0] for text in made[0].warnings[:2]] == [
+            "left out net.onnx × tflite",
+            "left out net.tflite × ort",
+        ]
+        with pytest.raises(InvalidInput, match=r"net\.tflite: is a TensorFlow Lite model"):
+            client.submit(**{**asked, "runtime": ["ort"]})
 
 
 def put(api: Api, name: str, content: bytes) -> str:
