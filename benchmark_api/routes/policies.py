@@ -19,9 +19,9 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
+from edgeyard.scheduler.engine.replay import totals_of
 from edgeyard.scheduler.figures.live import measure_policies
 from edgeyard.scheduler.figures.metrics import RunMetrics
-from edgeyard.scheduler.engine.replay import totals_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event

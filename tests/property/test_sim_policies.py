@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from edgeyard.errors import InvalidInput
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
+from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import Policy, built_in_policies
 from edgeyard.scheduler.framework.registry import Kind, Plugins
-from edgeyard.scheduler.sim import runs
-from edgeyard.scheduler.sim.lab.world import simulate_lab
-from edgeyard.scheduler.sim.policies import policy_named
-from edgeyard.scheduler.sim.scenario import Scenario
+from edgeyard.simulator import runs
+from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.scenario import Scenario
 from tests.builders.labs import lab_scenario
 
 KNOWN = registry(entry_points=False)

@@ -71,7 +71,7 @@ def test_sizes_durations_and_lists_are_written_as_people_do(
 @pytest.mark.parametrize("name", ["public_url", "nomad_address", "nomad_ui_url", "s3_endpoint"])
 def test_an_address_has_a_port_at_which_somebody_can_listen(name: str, port: int) -> None:
     with pytest.raises(ConfigError, match=f"{name}: is not a http"):
-        Settings.load(**{name: f"http://lab.example:{port}"})
+        Settings.load(None, **{name: f"http://lab.example:{port}"})
 
 
 def test_all_mistakes_are_reported_at_once_each_with_its_place(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from edgeyard.simulator.lab.world import HEARTBEAT_S
-from edgeyard.simulator.runs import COMPLETED, SimulatedRun
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.simulator.lab.world import HEARTBEAT_S
@@ -96,7 +95,8 @@ def test_a_job_in_nomads_queue_is_not_decided_again_until_something_happens() ->
 
 def test_a_pinned_job_waits_in_nomads_queue_for_the_board_that_a_loose_one_took() -> None:
     """Under `native` nothing keeps either from Nomad's queue, and the first one takes the board."""
-    jobs = [{"run_s": 100.0}, {"run_s": 100.0, "target_uid": "rpi5-0001-0001"}] * 3
+    pinned: dict[str, Any] = {"run_s": 100.0, "target_uid": "rpi5-0001-0001"}
+    jobs = [{"run_s": 100.0}, pinned] * 3
     scenario = lab_scenario(boards=[{"family": "rpi5", "count": 1}], jobs=jobs)
     run = simulate(scenario, policy="native")
     assert sorted(run.jobs.start_s.tolist()) == [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]
@@ -105,7 +105,9 @@ def test_a_pinned_job_waits_in_nomads_queue_for_the_board_that_a_loose_one_took(
 
 def test_under_native_no_job_runs_beside_one_on_the_same_cores() -> None:
     boards = [{"family": "rpi5", "count": 2, "sharing": 2}]
-    pinned = [{"run_s": 100.0, "target_uid": f"rpi5-0001-000{number}"} for number in (1, 2)]
+    pinned: list[dict[str, Any]] = [
+        {"run_s": 100.0, "target_uid": f"rpi5-0001-000{number}"} for number in (1, 2)
+    ]
     jobs = [*pinned, *pinned, {"run_s": 100.0}, {"run_s": 100.0}]
     run = simulate(lab_scenario(boards=boards, jobs=jobs), policy="native")
     assert sorted(run.jobs.start_s.tolist()) == [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]

@@ -30,13 +30,8 @@ from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 from edgeyard.training.worlds import nodes as world
+from edgeyard.training.worlds import simulated_nodes
 from edgeyard.training.worlds.node_choice import PluginChooser
-from edgeyard.training.worlds.simulated_nodes import (
-from edgeyard.scheduler.sim import nodes as world
-from edgeyard.scheduler.sim import simulated_nodes
-from edgeyard.training.worlds.node_choice import PluginChooser
-from edgeyard.simulator.runs import SimulatedRun
-from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 from edgeyard.training.worlds.simulated_nodes import (
     QueueRanker,
     compiled_rule,

@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import AsJson, add_group
 from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.errors import InvalidInput
+from edgeyard.simulator.cli.sim_reports import show_notes
 from edgeyard.training.cli.learning_a2c import a2c
 from edgeyard.training.cli.learning_boards import boards
 from edgeyard.training.cli.training_folder import (
@@ -165,7 +166,7 @@ def _read(path: Path, procs: int | None, advanced: Callable[[str, float], None])
     from edgeyard.training.worlds.swf import no_processors, read_swf, refuse_large_jobs
 
     found = read_swf(path, lambda share: advanced(f"reading {path.name}", share))
-    sim_reports.show_notes(found.notes)
+    show_notes(found.notes)
     processors = procs or found.max_procs or no_processors(found)
     refuse_large_jobs(found, processors)
     return found, processors

@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.cli.output_files import check_output, open_output
 from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.simulator.cli.sim_reports import show_notes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +178,7 @@ def replay(
         )
     if starts is not None:
         _write_starts(starts, part, schedule)
-    sim_reports.show_notes(whole.notes)
+    show_notes(whole.notes)
     if as_json:
         emit_json(
             {

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.simulator.importers.text import opened_lines
-from edgeyard.simulator.importers.text import opened_lines
 from edgeyard.simulator.wording import count_of
 
 UNKNOWN_RUN_S = 10.0
