@@ -356,8 +356,8 @@ def test_activations_that_are_not_finite_are_the_models_fault(tmp_path: Path) ->
 
 X, Y = blobs()
 DATA: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
-    "other features": (X[:, :4], Y, "'x' takes (6,)"),
-    "one dimension more": (X[:, :, None], Y, "'x' takes (6,)"),
+    "other features": (X[:, :4], Y, "'x' takes [6]"),
+    "one dimension more": (X[:, :, None], Y, "'x' takes [6]"),
     "fewer labels": (X, Y[:-1], "120 rows, but y has 119"),
     "no rows": (X[:0], Y[:0], "no rows"),
     "labels out of range": (X, Y + 1, "1 to 3"),

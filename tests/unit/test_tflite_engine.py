@@ -120,8 +120,8 @@ def test_another_signature_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("x", np.zeros((2, 1, 8, 9), np.float32), "(2, 1, 8, 9)"),
-        ("x", np.zeros((2, 8, 8), np.float32), "(None, 1, 8, 8)"),
+        ("x", np.zeros((2, 1, 8, 9), np.float32), "[2, 1, 8, 9]"),
+        ("x", np.zeros((2, 8, 8), np.float32), "[?, 1, 8, 8]"),
         ("x", np.zeros((2, 1, 8, 8), np.float64), "float64"),
         ("z", np.zeros((2, 1, 8, 8), np.float32), "'z'"),
     ],
