@@ -493,8 +493,8 @@ def test_one_that_waits_counts_once_however_many_cycles_compare_it(
     lab.cycle.decide_shadow(lab.cycle.run())
     waits = lab.submit(target=None, target_uid=B)
     for _ in range(3):
+        lab.clock.forward(1)  # later than the others, which keep their places in the queue
         lab.submit()  # news, so that the cycle is recorded
-        lab.clock.forward(1)
         lab.cycle.decide_shadow(lab.cycle.run())
     found = [
         each for _, each in Explanations(lab.store, registry(), lab.clock).shadows(None, None, 9)
