@@ -15,9 +15,11 @@ from onnx import TensorProto, helper
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.schemas.description import InputSpec
 from edgeyard.benchmark_api.sdk.inference import LocalModel, inputs_file, split_dataset
+from edgeyard.devices.runner.engine import Quantization, TensorSpec
 from edgeyard.devices.runner.engines import find
 from edgeyard.devices.runner.feeds import described, given_problems, random_feeds
 from edgeyard.devices.runner.onnx_file import inputs_of
+from edgeyard.devices.runner.quantization import input_values, real_values
 from edgeyard.errors import InvalidInput, RunFailed
 from tests.builders.runner import Task, UploadServer, make_task, upload_server
 from tests.integration.test_runner import report_of
@@ -266,3 +268,12 @@ def test_a_metric_of_the_users_own_gets_the_array_that_is_named() -> None:
     assert (sorted(arrays), truth.tolist()) == (["x", "y"], [3])
     with pytest.raises(InvalidInput, match="right, and x"):
         split_dataset({"x": [[1.0]], "y": [[2.0]]}, "right")
+
+
+def test_a_quantised_scalar_stays_one_in_both_directions() -> None:
+    spec = TensorSpec("factor", (), "int8", Quantization((0.5,), (10,)))
+    whole = input_values(np.asarray(2.0), spec, "input 'factor'")
+    assert (type(whole), whole.shape, whole.dtype, int(whole)) == (np.ndarray, (), np.int8, 14)
+    real = real_values(whole, spec)
+    assert isinstance(real, np.ndarray), "what is none is left out of the outputs"
+    assert (real.shape, float(real)) == ((), 2.0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.runner.engine import Session
 from edgeyard.devices.runner.engines import find
+from edgeyard.devices.runner.feeds import random_feeds
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.errors import RunFailed
 from tests.builders.networks import DATA, DEMO, digits
@@ -142,6 +143,14 @@ def test_feeds_that_do_not_fit_are_the_users_input(
         session.run({**feeds, name: value})
     assert caught.value.category == "user_input"
     assert said in caught.value.sentence
+
+
+def test_scalars_are_taken_and_returned_as_arrays_without_dimensions() -> None:
+    session = load(DEMO / "digits_trainable.tflite", signature="train")
+    assert [spec.shape for spec in session.inputs if spec.name == "learning_rate"] == [()]
+    batch = {"x": {"shape": [2, 1, 8, 8]}, "y": {"shape": [2]}}
+    (loss,) = session.run(random_feeds(session.inputs, batch))
+    assert (type(loss), loss.shape) == (np.ndarray, ())
 
 
 def test_a_wrong_type_after_a_right_one_of_the_same_shape_is_refused() -> None:

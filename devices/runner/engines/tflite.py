@@ -104,6 +104,7 @@ class _Main:
         self.outputs: Sequence[TensorSpec] = [
             _spec(each["name"], each) for each in interpreter.get_output_details()
         ]
+        self._has_scalars = any(spec.shape == () for spec in self.outputs)
         self._kinds: list[_Kind] | None = None
 
     def renamed(self, runner: Any) -> "_Main | None":
@@ -131,7 +132,7 @@ class _Main:
             check_feeds(self.inputs, feeds)
             self._resize(kinds)
         found: list[Array] = translated("run", self._invoke, values)
-        return found
+        return [np.asarray(value) for value in found] if self._has_scalars else found
 
     def _resize(self, kinds: list[_Kind]) -> None:
         def resize() -> None:
@@ -161,6 +162,7 @@ class _Signature:
         self.outputs: Sequence[TensorSpec] = [
             _spec(name, outputs[name]) for name in sorted(outputs)
         ]
+        self._has_scalars = any(spec.shape == () for spec in self.outputs)
         self._kinds: list[_Kind] | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
@@ -171,7 +173,9 @@ class _Signature:
             check_feeds(self.inputs, feeds)
             self._kinds = kinds
         found = translated("run", lambda: self._runner(**feeds))
-        return [found[spec.name] for spec in self.outputs]
+        outputs = [found[spec.name] for spec in self.outputs]
+        # LiteRT returns scalars as numbers
+        return [np.asarray(value) for value in outputs] if self._has_scalars else outputs
 
 
 def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
