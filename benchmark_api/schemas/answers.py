@@ -70,7 +70,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     ``allowed_uids`` are those that the job may run on. ``priority`` is Nomad's, 1-100; ``progress``
     is 0-100 %. ``time_limit_s`` is the limit of its run in seconds, null: that of the description,
     or the server's. ``counts`` is false where it is not counted as a retry. ``stopping`` states why
-    Edgeyard stops it, null: it does not. ``cluster_page`` is its page in Nomad's own interface.
+    it is stopped, by Edgeyard or by an operator in the cluster, null: it is not. ``cluster_page``
+    is its page in Nomad's own interface.
     """
 
     number: int

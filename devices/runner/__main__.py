@@ -7,6 +7,7 @@ the server has it safe. It loads neither NumPy nor an engine.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import ContextManager, Dict, List, Mapping, Optional
+from typing import ContextManager, Dict, List, Mapping, NoReturn, Optional
 
 from edgeyard import __version__
 from edgeyard.devices.model import Sandbox, SshAddress
@@ -64,7 +65,12 @@ EXIT_NOT_UPLOADED = 4
 EXIT_NOT_TAKEN_UP = 5
 """The server did not give the run its task."""
 
+EXIT_NO_ROOM = 6
+"""The result could not be written: the disk of this host is full."""
+
 EXIT_STOPPED = 128 + signal.SIGTERM
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _LIVE_LOG = ".runner.log"
 """Written until the end; what is uploaded is a copy, whose hash holds."""
@@ -93,7 +99,29 @@ def main() -> None:
         state = "ok" if plan.confined else "open"
         sys.stdout.write(f"edgeyard-runner {__version__}\nsandbox {state}: {plan.sentence()}\n")
         sys.exit(EXIT_OK)
-    sys.exit(run(os.environ))
+    _leave(_status_of(os.environ))
+
+
+def _status_of(environ: Mapping[str, str]) -> int:
+    """Run, and return the exit status, whatever ends the run."""
+    try:
+        return run(environ)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else EXIT_FAILED
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"edgeyard-runner: the result can't be written: {error}\n")
+        return EXIT_NO_ROOM
+
+
+def _leave(status: int) -> NoReturn:
+    """End this process with this status, also where its last output can't be written any more."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def run(environ: Mapping[str, str], failure: Optional[RunFailed] = None) -> int:
@@ -111,6 +139,8 @@ def run(environ: Mapping[str, str], failure: Optional[RunFailed] = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in _FULL:
+            raise
         sys.stderr.write(f"edgeyard-runner: {folder} can't be written: {error}\n")
         return EXIT_FAILED
     log = _open_log(folder / _LIVE_LOG)

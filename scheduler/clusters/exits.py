@@ -16,6 +16,9 @@ EXIT_NOT_UPLOADED = 4
 EXIT_NOT_TAKEN_UP = 5
 """The runner's: a run that Nomad started by itself did not get its task from the server."""
 
+_NO_ROOM = frozenset({6, 120})
+"""The runner's, and Python's where it can't write its last output: the disk of its host is full."""
+
 _CANNOT_RUN = frozenset({1, 126, 127})
 """As shells report it, and 1: Python without its modules, or an image of another architecture."""
 
@@ -45,6 +48,9 @@ def failure_of(
     elif status == EXIT_NOT_TAKEN_UP and not signal_number:
         category = FailureCategory.CLUSTER
         sentence = "the run did not get its task from the server; its log may say why"
+    elif status in _NO_ROOM and not signal_number:
+        category = FailureCategory.CLUSTER
+        sentence = "no room is left on the disk of its host for its result and log"
     elif status in _CANNOT_RUN and not signal_number:
         category = FailureCategory.BOARD_FAULT
         sentence = f"its host could not run the runner (exit status {status}); its log may say why"

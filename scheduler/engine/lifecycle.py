@@ -1094,8 +1094,11 @@ def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failur
     """Return the failure that a report states, or what stopped the task for no fault of its own."""
     failure = _reported_failure(report)
     stopped = attempt.stopping or attempt.task_failure
-    blameless = is_preemption(stopped) or (not attempt.counts and attempt.stopping is not None)
-    return stopped if failure is not None and blameless else failure
+    if failure is None or stopped is None:
+        return failure
+    may_follow = is_retryable(failure) or failure.category is FailureCategory.UNKNOWN
+    blameless = attempt.stopping is not None and not attempt.counts and may_follow
+    return stopped if is_preemption(stopped) or blameless else failure
 
 
 def _reported_failure(report: Mapping[str, object]) -> Failure | None:

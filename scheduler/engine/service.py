@@ -229,7 +229,7 @@ class Engine:
             Step.DISPATCH: self._dispatch,
             Step.WATCH: self._watch,
             Step.REPAIR: self._repair_hinted,
-            Step.FULL_REPAIR: lambda _: self._hints.put(_ALL),
+            Step.FULL_REPAIR: self._repair_all,
             Step.CLAIM: self._claim,
             Step.FETCH: self._fetch_next,
             Step.NOTIFY: lambda _: parts.notifier.run(),
@@ -560,6 +560,10 @@ class Engine:
             self._take_recurring(refresh=True)
         if named := hints - {_ALL}:  # jobs of attempts that have ended, too
             self._repair(named)
+
+    def _repair_all(self, wait_s: float) -> None:
+        self._hints.put(_ALL)
+        self._parts.store.restore_reserve()
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)

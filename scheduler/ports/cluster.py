@@ -36,8 +36,9 @@ class JobState:
         failure: Why it failed; None when it succeeded. Its category is ``preempted`` where the
             cluster itself gave its board to a more urgent job. Of a stopped job: how it was
             stopped, where the cluster says so.
-        stopped: Whether it ended because it was stopped: by Edgeyard, or by an operator in the
-            cluster, who may have drained its host.
+        stopped: Whether it ended because it was stopped: by Edgeyard, by an operator in the
+            cluster, who may have drained its host, or because the disk of its host was full. Where
+            Edgeyard did not stop it, that is nobody's failure.
         host_lost: Whether its host was lost; the cluster may not know whether its task had begun.
     """
 

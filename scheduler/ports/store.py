@@ -66,6 +66,10 @@ class Store(Protocol):
         """Whether the disk is full except for a reserve that only frees space."""
         ...
 
+    def restore_reserve(self) -> None:
+        """Reserve that space again if it was released and there is room for it; called often."""
+        ...
+
     def transact(
         self, work: Callable[[UnitOfWork], _Result], *, frees_space: bool = False
     ) -> _Result:

@@ -256,7 +256,11 @@ class SqlStore(Store):
 
     @property
     def short_of_space(self) -> bool:
+        self._ballast.restore()
         return self._ballast.is_released()
+
+    def restore_reserve(self) -> None:
+        self._ballast.restore()
 
     def _migrate(self, url: URL) -> None:
         shown = url.render_as_string(hide_password=True)

@@ -63,6 +63,8 @@ class TestAnEndedJob:
             (allocation("failed", terminated(3)), "upload", "its report did not arrive"),
             (allocation("failed", terminated(4)), "upload", "could not upload it"),
             (allocation("failed", terminated(127)), "board_fault", "could not run the runner"),
+            (allocation("failed", terminated(6)), "cluster", "no room is left on the disk"),
+            (allocation("failed", terminated(120)), "cluster", "no room is left on the disk"),
             (allocation("failed", terminated(139, 11)), "board_fault", "SIGSEGV"),
             (allocation("failed", terminated(137, 9)), "board_fault", "SIGKILL"),
             (allocation("failed", terminated(137, 9, oom=True)), "out_of_memory", "memory"),

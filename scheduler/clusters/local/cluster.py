@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import re
 import shutil
@@ -22,6 +23,7 @@ from edgeyard.scheduler.clusters.local.boards import HOST_ID, BoardPool
 from edgeyard.scheduler.clusters.local.download import Downloader
 from edgeyard.scheduler.clusters.local.load import MachineLoad
 from edgeyard.scheduler.clusters.local.task import (
+    NO_ROOM,
     Task,
     TaskEnd,
     alloc_file,
@@ -31,7 +33,7 @@ from edgeyard.scheduler.clusters.local.task import (
     read_progress,
 )
 from edgeyard.scheduler.hcl.parse import parse_job, warm_up
-from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.model.benchmark import RETRYABLE, Failure, FailureCategory
 from edgeyard.scheduler.ports import (
     Cluster,
     JobRun,
@@ -47,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 KEPT_JOBS = 500
 """Number of ended jobs whose state and logs are retained."""
+
+MIN_FREE_BYTES = 4 << 20
+"""With less room on the disk no task is begun: it could write neither its log nor its result."""
 
 LOG_CHUNK_BYTES = 256 * 1024
 
@@ -234,11 +239,13 @@ class LocalCluster(Cluster, NodeSource):
             for target_uid, job_id in running.items()
         }
         boards = pool.views(running, progress)
+        full = self._is_full()
         return (
             Host(
                 host_id=HOST_ID,
                 name=HOST_ID,
-                ready=True,
+                ready=not full,
+                ready_reason="out of disk space" if full else "",
                 boards=boards,
                 attributes=pool.node_attributes,
             ),
@@ -310,6 +317,11 @@ class LocalCluster(Cluster, NodeSource):
         )
         entry.thread.start()
 
+    def _is_full(self) -> bool:
+        """Return whether the disk has too little room for the files and logs of tasks."""
+        disk = os.statvfs(self._folder)
+        return disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES
+
     def _confinement(self, board: Board) -> Sandbox:
         sandbox = sandbox_of(board)
         return sandbox if self._sandbox is None else replace(sandbox, mode=self._sandbox)
@@ -333,6 +345,8 @@ class LocalCluster(Cluster, NodeSource):
             )
             sentence = "the embedded cluster failed; the server's log says how"
             ending = TaskEnd(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
+        if _may_lack_room(ending) and self._is_full():
+            ending = TaskEnd(NO_ROOM, stopped=True)
         with self._change:
             del self._running[target_uid]
             entry.task = None
@@ -415,3 +429,11 @@ class LocalCluster(Cluster, NodeSource):
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
         for folder in folders[self._kept_jobs :]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _may_lack_room(ending: TaskEnd) -> bool:
+    """Return whether a full disk can be why a task ended so: not where its report says why."""
+    failure = ending.failure
+    return failure is not None and (
+        failure.category in RETRYABLE or failure.category is FailureCategory.UNKNOWN
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -39,9 +40,17 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+NO_ROOM = Failure(
+    category=FailureCategory.CLUSTER, sentence="no room was left on the server's disk for its task"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """How a task ended: with success, stopped by Edgeyard, or with a failure."""
+    """How a task ended: with success, stopped by Edgeyard, or with a failure.
+
+    One that found no room on the disk is stopped, with a failure that says so.
+    """
 
     failure: Failure | None = None
     stopped: bool = False
@@ -98,6 +107,8 @@ class Task:
         except DownloadFailed as error:
             return TaskEnd(stopped=True) if self._stopping.is_set() else TaskEnd(error.failure)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return TaskEnd(NO_ROOM, stopped=True)
             sentence = f"the task could not be set up: {reason_of(error)}"
             return TaskEnd(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
         finally:
