@@ -17,6 +17,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import problems
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.extensions import server_routers
+from edgeyard.benchmark_api.heavy_work import HeavyWork
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import RequestMiddleware
 from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
@@ -148,6 +149,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
         offers=Offers(services.usable_boards, services.joined),
         passwords=Passwords(LoginLimits(services.settings, services.clock.monotonic_s)),
+        heavy=HeavyWork(lambda: services.settings.heavy_requests_per_user),
         posted=DigitalTwin(services.settings.twin_limit_bytes),
     )
     metrics.watch(services)

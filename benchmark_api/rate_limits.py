@@ -19,13 +19,15 @@ from limits.strategies import MovingWindowRateLimiter
 from starlette.types import Scope
 
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.errors import RateLimited, TooManyOpenRequests
+from edgeyard.errors import RateLimited, TooManyOpenBytes, TooManyOpenRequests
 
 MAX_KEYS = 50_000
 """Tokens, tasks and addresses that are counted; those that were idle for longest go first."""
 
 _OPEN_FOR = "edgeyard.open_for"
 """Where a request's scope says whose it was counted as."""
+_HELD = "edgeyard.held_bytes"
+"""Where it says how many bytes of its body were counted."""
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -121,6 +123,8 @@ class RateLimits:
         self._open: Counter[str] = Counter()
         self._open_lock = threading.Lock()
         self._max_open = settings.open_requests_per_user
+        self._open_bytes: Counter[str] = Counter()
+        self._max_open_bytes = settings.open_body_bytes_per_user
         self._proxies = tuple(
             ipaddress.ip_network(word, strict=False) for word in settings.trusted_proxies
         )
@@ -155,23 +159,45 @@ class RateLimits:
         Raises:
             TooManyOpenRequests: So many of theirs are under way.
         """
-        if not self._max_open:
-            return
         with self._open_lock:
-            if self._open[user_id] >= self._max_open:
+            if self._max_open and self._open[user_id] >= self._max_open:
                 raise TooManyOpenRequests(self._max_open, f"user {user_id}")
             self._open[user_id] += 1
         scope[_OPEN_FOR] = user_id
 
+    def hold_body(self, scope: Scope, size_bytes: int) -> None:
+        """Count more bytes of a request's body as in memory, until `close_request`.
+
+        Requests that `open_request` did not count are not counted here either. The only one of a
+        user is not refused: what bounds a single body is a limit of its own.
+
+        Raises:
+            TooManyOpenBytes: Bodies of the user's other requests take too much.
+        """
+        user_id = scope.get(_OPEN_FOR)
+        if user_id is None or not self._max_open_bytes:
+            return
+        held = scope.get(_HELD, 0)
+        with self._open_lock:
+            of_others = self._open_bytes[user_id] - held
+            if of_others and of_others + held + size_bytes > self._max_open_bytes:
+                raise TooManyOpenBytes(self._max_open_bytes, f"user {user_id}")
+            self._open_bytes[user_id] += size_bytes
+        scope[_HELD] = held + size_bytes
+
     def close_request(self, scope: Scope) -> None:
-        """End the count of a request as under way, if it was counted."""
+        """End the count of a request and its body as under way, if they were counted."""
         user_id = scope.pop(_OPEN_FOR, None)
         if user_id is None:
             return
         with self._open_lock:
-            self._open[user_id] -= 1
-            if not self._open[user_id]:
-                del self._open[user_id]
+            for counter, value in (
+                (self._open, 1),
+                (self._open_bytes, scope.pop(_HELD, 0)),
+            ):
+                counter[user_id] -= value
+                if not counter[user_id]:
+                    del counter[user_id]
 
     def count_task(self, job_id: str) -> None:
         """Count a request of a running task.

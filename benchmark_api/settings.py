@@ -298,6 +298,20 @@ class Settings(BaseSettings):
         description="Requests of one submitter that are under way at the same time, uploads and "
         "followed logs included; past it: 429. Below max_connections, so that others are served.",
     )
+    open_body_bytes_per_user: Size = Field(
+        64 * 2**20,
+        ge=0,
+        description="Bytes of the bodies in memory of one submitter's requests that are under way "
+        "(JSON, YAML; files are streamed), bytes; past it: 429. A single one is not refused; 0: no "
+        "limit.",
+    )
+    heavy_requests_per_user: int = Field(
+        8,
+        ge=1,
+        description="Requests of one user that take long (scenarios, simulations, campaigns, what "
+        "would let a benchmark start sooner) that run, one at a time, or wait for their turn; past "
+        "it: 429.",
+    )
     trusted_requests_per_minute: int = Field(
         120_000,
         ge=0,

@@ -30,6 +30,8 @@ HALF_REQUESTS = 1_100
 PENDING = 10_000
 STREAMS, FOLLOWED_LOGS = 500, 100
 LOOPS = 50
+PARALLEL = 45
+"""Requests of a few MiB at the same time."""
 FILE_BYTES = 4 * 2**20
 
 
@@ -393,6 +395,76 @@ def _full_disk(victim: Victim, ready: Callable[[], None]) -> None:
     _wait()
 
 
+def _scenarios(victim: Victim, ready: Callable[[], None]) -> None:
+    """Scenarios of a few MiB, of which most is nothing, from many connections at once."""
+    head = b'{"name":"x","world":"nodes","duration_s":50,"nodes":{"nodes":['
+    empty = head + b"{}," * 750_000 + b"{}]}}"
+    lists = head.replace(b'"nodes":[', b'"jobs":[') + b"[]," * 750_000 + b"[]]}}"
+    _send_at_once(victim, "POST", lambda _: "/v1/scenarios", cycle([empty, lists]), ready)
+
+
+def _campaign_checks(victim: Victim, ready: Callable[[], None]) -> None:
+    """Checks of the largest matrices, each member with patterns and inputs to check."""
+    patterns = [
+        {"attribute": "daiedge.family", "operator": "regexp", "value": f"({n}|.?){{40}}x"}
+        for n in range(4)
+    ]
+    shared = {"benchmark_type": "TYPE1", "runtime": "ort", "constraints": patterns}
+    shared["input"] = {f"i{n}": {"shape": [2, 3]} for n in range(64)}  # type: ignore[assignment]
+    matrix = {
+        "target": ["emufast", "emumid", "emuslow", "rpi4b"],
+        "model": [f"model-{n}.onnx" for n in range(250)],
+    }
+    body = json.dumps({"matrix": matrix, "description": shared}).encode()
+    _send_at_once(victim, "POST", lambda _: "/v1/campaigns/check", cycle([body]), ready)
+
+
+def _importers(victim: Victim, ready: Callable[[], None]) -> None:
+    """Imported logs as scenarios, and what simulations elsewhere measured, a few MiB each."""
+    rows = [
+        {"job_id": f"j{n}", "submit_s": float(n), "run_s": 10.5, "cpus": 1.0} for n in range(34_000)
+    ]
+    nodes = {"nodes": [{"count": 2, "cpu_cores": 48, "memory_mb": 1000}], "jobs": rows}
+    log = {"name": "log", "world": "nodes", "duration_s": 50, "nodes": nodes}
+    names = iter(range(10**9))
+    tree = {"name": "of", "world": "nodes", "duration_s": 50, "nodes": {**nodes, "jobs": rows[:1]}}
+    assert send(victim, "POST", "/v1/scenarios", json.dumps(tree).encode())[0] in (200, 201)
+    metrics = {f"m{n}": n / 7 for n in range(40_000)}
+    run = {"scenario": "of", "policy": "x", "seed": 1, "metrics": metrics}
+    bodies = cycle([json.dumps(run).encode(), json.dumps(log).encode()])
+    paths = ("/v1/scenarios", "/v1/simulations/import-{}")
+
+    def path(body: bytes) -> str:
+        return paths[body.startswith(b'{"scenario"')].format(next(names) % 50)
+
+    _send_at_once(victim, None, path, bodies, ready)
+
+
+def _send_at_once(
+    victim: Victim,
+    method: str | None,
+    path: Callable[[bytes], str],
+    bodies: Iterator[bytes],
+    ready: Callable[[], None],
+) -> None:
+    """Keep `PARALLEL` requests under way; no method: PUT to simulations, POST to all else."""
+    lock = threading.Lock()
+
+    def throw() -> None:
+        with lock:
+            body = next(bodies)
+            to = path(body)
+        chosen = method or ("PUT" if to.startswith("/v1/simulations") else "POST")
+        status, _ = send(victim, chosen, to, body)
+        if status == 429:
+            time.sleep(0.2)  # as its Retry-After says, but sooner
+
+    _forever(PARALLEL, throw)
+    time.sleep(2)
+    ready()
+    _wait()
+
+
 class _Source(http.server.BaseHTTPRequestHandler):
     """A web server that never gives what it is asked for."""
 
@@ -434,6 +506,9 @@ ATTACKS: dict[str, Attack] = {
     "streams": _streams,
     "redirects": _redirects,
     "full disk": _full_disk,
+    "scenarios": _scenarios,
+    "campaign checks": _campaign_checks,
+    "importers": _importers,
 }
 
 NAMES: Sequence[str] = tuple(ATTACKS)

@@ -36,7 +36,7 @@ def run() -> list[Row]:
     submit: list[Row] = []
     for name in attacks.NAMES:
         with tempfile.TemporaryDirectory(prefix="edgeyard-abuse-") as folder:
-            calm, attacked = _measured(name, Path(folder))
+            calm, attacked, peak_mib = _measured(name, Path(folder))
         peer = "peer: the same server before; a connection of its own each"
         rows = (("livez", livez), ("other user submit", submit))
         for (title, into), ours, before in zip(rows, attacked, calm, strict=True):
@@ -48,7 +48,8 @@ def run() -> list[Row]:
                     before.p99_ms,
                     ours.p99_ms / before.p99_ms,
                     f"{peer}; {len(ours.latencies_s)} answers, slowest {ours.slowest_ms:.0f} ms, "
-                    f"others than 200 and 202: {ours.failed}",
+                    f"others than 200 and 202: {ours.failed}; "
+                    f"the server's memory: up to {peak_mib:.0f} MiB",
                 )
             )
     return [*livez, *submit]
@@ -78,7 +79,7 @@ class Latencies:
 
 def _measured(
     name: str, folder: Path
-) -> tuple[tuple[Latencies, Latencies], tuple[Latencies, Latencies]]:
+) -> tuple[tuple[Latencies, Latencies], tuple[Latencies, Latencies], float]:
     limit = attacks.LIMITED_DESCRIPTORS.get(name)
     python = None if limit is None else attacks.wrapper(folder, sys.executable, limit)
     environment = {"EDGEYARD_ALLOW_HOSTS": f"{attacks.ADDRESS}/32"}
@@ -96,7 +97,16 @@ def _measured(
         )
         with _attack(name, victim):
             attacked = _measure_latencies(other, ATTACK_S)
-    return calm, attacked
+        peak_mib = _peak_mib(server)
+    return calm, attacked, peak_mib
+
+
+def _peak_mib(server: Server) -> float:
+    """The most memory that the server's process has held (VmHWM)."""
+    for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("the kernel states no VmHWM")
 
 
 def _account(server: Server, user_id: str) -> Server:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Literal, cast
 
 import msgspec
 from fastapi import Query, Request
 from fastapi.responses import Response
-from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, RawBody, read_small
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Heavy, RawBody, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts, accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.body import parse_object
+from edgeyard.benchmark_api.schemas.body import check_counts, parse_object
 from edgeyard.benchmark_api.schemas.requests import SimulationIn, TagsIn, parse
 from edgeyard.errors import Forbidden, NotFound, TooLarge
 from edgeyard.scheduler.engine import quotas
@@ -33,6 +33,8 @@ scenarios = Router(prefix="/v1/scenarios", tags=["scenarios"])
 simulations = Router(prefix="/v1/simulations", tags=["scenarios"])
 
 _LIMIT = "scenario_limit_bytes"
+MAX_VALUES, MAX_OBJECTS = 2_000_000, 200_000
+"""Of the JSON of a scenario: a few seconds of work, and some 300 MiB while it is read."""
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 _Tags = Annotated[
     list[str], Query(max_length=50, description="Tag of the scenarios; may be repeated.")
@@ -42,6 +44,7 @@ _Text = Annotated[str, Query(max_length=500)]
 
 @scenarios.post("", status_code=201, openapi_extra=accepts_document(None))
 async def add(
+    heavy: Heavy,
     request: Request,
     caller: Submitter,
     context: Ctx,
@@ -57,13 +60,19 @@ async def add(
         body = await read_small(request, limit)
     except TooLarge as error:
         raise TooLarge("the scenario", limit, _LIMIT) from error
-    return await run_in_threadpool(_add, context, caller, body, tag, source)
+    return await heavy.run(partial(_add, context, caller, body, tag, source))
 
 
 def _add(
     context: Context, caller: Caller, body: RawBody, tags: list[str], source: str
 ) -> Answer[shapes.Scenario]:
     services = context.services
+    check_counts(
+        body.data,
+        values=MAX_VALUES,
+        objects=MAX_OBJECTS,
+        accepted=f"at most {MAX_VALUES} values, {MAX_OBJECTS} of them objects",
+    )
     tree = parse_object(body.data, body.content_type)
     stored, text = stored_scenario(
         scenario_from_json(tree, source="the body"),
@@ -175,8 +184,16 @@ def simulation(run_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Si
 
 
 @simulations.put("/{run_id}", openapi_extra=accepts("SimulationIn"))
-def save(run_id: str, body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Simulation]:
+async def save(
+    heavy: Heavy, run_id: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.Simulation]:
     """Store a simulation that ran elsewhere, or replace yours with this id."""
+    return await heavy.run(partial(_save, run_id, body, caller, context))
+
+
+def _save(
+    run_id: str, body: RawBody, caller: Caller, context: Context
+) -> Answer[shapes.Simulation]:
     given = parse(SimulationIn, {**body.tree(), "run_id": run_id})
     services = context.services
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from edgeyard.benchmark_api.routes.checking import (
     read_local_files,
     refuse_sizes,
 )
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, url
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, Heavy, RawBody, url
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.submitting import (
@@ -59,7 +60,8 @@ _NOT_SHARED = ("benchmark_id", "cron", "count")
     responses=documented(200, shapes.CampaignDryRun),
     openapi_extra=accepts_document("CampaignIn"),
 )
-def submit(
+async def submit(
+    heavy: Heavy,
     body: Body,
     caller: Submitter,
     context: Ctx,
@@ -73,6 +75,18 @@ def submit(
     one. If a value works in no combination, nothing is submitted. With ``dry_run`` nothing is
     submitted, and the answer is what would happen to each.
     """
+    work = partial(_submit, body, caller, context, dry_run, local_file, idempotency_key)
+    return await heavy.run(work)
+
+
+def _submit(
+    body: RawBody,
+    caller: Caller,
+    context: Context,
+    dry_run: bool,
+    local_file: LocalFiles,
+    idempotency_key: IdempotencyKey,
+) -> Answer[shapes.AcceptedCampaign] | Answer[shapes.CampaignDryRun]:
     services = context.services
     local = read_local_files(local_file, dry_run=dry_run)
     idempotency = IdempotencyGuard(
@@ -142,8 +156,16 @@ def submit(
 
 
 @router.post("/check", openapi_extra=accepts_document("CampaignCheckIn"))
-def check_matrix(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.CheckedDescription]:
+async def check_matrix(
+    heavy: Heavy, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.CheckedDescription]:
     """Check a matrix before its files are uploaded: all that needs no file."""
+    return await heavy.run(partial(_check_matrix, body, caller, context))
+
+
+def _check_matrix(
+    body: RawBody, caller: Caller, context: Context
+) -> Answer[shapes.CheckedDescription]:
     request = parse(CampaignCheckIn, body.document())
     now = context.services.clock.now()
     members, left_out = _checked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import quote
@@ -11,10 +11,12 @@ from fastapi import Depends, Query, Request
 from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
+from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller, Submitter
+from edgeyard.benchmark_api.heavy_work import HeavyWork, Place
 from edgeyard.benchmark_api.live_twin import HostReports
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.passwords import Passwords
+from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
@@ -36,6 +38,7 @@ class Context:
     """Everything behind the routes of one app.
 
     Attributes:
+        heavy: Runs what takes long.
         posted: States that operators posted to the digital twin.
         reports: Nodes that hosts posted to it.
     """
@@ -47,6 +50,7 @@ class Context:
     group: GroupCommit[StoreChecks]
     offers: Offers
     passwords: Passwords
+    heavy: HeavyWork
     posted: DigitalTwin
     reports: HostReports = field(default_factory=HostReports)
     uploads: Uploads = field(default_factory=Uploads)
@@ -84,21 +88,33 @@ async def read_small(request: Request, limit: int) -> RawBody:
 
     Raises:
         TooLarge: Over the limit, in bytes; what is left of it is not read.
+        TooManyOpenBytes: Bodies of the user's other requests are too large; likewise.
     """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
         raise TooLarge("the body", limit, _BODY_LIMIT)
+    rate_limits: RateLimits = request.app.state.rate_limits
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > limit:
             raise TooLarge("the body", limit, _BODY_LIMIT)
+        rate_limits.hold_body(request.scope, len(chunk))
     return RawBody(bytes(data), request.headers.get("content-type", ""))
+
+
+async def _place(request: Request, caller: Submitter) -> AsyncIterator[Place]:
+    context: Context = request.app.state.context
+    with context.heavy.place(caller.user_id) as place:
+        yield place
 
 
 # Both are coroutines that do no I/O of their own: a plain function would cost a thread's hop.
 Ctx = Annotated[Context, Depends(_context)]
 Body = Annotated[RawBody, Depends(_authenticated_body)]
+Heavy = Annotated[Place, Depends(_place)]
+"""A place for work that takes long; first among a route's parameters, so that it is taken before
+the body is read."""
 
 
 def _given(value: object) -> object:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -62,7 +63,7 @@ def hcl(
 
 
 @router.get("/explanation")
-def explanation(
+async def explanation(
     benchmark_id: BenchmarkId, caller: Submitter, context: Ctx, changes: Flag = False
 ) -> Answer[shapes.Explanation]:
     """Why it was placed, or waits: every board's verdict and scores.
@@ -70,6 +71,16 @@ def explanation(
     With `changes`: what would let it start sooner, within what its user may ask for, by deciding
     its newest cycle again; null where it does not wait.
     """
+    work = partial(_explanation, benchmark_id, caller, context, changes)
+    if not changes:
+        return await run_in_threadpool(work)
+    with context.heavy.place(caller.user_id) as place:
+        return await place.run(work)
+
+
+def _explanation(
+    benchmark_id: str, caller: Caller, context: Context, changes: bool
+) -> Answer[shapes.Explanation]:
     services = context.services
     with services.store.read() as uow:
         benchmark = visible(uow, benchmark_id, caller)

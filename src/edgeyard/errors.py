@@ -13,7 +13,10 @@
     ├── TooLarge              over a stated limit
     ├── QuotaExceeded         over what the account, or everybody together, may have
     ├── RateLimited           too many requests in a short time
-    │   └── TooManyLogins     too many log-ins that failed
+    │   ├── TooManyLogins     too many log-ins that failed
+    │   ├── TooManyOpenRequests  too many requests of a user at the same time
+    │   ├── TooManyOpenBytes  too large ones
+    │   └── TooMuchHeavyWork  too many that take long
     ├── Unavailable           not now: wait and try again
     │   └── LeadershipLost    another server leads: this one's engine must not write any more
     ├── Cancelled             whoever wanted this no longer does
@@ -230,6 +233,28 @@ class TooManyOpenRequests(RateLimited):
         self.args = (
             f"open_requests_per_user of {whose} is {value}, and so many are under way: end some, "
             "such as uploads that do not go on or logs that are followed",
+        )
+
+
+class TooMuchHeavyWork(RateLimited):
+    """A user has more requests that take long under way or waiting than they may."""
+
+    def __init__(self, value: int, whose: str) -> None:
+        super().__init__("heavy_requests_per_user", value, whose, 2.0)
+        self.args = (
+            f"heavy_requests_per_user of {whose} is {value}, and so many run or wait for their "
+            "turn: send the next when one is answered",
+        )
+
+
+class TooManyOpenBytes(RateLimited):
+    """Bodies of a user's requests that are under way take more memory than they may."""
+
+    def __init__(self, value: int, whose: str) -> None:
+        super().__init__("open_body_bytes_per_user", value, whose, 1.0)
+        self.args = (
+            f"open_body_bytes_per_user of {whose} is {value} bytes, and the bodies of requests "
+            "that are under way take as much: send the next when one is answered",
         )
 
 
