@@ -31,8 +31,7 @@ from edgeyard.scheduler.model.history import RepeatedNumber
 from edgeyard.scheduler.prediction.repeatability import (
     Repeatability,
     RunVariation,
-    measured_number,
-    own_error,
+    reported_number,
 )
 
 REPEATS, SLOW_REPEATS = 200, 30
@@ -85,24 +84,25 @@ def _share(
     reports: Sequence[Mapping[str, Any]], variations: Sequence[RunVariation | None]
 ) -> float:
     numbers = [
-        (math.log(one["inference_latency"]["p50"]), measured_number(one, _BOARD, variation))
+        reported_number(one, _BOARD, variation)
         for one, variation in zip(reports, variations, strict=True)
     ]
     held = [
-        abs(log - other_log) <= number.ratio_half_width(other)
-        for (log, number), (other_log, other) in combinations(numbers, 2)
+        abs(math.log(number.p50_ms / other.p50_ms)) <= number.ratio_half_width(other)
+        for number, other in combinations(numbers, 2)
         if number is not None and other is not None
     ]
     return float(np.mean(held))
 
 
 def _repeated(n: int, report: Mapping[str, Any]) -> RepeatedNumber:
+    measured = reported_number(report, _BOARD)
     return RepeatedNumber(
         benchmark_id=str(n),
         target_uid=_BOARD,
         workload=_WORK,
         p50_ms=report["inference_latency"]["p50"],
-        error=own_error(report) or 0.0,
+        error=measured.error if measured is not None else 0.0,
     )
 
 

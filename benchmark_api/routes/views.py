@@ -32,7 +32,7 @@ from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import ApiToken, User
 from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload
-from edgeyard.scheduler.prediction.repeatability import RunVariation, measured_number
+from edgeyard.scheduler.prediction.repeatability import RunVariation, reported_number
 
 _Model = TypeVar("_Model", bound=msgspec.Struct)
 
@@ -363,12 +363,10 @@ def _repeat_interval(
     report: Mapping[str, object], target_uid: str | None, variation: RunVariation | None
 ) -> tuple[float | None, float | None]:
     """Return the 95 % interval of another run of the same work on the same board."""
-    p50 = number(table(report, "inference_latency"), "p50")
-    measured = measured_number(report, target_uid or "", variation)
-    if p50 is None or measured is None or variation is None:
+    measured = reported_number(report, target_uid or "", variation)
+    if measured is None or variation is None:
         return None, None
-    factor = measured.repeat_factor()
-    return (None, None) if factor is None else (p50 / factor, p50 * factor)
+    return measured.repeat_interval() or (None, None)
 
 
 def _between_runs(variation: RunVariation | None) -> shapes.BetweenRuns | None:

@@ -173,23 +173,17 @@ def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None
     own, other = _measured(row), _measured(reference)
     if row is reference or own is None or other is None:
         return ratio, None, None
-    factor = own.ratio_factor(other)
-    return (ratio, None, None) if factor is None else (ratio, ratio / factor, ratio * factor)
+    return ratio, *(own.ratio_interval(other) or (None, None))
 
 
 def _measured(row: Record) -> MeasuredNumber | None:
     """A row's number with its errors; None where its run states no interval."""
-    from edgeyard.devices.runner.interval import student_quantile
     from edgeyard.scheduler.prediction.repeatability import (
-        MeasuredNumber,
         RunVariation,
         VariationSource,
+        measured_number,
     )
 
-    p50, low, high = number(row, "p50_ms"), number(row, "p50_low_ms"), number(row, "p50_high_ms")
-    degrees = number(row, "p50_degrees")
-    if not p50 or low is None or high is None or degrees is None or high < low:
-        return None
     between = record(row, "between_runs")
     share, known = number(between, "share"), number(between, "degrees")
     variation = None
@@ -200,9 +194,11 @@ def _measured(row: Record) -> MeasuredNumber | None:
             source=VariationSource(text(between, "source") or ""),
             numbers=whole(between, "numbers") or 0,
         )
-    return MeasuredNumber(
-        error=(high - low) / 2 / p50 / student_quantile(degrees),
-        degrees=degrees,
+    return measured_number(
+        number(row, "p50_ms"),
+        number(row, "p50_low_ms"),
+        number(row, "p50_high_ms"),
+        number(row, "p50_degrees"),
         target_uid=text(row, "target_uid") or "",
         variation=variation,
     )

@@ -20,9 +20,10 @@ are moved apart by sqrt(tau), and further:
   quantiles.
 - A series of n dependent samples spreads less than independent ones do, by 1 - tau / n in variance.
 
-Where the ranks leave the series, the interval goes on as far beyond its ends in proportion: twenty
-runs that hang together do not show how far the median may be. Coverage by simulation, 2,000 series
-of 20 samples at phi = 0, 0.5, 0.8, 0.9: 98, 97, 95, 93 %; of 200: 97, 97, 96, 96 %.
+Where the ranks leave the series, the interval goes on as far beyond its ends in proportion, on the
+logarithm: twenty runs that hang together do not show how far the median may be. Coverage by
+simulation, 2,000 series of 20 samples at phi = 0, 0.5, 0.8, 0.9: 98, 97, 95, 93 %; of 200: 97, 97,
+96, 96 %.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import Sequence, Tuple
 
 import numpy as np
@@ -53,7 +55,13 @@ _PHI_ERROR_SHARE = 1.5
 _DEGREES_SHARE = 0.8
 _MIN_SPREAD = 0.1
 
+_MIN_VARIANCE = 1e-30
+"""Smaller ones are what rounding leaves of none; squares of still smaller ones underflow."""
+
 MIN_LAUNCHES = 3
+_MAX_LOG = 50.0
+"""Maximum distance of an end from the median, as a logarithm; beyond, floats end before long."""
+
 _MEDIAN_OF_FOUR = 1.09
 """The median of four normal values has 1.09 times the standard error of their mean."""
 
@@ -124,24 +132,40 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
     return MedianInterval(median=median, low=low, high=high, tau=tau, effective=n / tau)
 
 
-def launches_interval(pooled: MedianInterval, medians: Sequence[float]) -> MedianInterval:
+def launches_interval(pooled: MedianInterval, launches: NDArray[np.float64]) -> MedianInterval:
     """Return the 95 % interval of the median over launches, which are few and independent.
+
+    It is Student's of the logarithms of the launches' medians. Three or four of these know their
+    spread so badly that it often leaves all that was ever measured. Where launches are so alike
+    that their samples are worth more than five independent ones, the range of all samples holds the
+    median with 94 % or more, and bounds the interval. By simulation of 3 to 6 launches of 7 to 100
+    runs, whose medians differ by 0.5 to 20 times what runs do, this takes at most 1.3 % from the
+    coverage, which stays at 94.8 % or more.
 
     Args:
         pooled: The interval of all samples as one series; its median is kept.
-        medians: Of the samples of each launch, at least `MIN_LAUNCHES`.
+        launches: Shape (launches, samples of each), all positive; at least `MIN_LAUNCHES`.
     """
-    values = np.array(medians, dtype=np.float64)
-    count = len(values)
-    error = _median_factor(count) * float(values.std(ddof=1)) / math.sqrt(count)
-    half = student_quantile(count - 1) * error
-    return replace(
-        pooled,
-        low=max(min(0.0, pooled.low), pooled.median - half),
-        high=pooled.median + half,
-        effective=float(count),
-        launches=count,
-    )
+    count = len(launches)
+    logs = np.log(np.median(launches, axis=1))
+    error = _median_factor(count) * float(logs.std(ddof=1)) / math.sqrt(count)
+    half = min(_MAX_LOG, student_quantile(count - 1) * error)
+    low, high = pooled.median * math.exp(-half), pooled.median * math.exp(half)
+    if _independent_samples(launches, pooled.median) > MIN_SAMPLES - 1:
+        low, high = max(low, float(launches.min())), min(high, float(launches.max()))
+    return replace(pooled, low=low, high=high, effective=float(count), launches=count)
+
+
+def _independent_samples(launches: NDArray[np.float64], median: float) -> float:
+    """Return how many independent samples the launches' are worth, for which share lies below.
+
+    The share of n independent samples below their median has a variance of 1 / (4 n), and that of
+    all samples has the variance of the launches' shares over the number of launches (Kish, Survey
+    Sampling, section 5.4).
+    """
+    shares = ((launches < median).mean(axis=1) + (launches <= median).mean(axis=1)) / 2
+    variance = float(shares.var(ddof=1)) / len(launches)
+    return float(launches.size) if variance == 0 else min(launches.size, 0.25 / variance)
 
 
 def _median_factor(count: int) -> float:
@@ -158,14 +182,23 @@ def half_width_of(parts: Sequence[Tuple[float, float]]) -> float:
 
     Half-widths that come from few launches are wide because their own errors are little known. Of
     two such numbers the difference is known better than either, so the errors are added, not the
-    widths, with the degrees of freedom of all (Welch, Biometrika 34, 1947).
+    widths, with the degrees of freedom of all (Welch, Biometrika 34, 1947). A small error that is
+    well known adds more degrees of freedom than width, so that this alone would be narrower than
+    the interval without it. An error more never makes an interval narrower: of the intervals of all
+    subsets of the errors it is the widest.
 
     Args:
-        parts: The variance of each, and the degrees of freedom with which it is known.
+        parts: The variance of each, and the degrees of freedom with which it is known; a few.
     """
+    present = [one for one in parts if one[0] > _MIN_VARIANCE]
+    subsets = (
+        chosen for size in range(1, len(present) + 1) for chosen in combinations(present, size)
+    )
+    return max(map(_welch, subsets), default=0.0)
+
+
+def _welch(parts: Sequence[Tuple[float, float]]) -> float:
     variance = sum(one for one, _ in parts)
-    if variance == 0:
-        return 0.0
     degrees = variance**2 / sum(one**2 / known for one, known in parts)
     return student_quantile(degrees) * math.sqrt(variance)
 
@@ -205,10 +238,13 @@ def _reached(ordered: NDArray[np.float64], median: float, reach: float) -> Tuple
     if low_rank >= 1:
         return float(ordered[low_rank - 1]), float(ordered[high_rank - 1])
     beyond = reach / (n / 2 - 1)
-    low = median - beyond * (median - float(ordered[0]))
-    # what cannot be negative does not become so
-    low = max(low, min(0.0, float(ordered[0])))
-    return low, median + beyond * (float(ordered[-1]) - median)
+    first, last = float(ordered[0]), float(ordered[-1])
+    if first <= 0:
+        return first, last  # a clock that stood still: there is no logarithm, and no valid number
+    return (
+        median * math.exp(-min(_MAX_LOG, beyond * math.log(median / first))),
+        median * math.exp(min(_MAX_LOG, beyond * math.log(last / median))),
+    )
 
 
 def dependence(samples: NDArray[np.float64]) -> float:

@@ -265,7 +265,7 @@ def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str,
     Args:
         latencies_ms: Shape (runs,), at least one run.
     """
-    p50, p90, p99 = (float(one) for one in np.percentile(latencies_ms, (50, 90, 99)))
+    p90, p99 = (float(one) for one in np.percentile(latencies_ms, (90, 99)))
     interval = verdict.interval
     return {
         "unit": "ms",
@@ -274,7 +274,7 @@ def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str,
         "std": float(latencies_ms.std(ddof=1)) if len(latencies_ms) > 1 else 0.0,
         "min": float(latencies_ms.min()),
         "max": float(latencies_ms.max()),
-        "p50": p50,
+        "p50": float(np.median(latencies_ms)),
         "p90": p90,
         "p99": p99,
         "p50_ci95": None if interval is None else [interval.low, interval.high],

@@ -91,7 +91,7 @@ def judge(
     warmup: Optional[WarmUp] = None,
     precision: Optional[float] = None,
     loops: int = 1,
-    launches: Sequence[float] = (),
+    launches: int = 1,
 ) -> Verdict:
     """Return the verdict on a series of latencies.
 
@@ -100,11 +100,11 @@ def judge(
         warmup: What came before them; None where there was none (training).
         precision: The half-width that was asked for, relative; None: none.
         loops: Consecutive inferences that each latency is the mean of.
-        launches: Median of each launch that measured a part of them, where there were several.
+        launches: Processes that measured them, one after another, as many each.
     """
     interval = median_interval(latencies_ms)
-    if interval is not None and len(launches) >= MIN_LAUNCHES:
-        interval = launches_interval(interval, launches)
+    if interval is not None and launches >= MIN_LAUNCHES and float(latencies_ms.min()) > 0:
+        interval = launches_interval(interval, latencies_ms.reshape(launches, -1))
     reasons: List[Reason] = [
         *_of_the_runs(latencies_ms, interval, warmup, precision, loops),
         *_of_the_conditions(conditions),

@@ -60,7 +60,7 @@ from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
-from edgeyard.scheduler.prediction.repeatability import own_error
+from edgeyard.scheduler.prediction.repeatability import reported_number
 
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""
@@ -1125,7 +1125,8 @@ def _outcome(
     verdict = (report or {}).get("verdict")
     word = verdict.get("verdict") if isinstance(verdict, Mapping) else None
     is_repeatable = word == "comparable" and attempt.target_uid and isinstance(p50, int | float)
-    error = own_error(report) if report is not None and is_repeatable else None
+    measured = reported_number(report) if report is not None and is_repeatable else None
+    error = measured.error if measured is not None else None
     return Outcome(
         benchmark_id=benchmark.benchmark_id,
         attempt=attempt.number,

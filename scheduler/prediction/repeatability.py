@@ -95,27 +95,51 @@ class RunVariation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumber:
-    """A number as comparisons use it.
+    """A number as comparisons use it. All errors are those of its logarithm.
 
     Attributes:
-        error: Standard error that its own run states, relative to the number.
-        degrees: Degrees of freedom of that error.
+        p50_ms: The number, above 0.
+        low_ms: Lower end of the 95 % interval that its own run states, above 0.
+        high_ms: Upper end; the number is between the two.
+        degrees: Degrees of freedom of that interval.
         target_uid: Its board.
         variation: None: nothing is known between runs, and only the runs' own intervals count.
     """
 
-    error: float
+    p50_ms: float
+    low_ms: float
+    high_ms: float
     degrees: float
     target_uid: str
     variation: RunVariation | None
 
-    def repeat_factor(self) -> float | None:
-        """Return the 95 % factor within which another run's number lies; None if unknown."""
-        return _factor(half_width_of([self._own(), *self._between()]))
+    @property
+    def error(self) -> float:
+        """Standard error that its own run states.
 
-    def ratio_factor(self, other: MeasuredNumber) -> float | None:
-        """Return the 95 % factor around the ratio of the two numbers; None if unknown."""
-        return _factor(self.ratio_half_width(other))
+        It is the mean of both sides: ranks make an interval lopsided by chance.
+        """
+        return math.log(self.high_ms / self.low_ms) / 2 / student_quantile(self.degrees)
+
+    def repeat_interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of another run's number, ms; None if unknown.
+
+        It contains the run's own interval.
+        """
+        half = half_width_of([self._own(), *self._between()])
+        if half > MAX_HALF_WIDTH:
+            return None
+        return (
+            min(self.low_ms, self.p50_ms * math.exp(-half)),
+            max(self.high_ms, self.p50_ms * math.exp(half)),
+        )
+
+    def ratio_interval(self, other: MeasuredNumber) -> tuple[float, float] | None:
+        """Return the 95 % interval of this number over another one; None if unknown."""
+        ratio, half = self.p50_ms / other.p50_ms, self.ratio_half_width(other)
+        if half > MAX_HALF_WIDTH:
+            return None
+        return ratio * math.exp(-half), ratio * math.exp(half)
 
     def ratio_half_width(self, other: MeasuredNumber) -> float:
         """Half the 95 % interval of the logarithm of the two numbers' ratio."""
@@ -149,15 +173,47 @@ class _ExcessVariance:
 
 
 def measured_number(
-    report: Mapping[str, object], target_uid: str, variation: RunVariation | None
+    p50_ms: object,
+    low_ms: object,
+    high_ms: object,
+    degrees: object,
+    *,
+    target_uid: str,
+    variation: RunVariation | None,
 ) -> MeasuredNumber | None:
-    """Return the p50 of a report as comparisons use it; None where it states no interval."""
-    latency, error = report.get("inference_latency"), own_error(report)
-    if error is None or not isinstance(latency, Mapping):
+    """Return a number as comparisons use it; None where its run states no interval around it."""
+    stated = (p50_ms, low_ms, high_ms, degrees)
+    if not all(isinstance(one, int | float) and math.isfinite(one) for one in stated):
+        return None
+    p50, low, high, known = (float(one) for one in stated if isinstance(one, int | float))
+    if not 0 < low <= p50 <= high:
         return None
     return MeasuredNumber(
-        error=error,
-        degrees=latency["p50_ci95_degrees"],
+        p50_ms=p50,
+        low_ms=low,
+        high_ms=high,
+        degrees=known,
+        target_uid=target_uid,
+        variation=variation,
+    )
+
+
+def reported_number(
+    report: Mapping[str, object], target_uid: str = "", variation: RunVariation | None = None
+) -> MeasuredNumber | None:
+    """Return the p50 of a report as comparisons use it; None where it states no interval."""
+    latency = report.get("inference_latency")
+    if not isinstance(latency, Mapping):
+        return None
+    interval = latency.get("p50_ci95")
+    if not isinstance(interval, Sequence) or len(interval) != 2:
+        return None
+    low, high = interval
+    return measured_number(
+        latency.get("p50"),
+        low,
+        high,
+        latency.get("p50_ci95_degrees"),
         target_uid=target_uid,
         variation=variation,
     )
@@ -211,26 +267,6 @@ class Repeatability:
         return RunVariation(
             share=math.sqrt(variance), degrees=degrees, source=source, numbers=counted
         )
-
-
-def own_error(report: Mapping[str, object]) -> float | None:
-    """Return the standard error of a report's p50 relative to it; None where it states none."""
-    latency = report.get("inference_latency")
-    if not isinstance(latency, Mapping):
-        return None
-    interval = latency.get("p50_ci95")
-    if not isinstance(interval, Sequence) or len(interval) != 2:
-        return None
-    values = (latency.get("p50"), latency.get("p50_ci95_degrees"), *interval)
-    if not all(isinstance(value, int | float) for value in values):
-        return None
-    p50, degrees, low, high = (float(value) for value in values)
-    error = (high - low) / 2 / p50 / student_quantile(degrees) if p50 > 0 else math.nan
-    return error if math.isfinite(error) and error >= 0 else None
-
-
-def _factor(half_width: float) -> float | None:
-    return math.exp(half_width) if half_width <= MAX_HALF_WIDTH else None
 
 
 def _excess(series: Sequence[RepeatedNumber]) -> _ExcessVariance | None:

@@ -1,21 +1,25 @@
 """Two numbers of one work on one board agree as often as their comparison says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.bench_repeat import share_by_own_intervals, share_of_pairs, share_over_time
 from edgeyard.devices.runner.interval import student_quantile
 from edgeyard.scheduler.model.history import RepeatedNumber
 from edgeyard.scheduler.prediction.repeatability import (
     DEFAULT_SHARE,
+    MeasuredNumber,
     Repeatability,
     RunVariation,
     VariationSource,
-    measured_number,
+    reported_number,
 )
 
 RECORDED = json.loads(
@@ -92,7 +96,7 @@ def test_what_is_assumed_before_the_first_repeat_follows_from_the_recorded_numbe
     """The default is the geometric mean of the series' standard deviations between runs."""
     shares = []
     for rows in RECORDED.values():
-        found = [measured_number(report(*row), "a", None) for row in rows]
+        found = [reported_number(report(*row), "a", None) for row in rows]
         series = [
             RepeatedNumber(
                 benchmark_id=str(n), target_uid="a", workload="w", p50_ms=row[0], error=one.error
@@ -165,7 +169,7 @@ def test_numbers_that_vary_by_no_more_than_they_say_get_nothing_added() -> None:
 
 
 def number_of(target_uid: str, variation: RunVariation | None) -> Any:
-    return measured_number(report(10.0, 9.9, 10.1, 3.0), target_uid, variation)
+    return reported_number(report(10.0, 9.9, 10.1, 3.0), target_uid, variation)
 
 
 def test_an_estimate_that_is_used_for_both_numbers_is_not_known_better_for_it() -> None:
@@ -173,14 +177,68 @@ def test_an_estimate_that_is_used_for_both_numbers_is_not_known_better_for_it() 
     one = number_of("a", variation)
     same_board, other_board = number_of("a", variation), number_of("b", variation)
     assert one.ratio_half_width(same_board) > one.ratio_half_width(other_board)
-    assert one.repeat_factor() > number_of("a", None).repeat_factor()
 
 
 def test_of_a_number_that_is_hardly_known_there_is_no_interval() -> None:
-    unknown = measured_number(report(0.009, 0.0, 12.2, 1.0), "a", None)
+    unknown = reported_number(report(0.009, 0.0001, 12.2, 1.0), "a", None)
     assert unknown is not None
-    assert unknown.repeat_factor() is None
-    assert unknown.ratio_factor(number_of("a", None)) is None
+    assert unknown.repeat_interval() is None
+    assert unknown.ratio_interval(number_of("a", None)) is None
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0, 10.5, float("nan")])
+def test_an_interval_that_cannot_be_one_of_a_latency_is_none(low: float) -> None:
+    assert reported_number(report(10.0, low, 11.0, 3.0)) is None
+
+
+LOGS = st.floats(0.0, 1.0)
+DEGREES = st.one_of(st.floats(1.0, 30.0), st.floats(100.0, 1e6))
+
+
+@st.composite
+def any_numbers(draw: st.DrawFn, target_uid: str = "a") -> MeasuredNumber:
+    """A number whose interval may be lopsided, with a variance between runs."""
+    p50 = draw(st.floats(1e-4, 1e5))
+    variation = RunVariation(
+        share=draw(st.floats(0.0, 0.5)),
+        degrees=draw(DEGREES),
+        source=draw(st.sampled_from(VariationSource)),
+        numbers=7,
+    )
+    low, high = p50 * np.exp(-draw(LOGS)), p50 * np.exp(draw(LOGS))
+    found = reported_number(report(p50, low, high, draw(DEGREES)), target_uid, variation)
+    assert found is not None
+    return found
+
+
+@given(any_numbers())
+def test_the_interval_with_the_variance_between_runs_contains_the_runs_own(
+    number: MeasuredNumber,
+) -> None:
+    repeated = number.repeat_interval()
+    assert repeated is None or repeated[0] <= number.low_ms <= number.high_ms <= repeated[1]
+
+
+@given(any_numbers(), st.one_of(any_numbers("a"), any_numbers("b")))
+def test_a_ratios_interval_contains_the_one_without_the_variance_between_runs(
+    number: MeasuredNumber, other: MeasuredNumber
+) -> None:
+    wide = number.ratio_half_width(other)
+    narrow = replace(number, variation=None).ratio_half_width(replace(other, variation=None))
+    assert wide >= narrow * (1 - 1e-12)
+    certain = replace(other, low_ms=other.p50_ms, high_ms=other.p50_ms)
+    less = "another number that is less known makes no ratio better known"
+    assert wide >= number.ratio_half_width(certain) * (1 - 1e-12), less
+
+
+@given(any_numbers("a"), any_numbers("b"))
+def test_a_ratio_and_its_inverse_say_the_same(
+    number: MeasuredNumber, other: MeasuredNumber
+) -> None:
+    there, back = number.ratio_interval(other), other.ratio_interval(number)
+    assert (there is None) == (back is None)
+    if there is not None and back is not None:
+        assert there == pytest.approx((1 / back[1], 1 / back[0]))
 
 
 def test_a_variance_says_where_it_comes_from() -> None:

@@ -87,9 +87,7 @@ def test_two_numbers_of_one_model_agree_as_often_as_they_say(
     for _ in range(200):
         levels = 100 + between * rng.normal(size=(4, 1))
         series = levels + within * autoregressive(rng, 4, 100, rho)
-        verdict = judge(
-            series.reshape(-1), QUIET, launches=[float(np.median(one)) for one in series]
-        )
+        verdict = judge(series.reshape(-1), QUIET, launches=4)
         assert verdict.verdict == "comparable"
         narrow.append(median_interval(series[0]))
         assert verdict.interval is not None
@@ -172,9 +170,30 @@ def test_the_interval_of_launches_holds_where_launches_differ_and_runs_do_not(co
         levels = 100 + rng.normal(size=count)
         pooled = median_interval(np.repeat(levels, 7))
         assert pooled is not None
-        found = launches_interval(pooled, list(levels))
+        found = launches_interval(pooled, np.repeat(levels, 7).reshape(count, 7))
         held += found.low <= 100 <= found.high
     assert 930 <= held <= 980
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+@pytest.mark.parametrize(("between", "within"), [(1.0, 0.3), (0.5, 1.0), (0.0, 1.0)])
+def test_the_interval_of_skewed_launches_holds_and_is_one_of_latencies(
+    count: int, between: float, within: float
+) -> None:
+    """Latencies have a floor, and some launches are far slower than others."""
+    rng = np.random.default_rng(12)
+    held = left = 0
+    for _ in range(500):
+        levels = np.exp(0.5 * between * rng.normal(size=(count, 1)))
+        launches = levels * np.exp(0.5 * within * rng.normal(size=(count, 25)))
+        pooled = median_interval(launches.reshape(-1))
+        assert pooled is not None
+        found = launches_interval(pooled, launches)
+        held += found.low <= 1 <= found.high
+        left += found.low < launches.min() or found.high > launches.max()
+        assert found.low > 0
+    assert held >= 460
+    assert left <= 5 or between > within, "nothing shows a median that was never measured"
 
 
 def interval_of(found: MedianInterval) -> dict[str, Any]:
@@ -217,7 +236,7 @@ def test_the_interval_lies_around_the_median(values: list[float]) -> None:
     samples = np.array(values)
     found = median_interval(samples)
     assert found is not None
-    assert 0.0 <= found.low <= found.median <= found.high
+    assert 0.0 < found.low <= found.median <= found.high
     assert found.tau >= 1.0
     assert math.isfinite(found.half_width)
 
