@@ -15,7 +15,17 @@ import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.api import items
-from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, plain, three_digits
+from edgeyard.benchmark_api.cli.output import (
+    MARKS,
+    Column,
+    emit,
+    emit_json,
+    field,
+    note,
+    plain,
+    show,
+    three_digits,
+)
 from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
 from edgeyard.errors import EdgeyardError, InvalidInput
@@ -29,7 +39,7 @@ _COLUMNS = (
     Column(title="ms", of=lambda row: three_digits(row.get("baseline_ms")), right=True),
     Column(title="CANDIDATE", of=field("candidate_id"), whole=True),
     Column(title="ms", of=lambda row: three_digits(row.get("candidate_ms")), right=True),
-    Column(title="SLOWDOWN", of=lambda row: _percent(row.get("ratio"), 1.0), right=True),
+    Column(title="SLOWDOWN", of=lambda row: _slowdown(row), right=True),
 )
 
 
@@ -206,7 +216,17 @@ def _print(session: Session, found: Check) -> None:
         return
     emit(session.output, items(found.as_json(), "pairs"), _COLUMNS, "no pair")
     if session.output is Output.TABLE:
+        if remarks := list(_remarks(found)):
+            show(*(note(about, why) for about, why in remarks))
         echo(sentence(found))
+
+
+def _remarks(found: Check) -> Iterator[tuple[str, str]]:
+    """Yield each pair that does not count, and why."""
+    for number, pair in enumerate(found.pairs, start=1):
+        if not pair.counts:
+            why = "; ".join(pair.reasons) or "a latency was not measured"
+            yield f"pair {number} does not count", why
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +275,11 @@ def _share(text: str) -> float:
         reason = f"{text!r} would accept {share:.0%}"
         raise InvalidInput.at("--max-slowdown", reason, f"'{text.strip()} %', or a share below 1")
     return share
+
+
+def _slowdown(row: Mapping[str, object]) -> str:
+    """Return the slowdown of a pair, marked if the pair does not count."""
+    return _percent(row.get("ratio"), 1.0) + ("" if row.get("counts") else MARKS["invalid"])
 
 
 def _percent(value: object, less: float = 0.0) -> str:
@@ -311,7 +336,7 @@ def markdown_of(found: Check) -> str:
             three_digits(pair["baseline_ms"]),
             cell(pair["candidate_id"]),
             three_digits(pair["candidate_ms"]),
-            _percent(pair["ratio"], 1.0) or "invalid",
+            _slowdown(pair),
         )
         return f"| {' | '.join(cells)} |"
 
@@ -324,6 +349,8 @@ def markdown_of(found: Check) -> str:
         "| --- | ---: | --- | ---: | ---: |",
         *map(row, items(found.as_json(), "pairs")),
     ]
+    if remarks := list(_remarks(found)):
+        lines += ["", *(f"- {cell(about)}: {cell(why)}." for about, why in remarks)]
     return "\n".join(lines) + "\n"
 
 

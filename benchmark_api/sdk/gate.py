@@ -95,7 +95,9 @@ class Pair:
     """One measurement of each version, one directly after the other.
 
     Attributes:
-        ratio: p50 of the candidate over that of the baseline; None if one of the two is invalid.
+        ratio: p50 of the candidate over that of the baseline; None if one of the two has none.
+        counts: Whether the check uses it: there is a ratio, and neither number is invalid.
+        reasons: Why a number of it is invalid, each with the version that it is of.
     """
 
     baseline_id: str
@@ -103,6 +105,8 @@ class Pair:
     baseline_ms: float | None
     candidate_ms: float | None
     ratio: float | None
+    counts: bool
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,8 @@ class Check:
     def as_json(self) -> dict[str, object]:
         """Return it as JSON values."""
         found = asdict(self)
-        return {**found, "decision": self.decision.value, "pairs": list(found["pairs"])}
+        pairs = [{**each, "reasons": list(each["reasons"])} for each in found["pairs"]]
+        return {**found, "decision": self.decision.value, "pairs": pairs}
 
 
 def interval_of(ratios: Sequence[float], looks: int) -> tuple[float, float, float]:
@@ -266,8 +271,7 @@ class Gate:
             self._report(_sentence(len(self.pairs), pair))
             ratios = self._ratios()
             if len(self.pairs) - len(ratios) >= MIN_PAIRS:
-                invalid = f"{len(self.pairs) - len(ratios)} pairs had an invalid number"
-                return self._outcome(Decision.UNDECIDED, f"{invalid}: the board is not usable")
+                return self._outcome(Decision.UNDECIDED, self._unusable())
             if len(ratios) < MIN_PAIRS:
                 continue
             _, low, high = interval_of(ratios, self._looks)
@@ -296,7 +300,13 @@ class Gate:
         return self._max_pairs - MIN_PAIRS + 1
 
     def _ratios(self) -> list[float]:
-        return [each.ratio for each in self.pairs if each.ratio is not None]
+        return [each.ratio for each in self.pairs if each.counts and each.ratio is not None]
+
+    def _unusable(self) -> str:
+        left_out = [each for each in self.pairs if not each.counts]
+        last = f" (of the last pair, {'; '.join(left_out[-1].reasons)})"
+        why = last if left_out[-1].reasons else ""
+        return f"{len(left_out)} pairs do not count, because a number of each is invalid{why}"
 
     def _undecided(self) -> str:
         valid = len(self._ratios())
@@ -333,11 +343,15 @@ def _count(pairs: Sequence[Pair]) -> str:
 
 def _sentence(number: int, pair: Pair) -> str:
     if pair.ratio is None:
-        return f"pair {number}: a number is invalid, so that the pair does not count"
-    return (
-        f"pair {number}: baseline {pair.baseline_ms:.4g} ms, candidate {pair.candidate_ms:.4g} ms "
-        f"({pair.ratio - 1:+.2%})"
-    )
+        measured = f"pair {number}: a latency was not measured"
+    else:
+        mark = "" if pair.counts else "!"
+        measured = (
+            f"pair {number}: baseline {pair.baseline_ms:.4g} ms, candidate "
+            f"{pair.candidate_ms:.4g} ms ({pair.ratio - 1:+.2%}{mark})"
+        )
+    why = f": {'; '.join(pair.reasons)}" if pair.reasons else ""
+    return measured if pair.counts else f"{measured}; the pair does not count{why}"
 
 
 def _candidate(changes: Mapping[str, object]) -> str:
@@ -494,16 +508,24 @@ class _Sides:
             self.target_uid = self.target_uid or ended.target_uid
         first, second = rows[0], rows[1]
         _refuse_differences(first.workload, second.workload)
-        ratio = None
-        if first.p50_ms and second.p50_ms and "invalid" not in (first.verdict, second.verdict):
-            ratio = second.p50_ms / first.p50_ms
+        ratio = second.p50_ms / first.p50_ms if first.p50_ms and second.p50_ms else None
+        valid = "invalid" not in (first.verdict, second.verdict)
         return Pair(
             baseline_id=first.benchmark_id,
             candidate_id=second.benchmark_id,
             baseline_ms=first.p50_ms,
             candidate_ms=second.p50_ms,
             ratio=ratio,
+            counts=ratio is not None and valid,
+            reasons=(*_invalid(first, "baseline"), *_invalid(second, "candidate")),
         )
+
+
+def _invalid(row: ResultRow, side: str) -> Iterator[str]:
+    """Yield why a number is invalid, with the version that it is of."""
+    if row.verdict == "invalid":
+        why = " ".join(one.sentence or one.code for one in row.reasons)
+        yield f"the {side} is invalid: {why.removesuffix('.')}" if why else f"the {side} is invalid"
 
 
 def _refuse_differences(

@@ -47,7 +47,7 @@ def measured(server: FakeServer, ratios: list[float], **last: object) -> None:
         for name, p50 in reversed(sides) if number % 2 else sides:
             answers.append(Answer(accepted(name), 202))
             changes = last if name.startswith("b") else {}
-            rows.append({"items": [row(name, p50_ms=p50, **changes)]})
+            rows.append({"items": [row(name, **({"p50_ms": p50} | changes))]})
             server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, target_uid=BOARD))
     previews = [dry_run(), dry_run()]
     server.on("POST", "/v1/benchmarks/base/clone", *previews, *answers)
@@ -137,10 +137,41 @@ def test_a_spent_budget_ends_the_check_and_cancels_what_runs(server: FakeServer)
 
 
 def test_invalid_numbers_do_not_count_and_end_the_check(server: FakeServer) -> None:
-    measured(server, [1.0, 1.0, 1.0, 1.0], verdict="invalid")
+    busy = {"code": "other_load", "sentence": "The runs waited 85% of the time."}
+    measured(server, [1.01, 1.02, 1.0, 1.0], verdict="invalid", reasons=[busy])
+    done = run(*CHECK, "--markdown", "check.md")
+    assert done.exit_code == 4
+    shown, why = done.stdout, "the candidate is invalid: The runs waited 85% of the time"
+    assert (
+        f"3 pairs do not count, because a number of each is invalid (of the last pair, {why})"
+        in shown
+    )
+    assert ("+1.00%!" in shown, "+2.00%!" in shown, "+0.00%!" in shown) == (True, True, True)
+    assert f"pair 1 does not count: {why}" in shown
+    assert f"(+1.00%!); the pair does not count: {why}" in done.stderr
+    text = Path("check.md").read_text()
+    assert "| +1.00%! |" in text
+    assert f"- pair 1 does not count: {why}." in text
+
+
+def test_programs_get_the_ratio_of_a_pair_that_does_not_count_and_why(server: FakeServer) -> None:
+    busy = {"code": "other_load", "sentence": "The runs waited 85% of the time."}
+    measured(server, [1.01, 1.02, 1.0, 1.0], verdict="invalid", reasons=[busy])
+    found = json.loads(run(*CHECK, "--json").stdout)
+    assert (found["decision"], found["slowdown"]) == ("undecided", None)
+    pair = found["pairs"][0]
+    assert (pair["ratio"], pair["counts"]) == (1.01, False)
+    assert pair["reasons"] == ["the candidate is invalid: The runs waited 85% of the time"]
+    measured(server, [1.01, 1.02, 1.0, 1.0], verdict="invalid", reasons=[busy])
+    assert "85%" in run(*CHECK, "-o", "csv").stdout
+
+
+def test_a_pair_without_a_latency_has_no_ratio(server: FakeServer) -> None:
+    measured(server, [1.0, 1.0, 1.0, 1.0], p50_ms=None)
     done = run(*CHECK)
     assert done.exit_code == 4
-    assert "3 pairs had an invalid number" in done.stdout
+    assert "pair 1: a latency was not measured; the pair does not count" in done.stderr
+    assert "pair 1 does not count: a latency was not measured" in done.stdout
 
 
 def test_other_work_is_refused(server: FakeServer) -> None:
