@@ -140,9 +140,10 @@ def inputs_clipped(name: str, share: float, low: float, high: float) -> Iterator
     if share > CLIPPED_SUSPECT:
         yield Reason(
             code="inputs_clipped",
-            sentence=f"{share:.0%} of the numbers for input {name!r} are outside of {low:.4g} to "
-            f"{high:.4g}, which is all that its quantization can state, and were clipped: state "
-            "preprocessing/scale, mean and std as the model was trained with.",
+            sentence=f"{_percent(share, CLIPPED_SUSPECT)} of the numbers for input {name!r} are "
+            f"outside of {low:.4g} to {high:.4g}, which is all that its quantization can state, "
+            "and were clipped: state preprocessing/scale, mean and std as the model was trained "
+            "with.",
         )
 
 
@@ -228,37 +229,38 @@ def _of_the_runs(
     if interval.median * loops < CLOCK_READ_MS / CLOCK_READ_SHARE:
         yield Reason(
             code="clock_resolution",
-            sentence=f"The p50 of {interval.median * 1e3:.2f} µs is near the cost of reading "
-            "the clock.",
+            sentence=f"What is timed at once took {interval.median * loops * 1e3:.2f} µs in the "
+            "median, which is near the cost of reading the clock.",
         )
     if precision is not None and interval.half_width > precision:
         yield Reason(
             code="precision_not_reached",
-            sentence=f"Time was up after {runs} runs: {_interval(interval)}, wider than the "
-            f"precision of ±{precision:.1%} that was asked for{_alike(runs, interval)}.",
+            sentence=f"Time was up after {runs} runs: the {_interval(interval, precision)}, wider "
+            f"than the precision of ±{_limit(precision)} that was asked for{_alike(runs, interval)}.",
         )
     elif interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
             code="wide_interval",
-            sentence=f"{_interval(interval, start=True)}, wider than "
-            f"±{MAX_INTERVAL_WIDTH:.0%}{_alike(runs, interval)}; more runs would narrow it.",
+            sentence=f"The {_interval(interval, MAX_INTERVAL_WIDTH)}, wider than "
+            f"±{_limit(MAX_INTERVAL_WIDTH)}{_alike(runs, interval)}; more runs would narrow it.",
         )
     drift = _drift(latencies_ms)
     if drift is not None:
         yield Reason(
             code="drift",
-            sentence=f"The second half of the runs was {abs(drift):.1%} "
+            sentence=f"The second half of the runs was {_percent(abs(drift), DRIFT)} "
             f"{'slower' if drift > 0 else 'faster'} than the first.",
         )
 
 
-def _interval(interval: MedianInterval, *, start: bool = False) -> str:
-    """State the 95 % interval of the p50, in ms; relative to the p50 only where that helps."""
-    width = f" (±{interval.half_width:.1%})" if interval.half_width < 1 else ""
-    return (
-        f"{'T' if start else 't'}he 95 % interval of the p50 is {interval.low:.3g} to "
-        f"{interval.high:.3g} ms{width}"
-    )
+def _interval(interval: MedianInterval, passed: float) -> str:
+    """State the 95 % interval of the p50, in ms; relative to the p50 only where that helps.
+
+    Args:
+        passed: Half-width that it is wider than.
+    """
+    width = f" (±{_percent(interval.half_width, passed)})" if interval.half_width < 1 else ""
+    return f"95 % interval of the p50 is {interval.low:.3g} to {interval.high:.3g} ms{width}"
 
 
 def _alike(runs: int, interval: MedianInterval) -> str:
@@ -274,26 +276,18 @@ def _alike(runs: int, interval: MedianInterval) -> str:
 
 
 def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
-    loads = (found.other_load, found.queued)
-    load = max((one for one in loads if one is not None), default=0.0)
-    if load > OTHER_LOAD_SUSPECT:
-        # load that did not make the run wait does less harm, where the kernel reports the wait
-        hindered = found.other_load if found.queued is None else found.queued
-        invalid = hindered is not None and hindered > OTHER_LOAD_INVALID
-        yield Reason(
-            code="other_load",
-            sentence=f"Other work had up to {load:.0%} of the time on the CPUs measured on.",
-            invalid=invalid,
-        )
+    yield from _of_other_load(found)
     if found.steal is not None and found.steal > OTHER_LOAD_SUSPECT:
         yield Reason(
             code="steal",
-            sentence=f"The hypervisor took {found.steal:.0%} of the CPUs' time.",
+            sentence=f"The hypervisor took {_percent(found.steal, OTHER_LOAD_SUSPECT)} of the "
+            "CPUs' time.",
         )
     if found.clock_error > CLOCK_ERROR:
         yield Reason(
             code="clock",
-            sentence=f"The clock ran {found.clock_error:.1%} off the hardware's during the runs.",
+            sentence=f"The clock ran {_percent(found.clock_error, CLOCK_ERROR)} off the hardware's "
+            "during the runs.",
             invalid=True,
         )
     if found.affinity_changed:
@@ -321,6 +315,45 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
             code="throttled",
             sentence="The CPU was held back (heat or low voltage) during the runs.",
         )
+
+
+def _of_other_load(found: Conditions) -> Iterator[Reason]:
+    """State the figure that decides, and the limit that makes a number invalid.
+
+    Load that did not make the runs wait does less harm, so that where the kernel reports the wait,
+    only the wait makes a number invalid.
+    """
+    load, wait = found.other_load or 0.0, found.queued or 0.0
+    decides = load if found.queued is None else wait
+    invalid = decides > OTHER_LOAD_INVALID
+    if max(load, wait) <= OTHER_LOAD_SUSPECT:
+        return
+    passed = OTHER_LOAD_INVALID if invalid else OTHER_LOAD_SUSPECT
+    had = f"Other work had {_percent(load, passed)} of the time on the CPUs measured on"
+    waited = f"runs waited for their CPUs {_percent(wait, passed)} of the time"
+    if found.queued is None:
+        sentence = had
+    elif invalid or load <= OTHER_LOAD_SUSPECT:
+        sentence = f"Because of other work, {waited}"
+    else:
+        sentence = f"{had}, and {waited}"
+    more = f"; over {_limit(OTHER_LOAD_INVALID)} a number is invalid" if invalid else ""
+    yield Reason(code="other_load", sentence=f"{sentence}{more}.", invalid=invalid)
+
+
+def _percent(value: float, passed: float = 0.0) -> str:
+    """Show a share in percent, with as many digits as it takes to tell it from a limit below it."""
+    text = ""
+    for digits in range(1 if 0 < value < 0.1 else 0, 6):
+        text = f"{value:.{digits}%}"
+        if value <= passed or float(text[:-1]) > 100 * passed:
+            break
+    return text
+
+
+def _limit(value: float) -> str:
+    """Show a limit or what was asked for, in percent, without zeros at the end."""
+    return f"{100 * value:.4g}%"
 
 
 def _drift(latencies_ms: NDArray[np.float64]) -> Optional[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -260,6 +261,59 @@ def test_what_happened_around_decides(
     found = judge(series, conditions)
     assert found.verdict == verdict
     assert [reason.code for reason in found.reasons] == ([code] if code else [])
+
+
+BUSY = replace(QUIET, other_load=0.9, queued=0.5)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "sentence"),
+    [
+        (
+            BUSY,
+            "Other work had 90% of the time on the CPUs measured on, and runs waited for their "
+            "CPUs 50% of the time.",
+        ),
+        (
+            replace(BUSY, queued=0.85),
+            "Because of other work, runs waited for their CPUs 85% of the time; over 60% a "
+            "number is invalid.",
+        ),
+        (
+            replace(BUSY, queued=None),
+            "Other work had 90% of the time on the CPUs measured on; over 60% a number is invalid.",
+        ),
+        (
+            replace(QUIET, queued=0.6004),
+            "Because of other work, runs waited for their CPUs 60.04% of the time; over 60% a "
+            "number is invalid.",
+        ),
+        (
+            replace(QUIET, other_load=0.0501),
+            "Other work had 5.01% of the time on the CPUs measured on, and runs waited for their "
+            "CPUs 0% of the time.",
+        ),
+        (replace(QUIET, steal=0.0504), "The hypervisor took 5.04% of the CPUs' time."),
+        (
+            replace(QUIET, clock_error=0.01004),
+            "The clock ran 1.004% off the hardware's during the runs.",
+        ),
+    ],
+)
+def test_a_sentence_states_the_figure_that_decided(conditions: Conditions, sentence: str) -> None:
+    series = np.array([5.0 + 0.05 * jitter(run) for run in range(100)])
+    assert [one.sentence for one in judge(series, conditions).reasons] == [sentence]
+
+
+def test_an_interval_that_is_a_little_too_wide_is_shown_to_be() -> None:
+    series = np.array([5.0 + 0.5 * jitter(run) for run in range(100)])
+    half = judge(series, QUIET).interval
+    assert half is not None
+    precision = half.half_width * 0.9999
+    (reason,) = judge(series, QUIET, precision=precision).reasons
+    assert reason.sentence.startswith("Time was up after 100 runs: the 95 % interval")
+    shown, asked = (float(one) for one in re.findall(r"±([\d.]+)%", reason.sentence))
+    assert shown > asked
 
 
 def test_a_clock_that_stands_still_is_invalid() -> None:
