@@ -25,6 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
     three_digits,
+    timed_together,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
@@ -288,6 +289,7 @@ _MEASURED = (
     "runs_per_s",
     "rows_per_s",
     "nb_inference",
+    "inner_loops",
     "verdict",
 )
 
@@ -316,8 +318,13 @@ def set_table(rows: Sequence[Row]) -> RenderableType:
 
 
 def set_notes(rows: Sequence[Row]) -> list[RenderableType]:
-    """Return why the numbers of sets can't be trusted, where that is so."""
-    return [
+    """Return how sets were timed and why their numbers can't be trusted, where that matters."""
+    timed: list[RenderableType] = [
+        note(f"set {plain(row['name'])} was timed", text)
+        for row in rows
+        if (text := timed_together(row))
+    ]
+    return timed + [
         note(f"set {plain(row['name'])} is {plain(row['verdict'])}", reasons)
         for row in rows
         if (reasons := reasons_of(row))

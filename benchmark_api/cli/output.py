@@ -374,6 +374,17 @@ def marked(name: str) -> Callable[[Row], str]:
     return of
 
 
+def timed_together(row: Row) -> str:
+    """Describe how inferences were timed if it was not one by one; empty otherwise."""
+    loops = row.get("inner_loops")
+    if not isinstance(loops, int) or loops < 2:
+        return ""
+    return (
+        f"in groups of {loops} consecutive inferences: p50, p90, p99, min and max are of the means "
+        "of groups, not of single inferences"
+    )
+
+
 THROUGHPUT_COLUMNS = (
     Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
     Column(

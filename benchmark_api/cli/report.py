@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.cli.output import (
     ratio_text,
     reasons_of,
     size,
+    timed_together,
 )
 from edgeyard.benchmark_api.cli.plot import COLOURS
 from edgeyard.benchmark_api.printing import printable
@@ -132,6 +133,11 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         f"{_text(reasons_of(row))}"
         for row in rows
         if reasons_of(row)
+    ]
+    lines += [
+        f"<li>{_text(row.get('model'))} on {_text(_board(row))} was timed {_text(timed)}."
+        for row in rows
+        if (timed := timed_together(row))
     ]
     if len({plain(row.get("group")) for row in rows}) > 1:
         lines.insert(0, "<li>Ratios are relative to the fastest of each group of equal work.")

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     table,
     three_digits,
+    timed_together,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output, make_folder, write_output
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
@@ -35,6 +36,7 @@ from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.sdk.fields import number, record
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -202,11 +204,10 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     for board, sentence in _between_runs_of_boards(rows):
         parts.append(note(f"interval of ratios on {board}", sentence))
     for row in rows:
-        reasons = reasons_of(row)
-        if reasons:
-            which = (
-                f"{plain(row.get('model'))} on {plain(row.get('target_uid') or row.get('target'))}"
-            )
+        which = f"{plain(row.get('model'))} on {plain(row.get('target_uid') or row.get('target'))}"
+        if timed := timed_together(row):
+            parts.append(note(f"{which} was timed", timed))
+        if reasons := reasons_of(row):
             parts.append(note(f"{which} is {plain(row.get('verdict'))}", reasons))
     return parts
 
@@ -410,9 +411,12 @@ def _facts(found: Results) -> Mapping[str, str]:
             ("max", latency.max_ms),
         ):
             facts[name] = f"{three_digits(value)} ms{mark}" if value is not None else ""
-        if not trained:
-            facts["inferences"] = plain(latency.count)
+        facts["timed"] = timed_together({"inner_loops": latency.inner_loops})
     row = as_json(found.summary)
+    if latency is not None and latency.count is not None and not trained:
+        batch_size = number(record(row, "workload"), "batch_size") or 1
+        rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
+        facts["batches" if rows else "inferences"] = f"{latency.count:,}{rows}"
     again_low = three_digits(row.get("p50_repeat_low_ms"))
     again_high = three_digits(row.get("p50_repeat_high_ms"))
     if again_low and again_high:

@@ -299,6 +299,8 @@ def summary(
         p90_ms=number(latency, "p90"),
         p99_ms=number(latency, "p99"),
         mean_ms=number(latency, "mean"),
+        nb_inference=_count(report, "nb_inference"),
+        inner_loops=_count(report, "inner_loops"),
         runs_per_s=number(report, "runs_per_s"),
         rows_per_s=number(report, "rows_per_s"),
         accuracy=number(accuracy, "top1"),
@@ -385,6 +387,11 @@ def number(report: Mapping[str, object], key: str) -> int | float | None:
     """Return a number of a report; None where there is none."""
     value = report.get(key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _count(report: Mapping[str, object], key: str) -> int | None:
+    value = number(report, key)
+    return value if isinstance(value, int) else None
 
 
 def text(report: Mapping[str, object], key: str) -> str | None:

@@ -586,6 +586,9 @@ class ResultRow(Struct, frozen=True, kw_only=True):
 
     ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
     without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
+    ``nb_inference`` counts inferences, or of TYPE2 batches and of TYPE3 training steps. Each timed
+    number is the mean of ``inner_loops`` consecutive ones, above 1 for a model of microseconds:
+    ``p50_ms`` to ``p99_ms`` are quantiles of these means then, not of single inferences.
     than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
     the process takes before it loads the model.
     """
@@ -610,6 +613,8 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     mean_ms: float | None
     runs_per_s: float | None
     rows_per_s: float | None
+    nb_inference: int | None
+    inner_loops: int | None
     accuracy: float | None
     top5: float | None
     metric: str | None
@@ -656,7 +661,8 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
 
     ``rows`` and ``batch_size`` are null where the arrays were run as they are. ``rows_per_s`` is
     null without a dimension for rows. ``left_out`` names outputs that are no arrays of numbers. The
-    outputs are in ``outputs.npz``, as ``SET/OUTPUT``.
+    outputs are in ``outputs.npz``, as ``SET/OUTPUT``. Each timed number is the mean of
+    ``inner_loops`` consecutive inferences.
     """
 
     name: str
@@ -678,6 +684,7 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
     nb_inference: int
     verdict: str | None
     reasons: list[Reason]
+    inner_loops: int
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):

@@ -107,6 +107,8 @@ NUMBERS = (
     "batch_size",
     "between_runs",
     "group",
+    "inner_loops",
+    "nb_inference",
     "ratio",
     "ratio_low",
     "ratio_high",

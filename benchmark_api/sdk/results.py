@@ -23,7 +23,9 @@ class Latency:
 
     Attributes:
         p50_low_ms: Lower end of the p50's confidence interval.
-        count: Inferences that were measured.
+        count: Inferences that were measured; of TYPE2 batches, of TYPE3 training steps.
+        inner_loops: Consecutive inferences that each timed number is the mean of: above 1 for a
+            model of microseconds. All statistics are of these numbers.
     """
 
     mean_ms: float | None = None
@@ -36,6 +38,7 @@ class Latency:
     p90_ms: float | None = None
     p99_ms: float | None = None
     count: int | None = None
+    inner_loops: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +190,8 @@ def latency_of(report: Record) -> Latency | None:
         p50_high_ms=high,
         p90_ms=number(raw, "p90"),
         p99_ms=number(raw, "p99"),
-        count=whole(raw, "count") or whole(report, "nb_inference"),
+        count=whole(report, "nb_inference") or whole(raw, "count"),
+        inner_loops=whole(report, "inner_loops") or 1,
     )
 
 

@@ -270,6 +270,8 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "p99_ms": 14.9,
         "mean_ms": 12.5,
         "runs_per_s": 80.0,
+        "nb_inference": 20,
+        "inner_loops": 1,
         "rows_per_s": 80.0,
         "accuracy": None,
         "top5": None,

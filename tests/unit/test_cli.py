@@ -1283,6 +1283,32 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
 
 
+def test_inferences_are_counted_and_means_of_groups_are_named(server: FakeServer) -> None:
+    fast, timed = results(), "in groups of 23 consecutive inferences"
+    fast["reports"][0]["report"] |= {"nb_inference": 46000, "inner_loops": 23}
+    fast["reports"][0]["report"]["inference_latency"]["count"] = 2000
+    server.on("GET", f"{ONE}/results", fast)
+    shown = " ".join(run("results", ID).stdout.split())
+    assert "inferences 46,000" in shown
+    assert timed in shown
+    assert "p99" in shown[shown.index(timed) :], "the percentiles are of means"
+
+    rows = [row("a", nb_inference=46000, inner_loops=23, model="fast.onnx"), row("b")]
+    server.on("GET", "/v1/results", {"items": rows})
+    compared = " ".join(run("results", "a", "b", "--html", "page.html").stdout.split())
+    assert f"fast.onnx on {UID} was timed: {timed}" in compared
+    assert compared.count(timed) == Path("page.html").read_text().count(timed) == 1
+    line = rows_of(run("results", "a", "b", "-o", "csv"))[0]
+    assert (line["nb_inference"], line["inner_loops"]) == ("46000", "23")
+
+
+def test_batches_are_not_shown_as_inferences(server: FakeServer) -> None:
+    batches = results()
+    batches["summary"] |= {"benchmark_type": "TYPE2", "workload": workload(batch_size=16)}
+    server.on("GET", f"{ONE}/results", batches)
+    assert "batches 20 of up to 16 rows" in " ".join(run("results", ID).stdout.split())
+
+
 def test_a_training_reports_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
     reported = results(verdict="suspect")
     reported["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}

@@ -36,6 +36,7 @@ def inference_set(name: str, **changes: object) -> dict[str, Any]:
         "outputs": {"scores": {"shape": [20, 3], "dtype": "float32"}},
         "left_out": {},
         "first_inference_ms": 9.5,
+        "inner_loops": 1,
         "p50_ms": 2.0,
         "p50_low_ms": 1.9,
         "p50_high_ms": 2.1,
