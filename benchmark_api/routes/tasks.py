@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, bearer_token, count_caller, is_upload_token
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
@@ -56,6 +57,9 @@ router = Router(tags=["tasks"])
 
 REPORT = "report.json"
 """Name of the report: when it has arrived, the result has."""
+MAX_PROGRESS_MESSAGE = 200
+"""Characters that are kept of what a task reports with its progress."""
+
 MAX_REPORT_BYTES = 16 * 2**20
 """Parsed in memory; latencies and predictions are files of their own."""
 
@@ -299,15 +303,18 @@ def _note_progress(
     reported = parse(ProgressIn, body.tree())
     services = context.services
     phase = reported.phase[:64]
+    message = printable(reported.message[:MAX_PROGRESS_MESSAGE]) or None
     with services.store.read() as uow:
         attempt = authorizer.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
-        services.store.record_progress(attempt, reported.progress)
+        services.store.record_progress(attempt, reported.progress, message)
         return
 
     def note(uow: UnitOfWork) -> None:
         attempt = authorizer.admit_now(uow, job_id)
-        lifecycle.progress_received(uow, attempt, reported.progress, phase, services.clock.now())
+        lifecycle.progress_received(
+            uow, attempt, reported.progress, phase, services.clock.now(), message
+        )
 
     services.store.transact(note)
 

@@ -101,7 +101,8 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     """A benchmark in a list.
 
     ``priority`` is the last computed one, 1-100, null before the first cycle; ``user_priority`` the
-    user's own, 1-10. ``phase`` and ``progress`` (0-100 %) are of the running attempt, otherwise
+    user's own, 1-10. ``phase``, ``progress`` (0-100 %) and ``progress_message`` (for people, e.g.
+    how well the number of a ``precision`` is known so far) are of the running attempt, otherwise
     null. ``target_uid`` is the newest attempt's board. ``held``: it is not placed until it is
     released. ``unpinned``: its pinned board was unavailable, so any board that fits may run it.
     ``retry_of`` is the benchmark that it repeats, ``schedule_id`` the schedule that submitted it.
@@ -115,6 +116,7 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     status: StatusWord
     phase: str | None
     progress: float | None
+    progress_message: str | None
     waiting_reason: Reason | None
     failure: Failure | None
     priority: int | None
@@ -584,11 +586,11 @@ class BetweenRuns(Struct, frozen=True, kw_only=True):
 class ResultRow(Struct, frozen=True, kw_only=True):
     """One row of a comparison; what was not measured is null.
 
-    ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
-    without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
     ``nb_inference`` counts inferences, or of TYPE2 batches and of TYPE3 training steps. Each timed
     number is the mean of ``inner_loops`` consecutive ones, above 1 for a model of microseconds:
     ``p50_ms`` to ``p99_ms`` are quantiles of these means then, not of single inferences.
+    ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
+    without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
     than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
     the process takes before it loads the model.
     """
@@ -611,10 +613,10 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     p90_ms: float | None
     p99_ms: float | None
     mean_ms: float | None
-    runs_per_s: float | None
-    rows_per_s: float | None
     nb_inference: int | None
     inner_loops: int | None
+    runs_per_s: float | None
+    rows_per_s: float | None
     accuracy: float | None
     top5: float | None
     metric: str | None
@@ -682,9 +684,9 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
     runs_per_s: float | None
     rows_per_s: float | None
     nb_inference: int
+    inner_loops: int
     verdict: str | None
     reasons: list[Reason]
-    inner_loops: int
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):

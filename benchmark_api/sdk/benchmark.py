@@ -60,6 +60,8 @@ class Benchmark:
         status: ``pending``, ``scheduled``, ``running``, ``completed``, ``failed``, ``cancelled``
             or ``expired``.
         progress: Share of the run that is done, in percent, while it runs.
+        progress_message: What the run reports with it, e.g. how well the number of a precision is
+            known so far; None: nothing.
         planned: The board and the start that are planned for it while it waits, with the reason;
             None where there is no plan or the server does not state it.
         schedule_id: Id of the schedule that was created instead of a benchmark, if the description
@@ -76,6 +78,7 @@ class Benchmark:
     user_id: str | None = None
     phase: str | None = None
     progress: float | None = None
+    progress_message: str | None = None
     waiting_reason: shapes.Reason | None = None
     failure: shapes.Failure | None = None
     priority: int | None = None
@@ -157,6 +160,7 @@ def benchmark_of(
             user_id=answer.user_id,
             phase=answer.phase,
             progress=answer.progress,
+            progress_message=answer.progress_message,
             waiting_reason=answer.waiting_reason,
             failure=answer.failure,
             priority=answer.priority,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -27,6 +28,8 @@ _STEP_COUNT = 5
 """The fifth is the end."""
 _QUEUED = frozenset({"priority", "board_busy"})
 """Codes that take turns while others are placed: one state to who reads a log."""
+MESSAGE_INTERVAL_S = 10.0
+"""Minimum time between two lines of one benchmark that differ by its message only."""
 _ROWS = 20
 """Rows of the live table; the rest is counted below it."""
 STATUS_STYLE: Mapping[str, str] = {
@@ -73,6 +76,7 @@ def state_line(benchmark: Benchmark) -> str:
     elif benchmark.status == "running":
         head = " ".join(filter(None, [head, benchmark.phase, _bar(benchmark.phase)]))
         facts += [f"{benchmark.progress:.0f} %"] if benchmark.progress is not None else []
+        facts += [benchmark.progress_message] if benchmark.progress_message else []
     elif benchmark.status == "failed":
         facts += [str(benchmark.failure)] if benchmark.failure else []
     elif benchmark.status == "expired" and benchmark.failure:
@@ -112,11 +116,17 @@ def _took(benchmark: Benchmark) -> list[str]:
 
 
 class LineView(AbstractContextManager["LineView"]):
-    """One line for each change of state: for logs and pipes."""
+    """One line for each change of state: for logs and pipes.
 
-    def __init__(self, stream: TextIO) -> None:
+    A run that reports a message with its progress has a further line for a new message, at most
+    every `MESSAGE_INTERVAL_S`.
+    """
+
+    def __init__(self, stream: TextIO, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._monotonic_s = monotonic_s
         self._shown: dict[str, tuple[object, ...]] = {}
+        self._message: dict[str, tuple[str | None, float]] = {}
 
     def update(self, benchmarks: Sequence[Benchmark]) -> None:
         """Print those whose state is another one than when they were last shown."""
@@ -128,9 +138,20 @@ class LineView(AbstractContextManager["LineView"]):
                 "queued" if waiting in _QUEUED else waiting,
                 benchmark.target_uid,
             )
-            if self._shown.get(benchmark.benchmark_id) != state:
+            if self._shown.get(benchmark.benchmark_id) != state or self._has_news(benchmark):
                 self._shown[benchmark.benchmark_id] = state
+                self._message[benchmark.benchmark_id] = (
+                    benchmark.progress_message,
+                    self._monotonic_s(),
+                )
                 self.note(f"{benchmark.benchmark_id} {state_line(benchmark)}")
+
+    def _has_news(self, benchmark: Benchmark) -> bool:
+        message, at_s = self._message[benchmark.benchmark_id]
+        return (
+            benchmark.progress_message not in (None, message)
+            and self._monotonic_s() - at_s >= MESSAGE_INTERVAL_S
+        )
 
     def note(self, sentence: str) -> None:
         """Print a remark with the time."""

@@ -320,9 +320,10 @@ class _Run:
             percent, phase = message.get("percent"), message.get("phase")
             if isinstance(percent, (int, float)) and isinstance(phase, str):
                 self._progress_file.write(percent)
-                self._calls.report(percent, phase)
+                said = str(message.get("message") or "")
+                self._calls.report(percent, phase, said)
                 if self._board.streams:
-                    _stream(percent, phase)
+                    _stream(percent, phase, said)
         elif kind == "result":
             report = message.get("report")
             self._measured = report if isinstance(report, dict) else {}
@@ -343,9 +344,9 @@ def _hooks_of(board: BoardFacts) -> ContextManager[None]:
     return hooks_around(board.hooks, board.ssh)
 
 
-def _stream(percent: float, phase: str) -> None:
+def _stream(percent: float, phase: str, message: str) -> None:
     """Report to the host that reads stdout; end the run soon if it does not read any more."""
-    line = json.dumps({"kind": "progress", "percent": percent, "phase": phase})
+    line = json.dumps({"kind": "progress", "percent": percent, "phase": phase, "message": message})
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
 

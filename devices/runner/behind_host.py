@@ -6,7 +6,7 @@
 
     in   {"environ": {...}, "files": [{"name", "size"}, ...]} and a newline, then the files
          afterwards a byte now and then: the host lives
-    out  {"kind": "running"}, {"kind": "progress", "percent", "phase"}, ...
+    out  {"kind": "running"}, {"kind": "progress", "percent", "phase", "message"}, ...
          {"kind": "file", "name", "size"} and the file, for each result, then {"kind": "done"}
 
 When the host closes the session or is silent for a while, or the program is stopped, the run is

@@ -32,7 +32,7 @@ from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_pa
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
-    from edgeyard.devices.runner.measure import Measurement, StopRule
+    from edgeyard.devices.runner.measure import Measurement, Note, StopRule
     from edgeyard.devices.runner.warmup import WarmUp
 
 LAUNCHES = 4
@@ -90,6 +90,7 @@ def measure_in_launches(
     engine_parameters: Mapping[str, object],
     progress: Progress,
     *,
+    note: Note,
     left_s: float,
     max_warmup_s: float,
     confined: bool,
@@ -97,6 +98,7 @@ def measure_in_launches(
     """Launch the model until the number is known, at least a few times.
 
     Args:
+        note: Takes what is known of a precision so far, before the progress.
         left_s: No launch begins that would probably end after this time.
         confined: Once its engine is loaded, a launch gives up the right to start processes.
 
@@ -108,25 +110,53 @@ def measure_in_launches(
     """
     began = time.monotonic()
     wanted = LAUNCHES if spec.precision is None else MAX_LAUNCHES
+    time_limit = f"time limit of {spec.user_time_s:g} s (user_time)"
+    cap = f"The maximum of {wanted} launches was reached"
+    done = 0.0
     launches: List[Launch] = []
     while len(launches) < wanted:
         rest_s = left_s - (time.monotonic() - began)
         if launches and launches[-1].seconds * _SPARE > rest_s:
+            cap = f"The {time_limit} was used up"
             break
+        if spec.precision is not None:
+            limits = f"{len(launches)} of at most {wanted} launches, {time_limit}"
+            note(_known(launches, spec.precision, limits))
         order: Dict[str, object] = {
             **_common(spec, board, engine_parameters, confined),
             "number": len(launches),
+            "done": done,
+            "share": (1 - done) / (wanted - len(launches)),
             "runs": spec.nb_inference,
             "precision": spec.precision,
             "left_s": rest_s,
+            "time_limit": time_limit,
             "max_warmup_s": max_warmup_s,
             "numbers": len(launches[0].measurement.latencies_ms) if launches else None,
             "loops": launches[0].measurement.loops if launches else None,
         }
-        launches.append(_launch(order, _part(progress, len(launches), wanted), board))
-        if launches[0].alone or _precise(launches, spec.precision):
+        launches.append(_launch(order, progress, note))
+        if launches[0].alone:
             break
-    return launches[0].report, _together(launches, spec.precision)
+        done = max(done, len(launches) / wanted)
+        if spec.precision is not None and len(launches) >= MIN_LAUNCHES_FOR_PRECISION:
+            interval = _together(launches, spec.precision).verdict.interval
+            if interval is not None:
+                if interval.half_width <= spec.precision:
+                    break
+                done = max(done, (spec.precision / interval.half_width) ** 2)
+    return launches[0].report, _together(launches, spec.precision, cap)
+
+
+def _known(launches: Sequence[Launch], precision: float, limits: str) -> str:
+    """State how well the p50 is known after some launches."""
+    from edgeyard.devices.runner.interval import MIN_LAUNCHES
+    from edgeyard.devices.runner.trust import interval_so_far
+
+    known = None
+    if len(launches) >= MIN_LAUNCHES:
+        known = _together(launches, precision).verdict.interval
+    return interval_so_far(known, precision, limits)
 
 
 def profile_in_launch(
@@ -156,7 +186,8 @@ def profile_in_launch(
         "timed_p50_ms": timed_p50_ms,
         "max_s": max_s,
     }
-    return dict(_answer_of(order, lambda percent, phase: None)["report"])
+    answer = _answer_of(order, lambda percent, phase: None, lambda sentence: None)
+    return dict(answer["report"])
 
 
 def _common(
@@ -250,11 +281,10 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         feeds,
         plan.until,
         Watch(threads=order["threads"], wanted_cpus=order["cpus"]),
-        lambda percent, phase: channel.send(
-            {"kind": "progress", "percent": percent, "phase": phase}
-        ),
+        plan.progress_to(channel),
         max_warmup_s=order["max_warmup_s"],
         loops=order["loops"],
+        note=lambda sentence: channel.send({"kind": "note", "sentence": sentence}),
     )
     peak = machine.memory_bytes().get("VmHWM")
     report["ram_peak"], report["ram_baseline"] = peak, baseline
@@ -336,6 +366,7 @@ class _Plan:
                 runs=order["runs"],
                 precision=order["precision"],
                 max_s=max_s,
+                cap=order["time_limit"],
                 min_s=MIN_MEASURING_S,
             )
         if order["precision"] is not None:
@@ -348,15 +379,35 @@ class _Plan:
             min_s=_FIRST_LAUNCH_FACTOR * MIN_MEASURING_S / LAUNCHES,
         )
 
+    def progress_to(self, channel: Channel) -> Progress:
+        """Return what sends the progress of this launch as that of all.
 
-def _launch(order: Dict[str, object], progress: Progress, board: BoardFacts) -> Launch:
+        After the first launch all is measuring, and each is a part of what is left then.
+        """
+        done, share = self._order["done"], self._order["share"]
+
+        def send(percent: float, phase: str) -> None:
+            if self._order["number"] > 0:
+                phase, percent = "measuring", _measured_percent(done + share * percent / 100)
+            elif phase == "measuring" and not self.alone:
+                percent = _measured_percent(share * (percent - WARMED) / (MEASURED - WARMED))
+            channel.send({"kind": "progress", "percent": percent, "phase": phase})
+
+        return send
+
+
+def _measured_percent(share: float) -> float:
+    return WARMED + (MEASURED - WARMED) * share
+
+
+def _launch(order: Dict[str, object], progress: Progress, note: Note) -> Launch:
     """Have a new process measure."""
     began = time.monotonic()
-    message = _answer_of(order, progress)
+    message = _answer_of(order, progress, note)
     return _read(message, order, time.monotonic() - began)
 
 
-def _answer_of(order: Dict[str, object], progress: Progress) -> Mapping[str, Any]:
+def _answer_of(order: Dict[str, object], progress: Progress, note: Note) -> Mapping[str, Any]:
     """Have a new process do what is ordered; its answer."""
     import subprocess
 
@@ -375,6 +426,8 @@ def _answer_of(order: Dict[str, object], progress: Progress) -> Mapping[str, Any
         percent, phase = message.get("percent"), message.get("phase")
         if isinstance(percent, (int, float)) and isinstance(phase, str):
             progress(percent, phase)
+        elif message.get("kind") == "note":
+            note(str(message.get("sentence")))
         else:
             said.append(message)
 
@@ -428,6 +481,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
                 conditions,
                 warmup=warmup,
                 precision=order["precision"],
+                cap=f"The {order['time_limit']} was used up",
                 loops=message["loops"],
             ),
             precision=order["precision"],
@@ -440,8 +494,14 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
     )
 
 
-def _together(launches: Sequence[Launch], precision: Optional[float]) -> "Measurement":
-    """One measurement of all launches; that of the only one, if there is but one."""
+def _together(
+    launches: Sequence[Launch], precision: Optional[float], cap: str = ""
+) -> "Measurement":
+    """One measurement of all launches; that of the only one, if there is but one.
+
+    Args:
+        cap: Why no more launches follow if the precision is not reached.
+    """
     if len(launches) == 1:
         return launches[0].measurement
     import numpy as np
@@ -469,6 +529,7 @@ def _together(launches: Sequence[Launch], precision: Optional[float]) -> "Measur
             conditions,
             warmup=warmup,
             precision=precision,
+            cap=cap,
             loops=parts[0].loops,
             launches=len(parts),
         ),
@@ -476,24 +537,6 @@ def _together(launches: Sequence[Launch], precision: Optional[float]) -> "Measur
         loops=parts[0].loops,
         launches=len(parts),
         rows_a_run=parts[0].rows_a_run,
-    )
-
-
-def _precise(launches: Sequence[Launch], precision: Optional[float]) -> bool:
-    if precision is None or len(launches) < MIN_LAUNCHES_FOR_PRECISION:
-        return False
-    interval = _together(launches, precision).verdict.interval
-    return interval is not None and interval.half_width <= precision
-
-
-def _part(progress: Progress, number: int, wanted: int) -> Progress:
-    """Progress of one launch as progress of the whole; after the first one all is measuring."""
-    if number == 0:
-        return lambda percent, phase: progress(
-            percent if phase != "measuring" else WARMED + (percent - WARMED) / wanted, phase
-        )
-    return lambda percent, phase: progress(
-        WARMED + (MEASURED - WARMED) * (number + percent / 100) / wanted, "measuring"
     )
 
 

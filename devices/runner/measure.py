@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
-from edgeyard.devices.runner.interval import median_interval
-from edgeyard.devices.runner.trust import Verdict, judge
+from edgeyard.devices.runner.interval import MIN_SAMPLES, median_interval
+from edgeyard.devices.runner.trust import Verdict, interval_so_far, judge
 from edgeyard.devices.runner.warmup import Timed, WarmUp, warm_up
 from edgeyard.errors import RunFailed
+
+Note = Callable[[str], None]
+"""``note(sentence)``: what people should know of a run until the next note."""
 
 Clock = Callable[[], int]
 """Nanoseconds that never go back."""
@@ -26,7 +29,6 @@ Clock = Callable[[], int]
 _CHUNK_S = 0.25
 """Progress is reported and the machine checked between chunks, never inside one."""
 
-_MIN_RUNS_FOR_PRECISION = 20
 _MIN_EFFECTIVE = 30
 """Independent runs before a precision counts as reached. Looking again and again until an interval
 is narrow stops at intervals that are narrow by chance: with fewer, 88 % of them hold the median
@@ -55,6 +57,7 @@ class StopRule:
         precision: Relative half-width of the p50's interval.
         max_s: With ``precision``, ``min_s`` or ``min_runs``: no further chunk begins after this
             time.
+        cap: What ``max_s`` comes from, for people, with ``precision``.
         min_s: Runs go on until they took so long together, also where there are enough of them.
         min_runs: Runs that are made whatever time they take; None: ``runs``, with a precision 1.
     """
@@ -62,6 +65,7 @@ class StopRule:
     runs: int
     precision: Optional[float] = None
     max_s: float = math.inf
+    cap: str = "time"
     min_s: float = 0.0
     min_runs: Optional[int] = None
 
@@ -185,12 +189,14 @@ def measure(
     clock: Clock = time.perf_counter_ns,
     max_warmup_s: float = math.inf,
     loops: Optional[int] = None,
+    note: Note = lambda sentence: None,
 ) -> Measurement:
     """Warm up, measure and judge.
 
     Args:
         until: When to end, or what decides that once the model is warm.
         loops: Consecutive inferences that a latency is the mean of; None: as many as are needed.
+        note: Takes what is known so far; of a precision, before the progress.
 
     Raises:
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
@@ -214,7 +220,7 @@ def measure(
             loops = inner_loops(recent_ns)
         until = until(warmup) if callable(until) else until
         watch.start()
-        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops)
+        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops, note)
         conditions = watch.stop()
     finally:
         gc.enable()
@@ -223,7 +229,18 @@ def measure(
         latencies_ms=latencies,
         warmup=warmup,
         conditions=conditions,
-        verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision, loops=loops),
+        verdict=judge(
+            latencies,
+            conditions,
+            warmup=warmup,
+            precision=until.precision,
+            cap=(
+                f"The {until.cap} was used up"
+                if len(latencies) < _MAX_RUNS
+                else f"The maximum of {_MAX_RUNS:,} runs was reached"
+            ),
+            loops=loops,
+        ),
         precision=until.precision,
         loops=loops,
         first_ms=first_ms,
@@ -293,15 +310,19 @@ def _series(
     clock: Clock,
     recent_ns: float,
     loops: int,
+    note: Note,
 ) -> NDArray[np.float64]:
     max_runs = until.runs if until.precision is None else _MAX_RUNS
     chunks: List[NDArray[np.float64]] = []
-    done, check_at = 0, _MIN_RUNS_FOR_PRECISION
+    done, check_at = 0, MIN_SAMPLES
     spent_ns = 0.0
     min_ns = min(until.min_s, until.max_s) * 1e9
     min_runs = until.min_runs
     if min_runs is None:
         min_runs = until.runs if until.precision is None else 1
+    limits = f"{until.cap} at most"
+    if until.precision is not None:
+        note(interval_so_far(None, until.precision, limits))
     while done < max_runs or (spent_ns < min_ns and done < _MAX_RUNS):
         number_ns = max(recent_ns, 1.0) * loops
         wanted = max_runs - done if done < max_runs else math.ceil((min_ns - spent_ns) / number_ns)
@@ -325,6 +346,7 @@ def _series(
                     if enough and interval.half_width <= until.precision:
                         break
                     share = max(share, (until.precision / interval.half_width) ** 2)
+                    note(interval_so_far(interval, until.precision, limits))
         if spent_ns >= until.max_s * 1e9 and done >= min_runs:
             break
         progress(

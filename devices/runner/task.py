@@ -100,6 +100,7 @@ class _Task:
         self._channel = channel
         self._reported_at = 0.0
         self._phase = ""
+        self._message = ""
         self.engine_parameters = {
             key: value for key, value in spec.parameters.items() if key not in RUNNER_PARAMETERS
         }
@@ -148,7 +149,12 @@ class _Task:
         if now - self._reported_at < _PROGRESS_INTERVAL_S and phase == self._phase:
             return
         self._reported_at, self._phase = now, phase
-        self._channel.send({"kind": "progress", "percent": round(percent, 1), "phase": phase})
+        message = {"percent": round(percent, 1), "phase": phase, "message": self._message}
+        self._channel.send({"kind": "progress", **message})
+
+    def note(self, sentence: str) -> None:
+        """Report this with the progress from now on."""
+        self._message = sentence
 
     def _load(self, engine: Engine, report: Report) -> Session:
         """Load twice: the first time pays for what the second finds in caches."""
@@ -186,10 +192,12 @@ class _Task:
             self.board,
             self.engine_parameters,
             self.progress,
+            note=self.note,
             left_s=max(0.0, left_s),
             max_warmup_s=self._max_warmup_s(),
             confined=self.confined,
         )
+        self.note("")
         self._add_measurement(report, found)
         if self.spec.profile_layers:
             self._add_layers(report, found)

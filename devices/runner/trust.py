@@ -90,6 +90,7 @@ def judge(
     *,
     warmup: Optional[WarmUp] = None,
     precision: Optional[float] = None,
+    cap: str = "",
     loops: int = 1,
     launches: int = 1,
 ) -> Verdict:
@@ -99,6 +100,7 @@ def judge(
         latencies_ms: Shape (runs,), in the order of the runs.
         warmup: What came before them; None where there was none (training).
         precision: The half-width that was asked for, relative; None: none.
+        cap: Why the measurement ended if it is not reached, as the beginning of a sentence.
         loops: Consecutive inferences that each latency is the mean of.
         launches: Processes that measured them, one after another, as many each.
     """
@@ -106,7 +108,7 @@ def judge(
     if interval is not None and launches >= MIN_LAUNCHES and float(latencies_ms.min()) > 0:
         interval = launches_interval(interval, latencies_ms.reshape(launches, -1))
     reasons: List[Reason] = [
-        *_of_the_runs(latencies_ms, interval, warmup, precision, loops),
+        *_of_the_runs(latencies_ms, interval, warmup, precision, cap, loops),
         *_of_the_conditions(conditions),
     ]
     verdict = "comparable"
@@ -202,6 +204,7 @@ def _of_the_runs(
     interval: Optional[MedianInterval],
     warmup: Optional[WarmUp],
     precision: Optional[float],
+    cap: str,
     loops: int,
 ) -> Iterator[Reason]:
     runs = len(latencies_ms)
@@ -235,8 +238,8 @@ def _of_the_runs(
     if precision is not None and interval.half_width > precision:
         yield Reason(
             code="precision_not_reached",
-            sentence=f"Time was up after {runs} runs: the {_interval(interval, precision)}, wider "
-            f"than the precision of ±{_limit(precision)} that was asked for{_alike(runs, interval)}.",
+            sentence=f"{cap} after {runs} runs: the {_interval(interval, precision)}, wider than "
+            f"the precision of ±{_limit(precision)} that was asked for{_alike(runs, interval)}.",
         )
     elif interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
@@ -349,6 +352,18 @@ def _percent(value: float, passed: float = 0.0) -> str:
         if value <= passed or float(text[:-1]) > 100 * passed:
             break
     return text
+
+
+def interval_so_far(interval: Optional[MedianInterval], precision: float, limits: str) -> str:
+    """State how well a p50 is known while it is measured.
+
+    Args:
+        interval: Of what was measured so far; None: too little for an interval.
+        precision: The half-width that is asked for, relative.
+        limits: What ends the measurement at the latest.
+    """
+    known = "not known yet" if interval is None else f"±{_percent(interval.half_width)}"
+    return f"p50 {known}, ±{_limit(precision)} asked for; {limits}"
 
 
 def _limit(value: float) -> str:

@@ -626,9 +626,18 @@ def is_tick(attempt: Attempt, phase: str) -> bool:
 
 
 def progress_received(
-    uow: UnitOfWork, attempt: Attempt, progress: float, phase: str, now: datetime
+    uow: UnitOfWork,
+    attempt: Attempt,
+    progress: float,
+    phase: str,
+    now: datetime,
+    message: str | None = None,
 ) -> None:
-    """Store how far a task is; a new phase is an event, mere progress is not."""
+    """Store how far a task is; a new phase is an event, mere progress is not.
+
+    Args:
+        message: What the task reports with it, for people; None: nothing.
+    """
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status in TERMINAL or attempt.state is AttemptState.ENDED:
         return
@@ -637,7 +646,9 @@ def progress_received(
         attempt = task_started(uow, attempt, None, now, now)
         benchmark = uow.benchmarks.get(attempt.benchmark_id)
     uow.attempts.save(replace(attempt, progress=progress, phase=phase))
-    uow.benchmarks.save(replace(benchmark, progress=progress, phase=phase))
+    uow.benchmarks.save(
+        replace(benchmark, progress=progress, phase=phase, progress_message=message)
+    )
     if phase != benchmark.phase:
         _log(uow, benchmark, now, "benchmark.phase", {"phase": phase, "progress": progress})
 
@@ -976,6 +987,8 @@ def _move(
     data: Mapping[str, object],
 ) -> Benchmark:
     before = benchmark.status
+    if status is not Status.RUNNING:
+        benchmark = replace(benchmark, progress_message=None)
     if status in TERMINAL:
         benchmark = replace(benchmark, ended_at=now, waiting=None)
     saved = uow.benchmarks.save(replace(benchmark, status=status))

@@ -401,6 +401,8 @@ class Benchmark:
         priority: Last computed priority, 1-100; None before the first cycle.
         phase: Phase of the running attempt, e.g. ``measuring``; None otherwise.
         progress: Progress of the running attempt, 0-100; None otherwise.
+        progress_message: What the running attempt reports with its progress, for people, e.g. how
+            well its number is known so far; None otherwise.
         target_uid: Board of the newest attempt; None until it is known.
         held: Not placed until it is released.
         unpinned: Its pinned board was unavailable, so any board that fits may run it.
@@ -425,6 +427,7 @@ class Benchmark:
     priority: int | None = None
     phase: str | None = None
     progress: float | None = None
+    progress_message: str | None = None
     target_uid: str | None = None
     held: bool = False
     unpinned: bool = False

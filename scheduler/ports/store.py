@@ -113,7 +113,9 @@ class Store(Protocol):
         """
         ...
 
-    def record_progress(self, attempt: Attempt, progress: float) -> None:
+    def record_progress(
+        self, attempt: Attempt, progress: float, message: str | None = None
+    ) -> None:
         """Store how far a running attempt is in its phase, with others once a second.
 
         Readers of this store see it at once. A crash may lose it.

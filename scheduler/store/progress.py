@@ -43,18 +43,19 @@ _SHOW = (
         benchmarks.c.status == Status.RUNNING.value,
         benchmarks.c.phase == bindparam("in_phase"),
     )
-    .values(progress=bindparam("reached"))
+    .values(progress=bindparam("reached"), progress_message=bindparam("stated"))
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseProgress:
-    """The progress of an attempt within its phase."""
+    """The progress of an attempt within its phase, and what it reports with it."""
 
     benchmark_id: str
     number: int
     phase: str
     progress: float
+    message: str | None = None
 
 
 class ProgressBuffer:
@@ -108,7 +109,7 @@ class ProgressBuffer:
         newest = self.of(benchmark.benchmark_id)
         if newest is None or newest.phase != benchmark.phase or benchmark.status != Status.RUNNING:
             return benchmark
-        return replace(benchmark, progress=newest.progress)
+        return replace(benchmark, progress=newest.progress, progress_message=newest.message)
 
     def flush(self) -> None:
         """Write all buffered progress.
@@ -162,5 +163,6 @@ def write_progress(tx: Transaction, newest: Sequence[PhaseProgress]) -> None:
         {"id": each.benchmark_id, "in_phase": each.phase, "reached": each.progress}
         for each in newest
     ]
-    tx.run(_SHOW, rows)
+    stated = [{**row, "stated": each.message} for row, each in zip(rows, newest, strict=True)]
+    tx.run(_SHOW, stated)
     tx.run(_SAVE, [{**row, "n": each.number} for row, each in zip(rows, newest, strict=True)])

@@ -395,10 +395,12 @@ class SqlStore(Store):
                 if left >= free:  # a file that was made before its pages could be given back
                     return
 
-    def record_progress(self, attempt: Attempt, progress: float) -> None:
+    def record_progress(
+        self, attempt: Attempt, progress: float, message: str | None = None
+    ) -> None:
         assert attempt.phase is not None
         self._progress.note(
-            PhaseProgress(attempt.benchmark_id, attempt.number, attempt.phase, progress)
+            PhaseProgress(attempt.benchmark_id, attempt.number, attempt.phase, progress, message)
         )
 
     def flush_progress(self) -> None:

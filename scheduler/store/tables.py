@@ -159,6 +159,7 @@ benchmarks = Table(
     Column("priority", Integer),
     Column("phase", Text),
     Column("progress", Float),
+    Column("progress_message", Text),
     Column("held", Boolean, nullable=False),
     Column("unpinned", Boolean, nullable=False),
     Column("unavailable_since", UtcTime),

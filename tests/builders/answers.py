@@ -25,6 +25,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "name": "",
         "status": status,
         "phase": "measuring" if status == "running" else None,
+        "progress_message": None,
         "progress": 41.0 if status == "running" else None,
         "waiting_reason": (
             {"code": "board_offline", "sentence": "its board is offline"}
@@ -269,9 +270,9 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "p90_ms": 13.5,
         "p99_ms": 14.9,
         "mean_ms": 12.5,
-        "runs_per_s": 80.0,
         "nb_inference": 20,
         "inner_loops": 1,
+        "runs_per_s": 80.0,
         "rows_per_s": 80.0,
         "accuracy": None,
         "top5": None,

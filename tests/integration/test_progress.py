@@ -69,6 +69,31 @@ def test_ticks_of_many_boards_share_their_writes(api: Api) -> None:
     assert shown() == ("uploading", 70)
 
 
+def test_what_a_run_knows_so_far_is_shown_while_it_measures(api: Api) -> None:
+    attempt = api.dispatched(api.submit())
+    path = f"/v1/runs/{attempt.job_id.removeprefix('benchmark-')}/progress"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    def reported(phase: str, message: str) -> object:
+        content = {"progress": 15, "phase": phase, "message": message}
+        assert api.as_(None).post(path, json=content, headers=headers).status_code == 204
+        shown = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}").json()
+        (listed,) = api.as_().get("/v1/benchmarks").json()["items"]
+        assert listed["progress_message"] == shown["progress_message"]
+        return shown["progress_message"]
+
+    assert reported("measuring", "p50 not known yet") == "p50 not known yet"
+    assert reported("measuring", "p50 ±3.1%") == "p50 ±3.1%", "a tick within the phase"
+    api.store.flush_progress()
+    assert reported("measuring", "\x1b[2J" + "x" * 300) == "�[2J" + "x" * 196
+    assert reported("measuring", "p50 ±2.1%") == "p50 ±2.1%"
+    assert reported("uploading", "") is None
+    reported("measuring", "p50 ±2.1%")
+    api.as_().post(f"/v1/benchmarks/{attempt.benchmark_id}/cancel")
+    ended = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}").json()
+    assert (ended["status"], ended["progress_message"]) == ("cancelled", None)
+
+
 def test_a_reader_that_began_before_a_write_shows_what_was_reported() -> None:
     written: list[PhaseProgress] = []
     buffer = ProgressBuffer(written.extend)

@@ -20,7 +20,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgeyard.devices.runner import pyz
+from edgeyard.devices.runner import launches, pyz
+from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.spec import read_spec
 from tests.builders.runner import (
     LIGHT,
     TOKEN,
@@ -230,7 +232,91 @@ def test_a_precision_that_the_time_does_not_allow_keeps_what_was_measured(
     report = report_of(server)
     assert report["precision"]["reached"] is False
     assert report["inference_latency"]["p50_ci95"]
-    assert "precision_not_reached" in {one["code"] for one in report["verdict"]["reasons"]}
+    reasons = {one["code"]: one["sentence"] for one in report["verdict"]["reasons"]}
+    assert "The time limit of 6 s (user_time) was used up" in reasons["precision_not_reached"]
+    messages = [each["message"] for each in server.progress if each["phase"] == "measuring"]
+    assert messages[-1].startswith("p50 ")
+    assert "±0.01% asked for; " in messages[-1]
+    assert " of at most 60 launches, time limit of 6 s (user_time)" in messages[-1]
+
+
+def test_a_precision_that_the_most_launches_do_not_reach_says_so(
+    server: UploadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has set a time, and none was up."""
+    monkeypatch.setattr(launches, "MAX_LAUNCHES", 3)
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), precision=0.0001)
+    (tmp_path / "local/spec.json").write_text(json.dumps(task.spec))
+    spec = read_spec({"NOMAD_TASK_DIR": str(tmp_path / "local")})
+    spec.results_dir.mkdir()
+    notes: list[str] = []
+    _, found = launches.measure_in_launches(
+        spec,
+        BoardFacts(),
+        {},
+        lambda percent, phase: None,
+        note=notes.append,
+        left_s=60.0,
+        max_warmup_s=5.0,
+        confined=False,
+    )
+    assert found.launches == 3
+    reasons = {one.code: one.sentence for one in found.verdict.reasons}
+    reason = reasons["precision_not_reached"]
+    assert reason.startswith("The maximum of 3 launches was reached after ")
+    assert "time" not in reason
+    assert [each.split("; ")[1].split(",")[0] for each in notes] == [
+        f"{count} of at most 3 launches" for count in range(3)
+    ]
+
+
+SLOW_ENGINE = """
+import time
+import numpy as np
+from edgeyard.devices.runner.engine import TensorSpec
+
+class Session:
+    inputs = outputs = (TensorSpec("x", (1,), "float32"),)
+    facts = {"version": "1", "execution_provider": "none", "threads": 1}
+
+    def run(self, feeds):
+        time.sleep(0.01)
+        return [np.ones(1, np.float32)]
+
+class SlowEngine:
+    name = "slow"
+
+    def load(self, model, *, threads, parameters):
+        time.sleep(5.1)
+        return Session()
+"""
+
+
+@pytest.mark.slow
+def test_a_measurement_in_one_launch_shows_what_it_knows_and_how_far_it_is(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    """A model that loads for more than 5 s is launched once, and all progress is its own."""
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), precision=0.0001, user_time_s=11)
+    site = tmp_path / "site"
+    install_engine(site, "slow_engine", SLOW_ENGINE, "slow = slow_engine:SlowEngine")
+    task.spec["engine"] = "slow"
+    task.complete(PYTHONPATH=str(site))
+    measuring = [each for each in server.progress if each["phase"] == "measuring"]
+    assert max(each["progress"] for each in measuring) > 30
+    last = str(measuring[-1]["message"])
+    assert last.startswith("p50 ±")
+    assert last.endswith(", ±0.01% asked for; time limit of 11 s (user_time) at most")
+
+
+def install_engine(site: Path, module: str, source: str, entry_point: str) -> None:
+    """Make an engine of its own importable from a folder."""
+    site.mkdir()
+    (site / f"{module}.py").write_text(source)
+    about = site / f"{module}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[edgeyard.engines]\n{entry_point}\n")
 
 
 def test_a_precision_is_measured_until_it_is_reached(server: UploadServer, tmp_path: Path) -> None:
@@ -640,13 +726,11 @@ def test_no_web_package_is_loaded_and_the_parent_loads_no_numpy(
     )
     # an engine that reports what its process has loaded
     site = tmp_path / "site"
-    site.mkdir()
-    (site / "attacking_engine.py").write_bytes((ENGINES / "attacking_engine.py").read_bytes())
-    about = site / "attacking_engine-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attacking-engine\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(
-        "[edgeyard.engines]\nattacking = attacking_engine:AttackingEngine\n"
+    install_engine(
+        site,
+        "attacking_engine",
+        (ENGINES / "attacking_engine.py").read_text(),
+        "attacking = attacking_engine:AttackingEngine",
     )
     task.spec.update(engine="attacking", parameters={"attacks": []})
     task.complete(sys.executable, "-c", command, PYTHONPATH=str(site))

@@ -310,8 +310,8 @@ def test_an_interval_that_is_a_little_too_wide_is_shown_to_be() -> None:
     half = judge(series, QUIET).interval
     assert half is not None
     precision = half.half_width * 0.9999
-    (reason,) = judge(series, QUIET, precision=precision).reasons
-    assert reason.sentence.startswith("Time was up after 100 runs: the 95 % interval")
+    (reason,) = judge(series, QUIET, precision=precision, cap="The end came").reasons
+    assert reason.sentence.startswith("The end came after 100 runs: the 95 % interval")
     shown, asked = (float(one) for one in re.findall(r"±([\d.]+)%", reason.sentence))
     assert shown > asked
 

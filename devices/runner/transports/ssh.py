@@ -26,6 +26,9 @@ from edgeyard.errors import RunFailed
 _BLOCK = 256 * 1024
 _MAX_RESULTS_BYTES = 16 * 2**30
 _MAX_RESULTS = 256
+_MAX_MESSAGE = 200
+"""Characters of a message that a board sends with its progress."""
+
 _MAX_REPORT_BYTES = 64 * 1024**2
 """It is read into memory; what is big belongs into files of its own."""
 
@@ -149,7 +152,10 @@ def _receive(link: Link, spec: RunSpec, on_message: OnMessage) -> None:
         if kind == "done":
             return
         if kind == "progress":
-            on_message({"kind": kind, "phase": message.get("phase"), "percent": _percent(message)})
+            phase, said = message.get("phase"), str(message.get("message") or "")[:_MAX_MESSAGE]
+            on_message(
+                {"kind": kind, "phase": phase, "percent": _percent(message), "message": said}
+            )
         elif kind == "file":
             name, size = message.get("name"), message.get("size")
             if not _is_plain(name) or not isinstance(size, int) or size < 0:
