@@ -84,8 +84,10 @@ class Metrics:
         )
         self._histogram("ilp_gap_ratio", "Optimality gap of a plan.", _GAPS, ("scorer",))
         self._histogram("eta_error_seconds", "Error of the first forecast of an end.", _WAITS_S)
-        coverage = "Ends within their first forecast's interval, of the last 500; aim 0.8."
-        self._gauge("eta_interval_coverage_ratio", coverage).set(float("nan"))
+        coverage = "Times within their first forecast's interval, of the last 100; aim 0.8."
+        held = self._gauge("eta_interval_coverage_ratio", coverage, ("of",))
+        for of in ("start", "end"):
+            held.labels(of).set(float("nan"))
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that were missed.")
         self._counter("preemptions_total", "Benchmarks preempted by more urgent ones.")

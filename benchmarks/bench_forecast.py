@@ -1,9 +1,11 @@
 """How good forecasts are on run times that no model of ours made: coverage, width, interval score.
 
-For each log, in order of submission and in blocks: quantiles at 10, 50 and 90 % of the next runs'
-times, from the runs that had ended before the block, by `edgeyard.scheduler.prediction.estimates`
-and by what anybody would try first, the plain empirical quantiles of what ran before: of the same
-kind, where it ran five times; else of the same user or model; else of all.
+For each log, in order of submission and in blocks: quantiles at 10 and 90 % of the next runs'
+times, from the runs that had ended before the block, as forecasts draw them
+(`edgeyard.scheduler.prediction.distributions`) and by what anybody would try first, the plain
+empirical quantiles of what ran before: of the same kind, where it ran five times; else of the same
+user or model; else of all. Ours are widened as those of the runs turned out that had ended when
+each was submitted.
 
 Interval score (Gneiting & Raftery 2007, equation 43), for the 80 % interval [l, u] and x seen::
 
@@ -16,8 +18,8 @@ Jobs of the logs state a bound on their run time, as benchmarks do; both sides k
 passed theirs (up to 8 %) are left out: Edgeyard ends such runs, and they say nothing of run times.
 
 The row ``queue``: every few hundred jobs of a log the next 64 wait for 8 boards at once; each one's
-end is predicted by `edgeyard.scheduler.prediction.forecast`, with waits widened as its forecasts
-of the queues before turned out, and by the same list schedule with run times drawn from those plain
+end is predicted by `edgeyard.scheduler.prediction.forecast`, widened as its forecasts of the
+queues before turned out, and by the same list schedule with run times drawn from those plain
 past runs; the truth is the list schedule of the times that they took.
 The logs are not part of Edgeyard; see `TRACES`.
 
@@ -30,6 +32,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+import heapq
+import math
 import os
 import sys
 import time
@@ -42,21 +46,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.shifted_queues import Change, shifted
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.engine.forecaster import REMEMBERED
+from edgeyard.scheduler.framework.batch import pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
-from edgeyard.scheduler.model.forecast import HIGH, LOW
+from edgeyard.scheduler.model.forecast import HIGH, LOW, Compared, ForecastResult
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.prediction.calibration import interval_scale_of, nonconformity_score
-from edgeyard.scheduler.prediction.estimates import run_times
-from edgeyard.scheduler.prediction.forecast import forecasts
+from edgeyard.scheduler.prediction.calibration import (
+    REMEMBERED,
+    IntervalScale,
+    drawn_widths,
+    interval_scale_of,
+    interval_scales_of,
+    rescaled,
+    result_of,
+)
+from edgeyard.scheduler.prediction.distributions import history_distributions
+from edgeyard.scheduler.prediction.forecast import SAMPLES, forecasts
+from edgeyard.scheduler.prediction.simulated_lab import RunSampler
 
 TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 """Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""
@@ -68,6 +82,15 @@ MIN_RUNS = 5
 DRAWS = 2_000
 CLUSTER = "cluster"
 """Family of the logs' machines."""
+
+COVERED = (0.75, 0.85)
+"""What the interval of each coverage of 80 % must touch."""
+
+SHIFTED_QUEUES = 70
+"""For each change: 210 in all."""
+
+MIN_SHIFTED_COVERAGE, MAX_SHIFTED_RATIO = 0.7, 1.1
+"""Least lower bound of a coverage, and largest ratio of interval scores, in queues that change."""
 
 BOARDS, QUEUE = 8, 64
 POLICY = replace(load_policy("default"), filters=("family",), scorers=(), fallback=None)
@@ -107,6 +130,29 @@ def run() -> list[Row]:
         seen = list(_swf(log))
         rows += _judged(name, seen) + _queues(f"{name} queue", seen)
     rows += _judged("MLPerf edge", list(_mlperf("mlperf_inference_latency.csv.gz")))
+    return rows + _shifted()
+
+
+def _shifted() -> list[Row]:
+    """Starts and ends in queues that change in the middle, see `benchmarks.shifted_queues`."""
+    rows: list[Row] = []
+    for change in Change:
+        began = time.perf_counter()
+        for of, seen in zip(("starts", "ends"), shifted(change, SHIFTED_QUEUES), strict=True):
+            x, (low, high), (plain_low, plain_high) = (
+                np.log(np.maximum(each, 1.0)) for each in (seen.came, seen.ours, seen.plain)
+            )
+            rows += forecast_rows(
+                f"coverage shift, {change}, {of}",
+                x,
+                (low, high),
+                (plain_low, plain_high),
+                seen.queues.astype(str).tolist(),
+                f"peer: plain past runs, same schedule; {SHIFTED_QUEUES} queues, {len(x):,} {of}",
+                min_coverage=MIN_SHIFTED_COVERAGE,
+                max_ratio=MAX_SHIFTED_RATIO,
+            )
+        print(f"coverage shift, {change}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
     return rows
 
 
@@ -117,12 +163,16 @@ def _judged(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     began = time.perf_counter()
     truth, ours, plain = [], [], []
     parts: list[str] = []
+    learned = _RunScale()
     for start in range(len(seen) // 4, len(seen), BLOCK):
         block = seen[start : start + BLOCK]
         past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
         parts += [str(start) if each.family == CLUSTER else each.family for each in block]
         truth.append(np.log([each.run_s for each in block]))
-        ours.append(_ours(past, block))
+        drawn = _ours(past, block)
+        ours.append(
+            np.array([learned.interval(*each) for each in zip(block, drawn, strict=True)]).T
+        )
         plain.append(_plain(past, block))
     x = np.concatenate(truth)
     low, high = np.log(np.concatenate(ours, axis=1))
@@ -139,6 +189,9 @@ def forecast_rows(
     plain: tuple[Floats, Floats],
     parts: Sequence[str],
     note: str,
+    *,
+    min_coverage: float | None = None,
+    max_ratio: float | None = None,
 ) -> list[Row]:
     """Return a row for coverage, width and interval score, with 95 % intervals in their notes.
 
@@ -149,6 +202,8 @@ def forecast_rows(
         plain: Those of the peer.
         parts: The part that is drawn as a whole, of each run.
         note: For each row.
+        min_coverage: Least lower end of the coverage's interval; None: it must touch `COVERED`.
+        max_ratio: Largest ratio of interval scores; None: that is not significantly above 1.
     """
     rows = []
     for figure, unit, of in (
@@ -160,8 +215,17 @@ def forecast_rows(
         value, peer = float(values.mean()), float(peers.mean())
         (low, high), (ratio_low, ratio_high) = drawn_parts(values, peers, parts)
         intervals = f"95 %: {low:.2f}-{high:.2f}, ratio {ratio_low:.2f}-{ratio_high:.2f}"
-        worse = figure == "interval score" and ratio_low > 1.0
-        verdict = "; significantly worse than the peer" if worse else ""
+        verdict = ""
+        if figure == "interval score":
+            if ratio_low > 1.0:
+                verdict = "; significantly worse than the peer"
+            if max_ratio is not None and value / peer > max_ratio:
+                verdict += f"; MISSED: at most {max_ratio} times the peer's"
+        elif of is _covered:
+            if min_coverage is None and (high < COVERED[0] or low > COVERED[1]):
+                verdict = f"; MISSED: {COVERED[0]} to {COVERED[1]}"
+            if min_coverage is not None and low < min_coverage:
+                verdict = f"; MISSED: at least {min_coverage}"
         rows.append(
             Row(
                 f"{name}: {figure}",
@@ -193,6 +257,35 @@ def _ends_of_95(values: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
+class _RunScale:
+    """Widens intervals of runs as those before turned out that had ended by then."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[float, int, Compared]] = []
+        self._ended: deque[Compared] = deque(maxlen=REMEMBERED)
+        self._scale: IntervalScale | None = None
+        self._count = 0
+
+    def interval(self, one: PastRunRow, drawn: Floats) -> tuple[float, float]:
+        """Return the ends of the interval of a run that starts as it was submitted, seconds."""
+        news = False
+        while self._running and self._running[0][0] <= one.submit_s:
+            self._ended.append(heapq.heappop(self._running)[2])
+            news = True
+        if news:
+            self._scale = interval_scale_of(self._ended)
+        widths = drawn_widths(drawn)
+        times = np.minimum(rescaled(drawn, 0.0, self._scale), one.bound_s)
+        low, high = np.quantile(times, (LOW, HIGH)).tolist()
+        error = math.log(one.run_s / float(np.median(drawn)))
+        assert widths is not None
+        score = error / (widths.late if error >= 0.0 else widths.early)
+        compared = Compared(score=score, held=low <= one.run_s <= high)
+        heapq.heappush(self._running, (one.end_s, self._count, compared))
+        self._count += 1
+        return low, high
+
+
 def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     """Ends of whole queues."""
     if not seen:
@@ -206,7 +299,7 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
         ]
     )
     truth, ours, plain = [], [], []
-    scores: deque[float] = deque(maxlen=REMEMBERED)
+    results: deque[ForecastResult] = deque(maxlen=REMEMBERED)
     for start in range(len(seen) // 4, len(seen) - QUEUE, 2 * BLOCK):
         block = seen[start : start + QUEUE]
         past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
@@ -222,8 +315,8 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             POLICY,
             registry(entry_points=False).resolve(POLICY),
         )
-        interval_scale = interval_scale_of(scores)
-        found = forecasts(result.decided.forecast_input, interval_scale=interval_scale)
+        scales = interval_scales_of(results)
+        found = forecasts(result.decided.forecast_input, interval_scales=scales)
         order = [int(each) for each in result.order]
         run_s = np.array([block[k].run_s for k in order])
         truth.append(_ends(run_s[:, None])[:, 0])
@@ -232,10 +325,10 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
         )
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
         predicted = [found[str(k)] for k in order]
-        for each, wait_s in zip(predicted, (truth[-1] - run_s).tolist(), strict=True):
-            scored = nonconformity_score(each, NOW + timedelta(seconds=wait_s), interval_scale)
-            if scored is not None:
-                scores.append(scored)
+        for row in np.argsort(truth[-1]).tolist():
+            ended_at = NOW + timedelta(seconds=float(truth[-1][row]))
+            started_at = ended_at - timedelta(seconds=float(run_s[row]))
+            results.append(result_of(predicted[row], started_at, ended_at, completed=True))
         ours.append(
             [
                 [(each.finish_low - NOW).total_seconds() for each in predicted],
@@ -278,7 +371,7 @@ def _width(x: Floats, low: Floats, high: Floats) -> Floats:
 
 
 def _ours(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
-    """Shape (2, block), seconds."""
+    """Possible run times, shape (block, samples), seconds."""
     uids = sorted({(each.uid, each.family) for each in block})
     jobs = _jobs(block)
     snapshot = snapshot_of(
@@ -287,18 +380,21 @@ def _ours(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
     batch = build_batch(snapshot, jobs, NOW, 0, Knowledge(runs=_history(past)))
     row_of_uid = {uid: row for row, uid in enumerate(snapshot.uids)}
     boards = np.array([row_of_uid[each.uid] for each in block], dtype=np.intp)
-    rows = batch.class_of_job
-    bounds = np.array([each.bound_s for each in block])
-    return np.stack(
-        [np.minimum(run_times(batch, rows, boards, quantile), bounds) for quantile in (LOW, HIGH)]
-    )
+    fits = np.zeros(batch.shape, dtype=np.bool_)
+    fits[batch.class_of_job, boards] = True
+    pairs, rng = pairs_of(fits), np.random.default_rng(0)
+    runs = RunSampler(batch, pairs, history_distributions(batch, pairs), SAMPLES, rng)
+    drawn = []
+    for job, (row, on) in enumerate(zip(batch.class_of_job.tolist(), boards.tolist(), strict=True)):
+        drawn.append(runs.draw(job, np.full(SAMPLES, pairs.at(row, on))))
+    return np.array(drawn)
 
 
 def _history(past: Sequence[PastRunRow]) -> History:
     return History(
         PastRun(
             benchmark_id=str(number),
-            user_id="",
+            user_id=each.broader,
             target_uid=each.uid,
             family=each.family,
             kind=each.kind,
@@ -319,6 +415,7 @@ def _jobs(block: Sequence[PastRunRow]) -> list[PendingBenchmark]:
             model_sha256=each.kind.model_sha256,
             variant=each.kind.variant,
             user_time_s=each.bound_s,
+            user_id=each.broader,
         )
         for number, each in enumerate(block)
     ]

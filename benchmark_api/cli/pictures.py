@@ -107,7 +107,7 @@ def forecast_facts(forecast: object) -> dict[str, str]:
     if isinstance(age_s, int | float):
         basis = "past runs" if forecast.get("grounded") else "its time limit: no such run yet"
         facts["forecast"] = f"made {age_s:.0f} s ago from {basis}"
-        facts["80 % intervals"] = _coverage(forecast.get("coverage"))
+        facts["intervals"] = _coverage(forecast.get("coverage"))
     return facts
 
 
@@ -125,12 +125,20 @@ def planned_facts(planned: object) -> dict[str, str]:
 
 
 def _coverage(value: object) -> str:
-    """Say how often the intervals of earlier forecasts contained the actual end."""
-    counts = value if isinstance(value, Mapping) else {}
-    if not counts.get("ended"):
-        return "not checked yet: no benchmark with a forecast has ended"
-    held, ended = plain(counts.get("held")), plain(counts.get("ended"))
-    return f"contained the actual end of {held} of the last {ended} benchmarks"
+    """Say how often the intervals of earlier forecasts held: what to expect of this one."""
+    shares = [f"{share} {of}s" for of in ("start", "end") if (share := held_lately(value, of))]
+    if not shares:
+        return "meant to hold 80 %; not checked yet: no benchmark with a forecast has ended"
+    return f"held lately: {', '.join(shares)} (meant: 80 %)"
+
+
+def held_lately(coverage: object, of: str) -> str:
+    """Return which share of starts or ends the intervals held lately; "" where none was checked."""
+    counts = coverage if isinstance(coverage, Mapping) else {}
+    held, count = counts.get(f"{of}s_held"), counts.get(f"{of}ed")
+    if not isinstance(held, int) or not isinstance(count, int) or not count:
+        return ""
+    return f"{held / count:.0%} of {count}"
 
 
 def _interval(forecast: Mapping[str, object], name: str) -> str:
@@ -174,11 +182,13 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     decided = f"decided {local_time(explanation.decided_at)} by policy {explanation.policy}"
     place = "" if explanation.rank is None else f"; position {explanation.rank + 1} in the queue"
     if place and explanation.never_ahead:
-        place += f" ({explanation.never_ahead} ahead of it cannot run on any board of the lab)"
+        never = f"{explanation.never_ahead} more that cannot run on any board of the lab"
+        place += f" (not counting {never})"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
     raw = as_json(explanation)
     facts = {**forecast_facts(raw.get("forecast")), **planned_facts(raw.get("planned"))}
+    facts.pop("queue position", None)  # stated above
     if facts:
         yield facts_table(facts)
     yield Text()

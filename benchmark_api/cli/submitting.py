@@ -348,11 +348,15 @@ def _report_forecast(session: Session, submitted: list[Benchmark]) -> None:
     forecast = submitted[0].as_json().get("forecast")
     if len(submitted) > 1 or not isinstance(forecast, dict):
         return
+    from edgeyard.benchmark_api.cli.pictures import held_lately
+
     for what, name in (("start", "start"), ("end", "finish")):
         middle, low, high = (when(forecast.get(f"{name}{end}")) for end in ("", "_low", "_high"))
         if middle is not None and low is not None and high is not None:
             at, earliest, latest = clock_times(middle, low, high)
-            session.report(f"expected {what} {at} (80 % interval: {earliest} to {latest})")
+            held = held_lately(forecast.get("coverage"), what)
+            label = f"interval that held {held} {what}s lately" if held else "interval, unchecked"
+            session.report(f"expected {what} {at} ({label}: {earliest} to {latest})")
 
 
 def _with_models(

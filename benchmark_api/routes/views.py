@@ -151,6 +151,9 @@ def explanation(
 ) -> shapes.Explanation:
     """Return why a benchmark was placed, or waits, with every board's verdict.
 
+    While it waits, its place and its start are the newest forecast's, which the other routes show;
+    the decision that is explained may be older.
+
     Args:
         services: Knows the cluster.
         found: By the cycle that decided it.
@@ -159,18 +162,23 @@ def explanation(
     """
     waiting = found.waiting or in_cluster
     shown = None if waiting is None else waiting_reason(services, waiting)
+    expected = services.engine.forecast(found.benchmark_id)
+    rank, planned = found.rank - found.never_ahead, found.planned
+    if found.placement is None and expected is not None and expected.place is not None:
+        rank, planned = expected.place - 1, services.engine.planned(found.benchmark_id)
     return same(
         shapes.Explanation,
         found,
+        rank=rank,
         verdicts=[_verdict(each) for each in found.verdicts],
         placement=None if found.placement is None else placement(found.placement),
         waiting=None
         if shown is None
         else shapes.WaitingExplanation(reason=shown.code, sentence=shown.sentence),
         ran_on=ran_on,
-        planned=planned_start(services, found.planned),
+        planned=planned_start(services, planned),
         **cluster_state(services),
-        forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
+        forecast=forecast(services, expected),
     )
 
 

@@ -134,15 +134,20 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
 
 
 class ForecastCoverage(Struct, frozen=True, kw_only=True):
-    """How many (``held``) of the newest ``ended`` benchmarks ended in their first interval."""
+    """What first intervals held lately: of the newest 100 starts of benchmarks that had to wait
+    (``started``) ``starts_held``, and of the newest 100 ends (``ended``) ``ends_held``.
+    """
 
-    held: int
+    starts_held: int
+    started: int
+    ends_held: int
     ended: int
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
     """When it is expected to start and end; meant to be between ``low`` and ``high`` 4 times in 5.
 
+    ``coverage`` says how often such intervals held lately: what to expect of this one, too.
     ``age_s`` says how old the forecast is; ``place`` is the one in the queue, from 1, null while
     it runs; ``grounded`` is false where the past says nothing and times go by the bound alone.
     """
@@ -294,7 +299,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     ``waiting``: why it waits, to be placed or for the cluster to start its job; else null.
 
-    ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
+    ``rank`` is its place in the queue, from 0, without the ``never_ahead`` that no board can ever
+    run: one less than the forecast's ``place``; ``priority_parts`` add up to ``priority``; with
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
     where the benchmark does not wait. ``ran_on`` is the board of its newest attempt, as the cluster
     or its report says; null until it has started. ``choice`` compares the board with the best other

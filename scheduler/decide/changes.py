@@ -29,7 +29,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBe
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.model.strict_json import time_to_json
-from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.calibration import AS_DRAWN, IntervalScales
 from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.forecast import forecast_of
 
@@ -124,7 +124,7 @@ def what_would_change(
     bounds: Bounds | None = None,
     now: datetime | None = None,
     forecast: Forecast | None = None,
-    interval_scale: IntervalScale | None = None,
+    interval_scales: IntervalScales = AS_DRAWN,
     left_s: Callable[[], float] | None = None,
 ) -> Changes:
     """Try what a user could change.
@@ -135,7 +135,7 @@ def what_would_change(
         now: No start before it is reported; None: the cycle's own time.
         forecast: The newest forecast of the benchmark, from which gains are counted; None: the
             cycle's own.
-        interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
+        interval_scales: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
         left_s: Returns how much time is left; what there was no time to try is reported. None: any.
 
     Raises:
@@ -143,7 +143,7 @@ def what_would_change(
     """
     bounds, now = bounds or Bounds(), max(now or then.now, then.now)
     own = then.pending[then.row_of_id[benchmark_id]]
-    rerun = _CycleRerun(then, own, interval_scale)
+    rerun = _CycleRerun(then, own, interval_scales)
     base = rerun.expected(own)
     aligned = _AlignedForecast(own, base, now, forecast)
     reachable = None if aligned.in_time(base) else _nearest_deadline(own, base, rerun, aligned)
@@ -425,10 +425,10 @@ class _CycleRerun:
     """Decides a cycle again with one benchmark changed."""
 
     def __init__(
-        self, then: Decisions, own: PendingBenchmark, interval_scale: IntervalScale | None
+        self, then: Decisions, own: PendingBenchmark, interval_scales: IntervalScales
     ) -> None:
         self._then = then
-        self._interval_scale = interval_scale
+        self._interval_scales = interval_scales
         self._own = then.row_of_id[own.benchmark_id]
         self._parts: dict[frozenset[str], _Part] = {}
         self._known: dict[PendingBenchmark, _ExpectedTimes | None] = {}
@@ -464,7 +464,7 @@ class _CycleRerun:
             result.decided.forecast_input,
             changed.benchmark_id,
             samples=_SAMPLES,
-            interval_scale=self._interval_scale,
+            interval_scales=self._interval_scales,
         )
         if found is None:
             return None

@@ -20,7 +20,7 @@ from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Store
-from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.calibration import AS_DRAWN, IntervalScales
 
 MAX_CHANGES_S = 0.8
 """Longest search for what would change a decision: the answer is to be there within a second."""
@@ -102,14 +102,14 @@ class Explanations:
         benchmark_id: str,
         bounds: Bounds | None = None,
         forecast: Forecast | None = None,
-        interval_scale: IntervalScale | None = None,
+        interval_scales: IntervalScales = AS_DRAWN,
     ) -> Changes | None:
         """Find changes that would let it start sooner, by deciding its newest cycle again.
 
         Args:
             bounds: What its user may ask for.
             forecast: Its newest forecast, with which the answer agrees.
-            interval_scale: The one that forecast was made with.
+            interval_scales: The one that forecast was made with.
 
         Returns:
             None where it does not wait.
@@ -134,7 +134,7 @@ class Explanations:
             bounds=bounds,
             now=self._clock.now(),
             forecast=forecast,
-            interval_scale=interval_scale,
+            interval_scales=interval_scales,
             left_s=lambda: until_s - self._clock.monotonic_s(),
         )
 

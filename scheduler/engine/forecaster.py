@@ -9,19 +9,22 @@ from dataclasses import replace
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.metrics import Observe
-from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, ForecastResult, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import (
-    IntervalScale,
-    interval_scale_of,
-    nonconformity_score,
+    AS_DRAWN,
+    REMEMBERED,
+    interval_scales_of,
+    overdue,
+    result_of,
 )
-from edgeyard.scheduler.prediction.forecast import forecasts
+from edgeyard.scheduler.prediction.forecast import forecasts, with_start_of
 
-REMEMBERED = 500
-"""Forecasts that are looked back at: the newest; a coverage's standard error is then below 2 %."""
+LATELY = 100
+"""Newest comparisons by which intervals are labelled: the standard error of a share of them is at
+most 5 points, and a change of the load shows after a few dozen."""
 
 
 class Forecaster:
@@ -29,8 +32,8 @@ class Forecaster:
 
     Attributes:
         latest: The newest forecasts.
-        interval_scale: By how much waits are widened, as earlier forecasts turned out.
-        coverage: How earlier ones turned out.
+        interval_scales: By how much intervals are widened, as earlier forecasts turned out.
+        coverage: What the intervals of earlier ones held lately.
     """
 
     def __init__(self, cycle: Cycle, store: Store, clock: Clock, observe: Observe) -> None:
@@ -40,12 +43,12 @@ class Forecaster:
         self._clock = clock
         self._observe = observe
         self.latest = Forecasts()
-        self.interval_scale: IntervalScale | None = None
+        self.interval_scales = AS_DRAWN
         self.coverage = Coverage()
         self._seen: Decisions | None = None
-        self._first: dict[str, tuple[Forecast, IntervalScale | None]] = {}
-        self._held: deque[bool] = deque(maxlen=REMEMBERED)
-        self._scores: deque[float] = deque(maxlen=REMEMBERED)
+        self._first: dict[str, Forecast] = {}
+        self._overdue: Sequence[ForecastResult] = ()
+        self._results: deque[ForecastResult] = deque(maxlen=REMEMBERED)
         self._keeps: bool | None = None
 
     def run(self, *, keep: bool = True) -> float:
@@ -71,20 +74,28 @@ class Forecaster:
             return 0.0
         decided = outcome.decided
         self._seen = decided
+        waiting = decided.row_of_id
+        running = {each.benchmark_id for each in decided.holders}
         began = self._clock.monotonic_s()
-        found = forecasts(decided.forecast_input, interval_scale=self.interval_scale)
-        planned = decided.planned_starts()
-        took_s = self._clock.monotonic_s() - began
-        live: Container[str] = {
-            *(each.benchmark_id for each in decided.pending),
-            *(each.benchmark_id for each in decided.holders),
+        self._overdue = overdue(
+            (each for key, each in self._first.items() if key in running or key in waiting),
+            waiting,
+            decided.now,
+        )
+        self._calibrate()
+        found = forecasts(decided.forecast_input, interval_scales=self.interval_scales)
+        planned = {
+            benchmark_id: with_start_of(found.get(benchmark_id), plan)
+            for benchmark_id, plan in decided.planned_starts().items()
         }
+        took_s = self._clock.monotonic_s() - began
+        live: Container[str] = {*waiting, *running}
         if outcome.idle:
             found, live = _only(found, outcome.live), outcome.live
             planned = {}
         self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s, planned=planned)
         for benchmark_id, forecast in found.items():
-            self._first.setdefault(benchmark_id, (forecast, self.interval_scale))
+            self._first.setdefault(benchmark_id, forecast)
         self._compare_ended(live)
         return took_s
 
@@ -103,22 +114,29 @@ class Forecaster:
             return
         with self._store.read() as uow:
             ended = uow.benchmarks.get_many(gone)
-        results = [
-            _result(benchmark, *self._first.pop(benchmark.benchmark_id))
-            for benchmark in ended
-            if benchmark.ended_at is not None
-        ]
-        self._learn([each for each, _ in results])
-        for result, error_s in results:
-            if result.held is not None:
-                self._observe("eta_error_seconds", error_s, {})
-                share = self.coverage.held / self.coverage.ended
-                self._observe("eta_interval_coverage_ratio", share, {})
-        learned = [each for each, _ in results if each.score is not None or each.held is not None]
-        if learned and self._keeps:
-            self._store.transact(
-                lambda uow: uow.scoring.add_forecast_results(learned, keep=REMEMBERED)
+        learned = []
+        for benchmark in ended:
+            if benchmark.ended_at is None:
+                continue
+            forecast = self._first.pop(benchmark.benchmark_id)
+            result = result_of(
+                forecast,
+                benchmark.started_at,
+                benchmark.ended_at,
+                completed=benchmark.status is Status.COMPLETED,
             )
+            if result.end is not None:
+                error_s = abs((benchmark.ended_at - forecast.finish).total_seconds())
+                self._observe("eta_error_seconds", error_s, {})
+            if result.start is not None or result.end is not None:
+                learned.append(result)
+        if learned:
+            self._learn(learned)
+            self._report()
+            if self._keeps:
+                self._store.transact(
+                    lambda uow: uow.scoring.add_forecast_results(learned, keep=REMEMBERED)
+                )
         known = {benchmark.benchmark_id for benchmark in ended}
         for benchmark_id in gone:
             if benchmark_id not in known:
@@ -130,30 +148,26 @@ class Forecaster:
             self._learn(uow.scoring.forecast_results(limit=REMEMBERED))
 
     def _learn(self, results: Sequence[ForecastResult]) -> None:
-        self._scores.extend(each.score for each in results if each.score is not None)
-        self._held.extend(each.held for each in results if each.held is not None)
-        self.interval_scale = interval_scale_of(self._scores)
-        self.coverage = Coverage(held=sum(self._held), ended=len(self._held))
+        self._results.extend(results)
+        self._calibrate()
 
+    def _calibrate(self) -> None:
+        results = [*self._results, *self._overdue]
+        self.interval_scales = interval_scales_of(results)
+        starts = [each.start.held for each in results if each.start is not None][-LATELY:]
+        ends = [each.end.held for each in results if each.end is not None][-LATELY:]
+        self.coverage = Coverage(
+            starts_held=sum(starts), started=len(starts), ends_held=sum(ends), ended=len(ends)
+        )
 
-def _result(
-    benchmark: Benchmark, forecast: Forecast, interval_scale: IntervalScale | None
-) -> tuple[ForecastResult, float]:
-    """Return how a forecast turned out, and by how many seconds its end was wrong.
-
-    Of waits, only those that waited and started teach something, and no bounds of unknown kinds.
-    """
-    assert benchmark.ended_at is not None
-    score = None
-    if benchmark.started_at is not None and forecast.grounded and forecast.place is not None:
-        score = nonconformity_score(forecast, benchmark.started_at, interval_scale)
-    held = None
-    if benchmark.status is Status.COMPLETED:
-        held = forecast.finish_low <= benchmark.ended_at <= forecast.finish_high
-    result = ForecastResult(
-        benchmark_id=benchmark.benchmark_id, at=benchmark.ended_at, score=score, held=held
-    )
-    return result, abs((benchmark.ended_at - forecast.finish).total_seconds())
+    def _report(self) -> None:
+        found = self.coverage
+        for of, held, count in (
+            ("start", found.starts_held, found.started),
+            ("end", found.ends_held, found.ended),
+        ):
+            if count:
+                self._observe("eta_interval_coverage_ratio", held / count, {"of": of})
 
 
 def _only(forecasts_by_id: Mapping[str, Forecast], live: Container[str]) -> dict[str, Forecast]:

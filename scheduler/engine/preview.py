@@ -35,8 +35,8 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock
-from edgeyard.scheduler.prediction.calibration import IntervalScale
-from edgeyard.scheduler.prediction.forecast import forecast_of
+from edgeyard.scheduler.prediction.calibration import AS_DRAWN, IntervalScales
+from edgeyard.scheduler.prediction.forecast import forecast_of, with_start_of
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def preview(
     files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
-    interval_scale: IntervalScale | None = None,
+    interval_scales: IntervalScales = AS_DRAWN,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
@@ -112,18 +112,19 @@ def preview(
     present: how long that takes is not known.
 
     Args:
-        interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
+        interval_scales: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
     """
     candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
     if explanation.never:
         return Preview(explanation=explanation, hcl="")
+    forecast = forecast_of(
+        result.decided.forecast_input, CANDIDATE_ID, interval_scales=interval_scales
+    )
+    if explanation.planned is not None:
+        explanation = replace(explanation, planned=with_start_of(forecast, explanation.planned))
     return Preview(
-        explanation=explanation,
-        hcl=_hcl(candidate, explanation, settings),
-        forecast=forecast_of(
-            result.decided.forecast_input, CANDIDATE_ID, interval_scale=interval_scale
-        ),
+        explanation=explanation, hcl=_hcl(candidate, explanation, settings), forecast=forecast
     )
 
 
@@ -141,16 +142,16 @@ class SubmissionForecaster:
         self,
         cycle: Cycle,
         clock: Clock,
-        interval_scale: Callable[[], IntervalScale | None] = lambda: None,
+        interval_scales: Callable[[], IntervalScales] = lambda: AS_DRAWN,
     ) -> None:
         """Nothing is read before `of`.
 
         Args:
-            interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`, as of now.
+            interval_scales: As for `edgeyard.scheduler.prediction.forecast.forecasts`, as of now.
         """
         self._cycle = cycle
         self._clock = clock
-        self._interval_scale = interval_scale
+        self._interval_scales = interval_scales
         self._lock = threading.Lock()
         self._next_s = -math.inf
         self._last: _CachedForecast | None = None
@@ -218,7 +219,7 @@ class SubmissionForecaster:
             self._cycle, description, files, user_id, self._clock.now(), MAX_PLUGIN_WAIT_S
         )
         return forecast_of(
-            result.decided.forecast_input, CANDIDATE_ID, interval_scale=self._interval_scale()
+            result.decided.forecast_input, CANDIDATE_ID, interval_scales=self._interval_scales()
         )
 
 

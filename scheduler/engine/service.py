@@ -218,7 +218,7 @@ class Engine:
             parts.new_id,
         )
         self._submission_forecaster = SubmissionForecaster(
-            parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scale
+            parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scales
         )
         self._outages = Outages()
         self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s, parts.tariff)
@@ -346,9 +346,9 @@ class Engine:
     ) -> Preview:
         """Return what a submission would lead to, without changing anything. Any thread."""
         parts = self._parts
-        interval_scale = parts.forecaster.interval_scale
+        interval_scales = parts.forecaster.interval_scales
         now = parts.clock.now()
-        return preview(parts.cycle, parts.render, description, files, user_id, now, interval_scale)
+        return preview(parts.cycle, parts.render, description, files, user_id, now, interval_scales)
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Predict the times of a benchmark that is about to be submitted. Any thread."""
@@ -371,7 +371,7 @@ class Engine:
         Raises:
             NotFound: No cycle has considered it yet.
         """
-        forecast, scale = self.forecast(benchmark_id), self._parts.forecaster.interval_scale
+        forecast, scale = self.forecast(benchmark_id), self._parts.forecaster.interval_scales
         return self._parts.explanations.changes(benchmark_id, bounds, forecast, scale)
 
     def shadows(

@@ -32,12 +32,11 @@ from edgeyard.scheduler.learning.manifest import Manifest
 from edgeyard.scheduler.learning.model import Model, any_cause_chance, model_of_content
 from edgeyard.scheduler.model.knowledge import ActiveModel
 from edgeyard.scheduler.model.registered_models import ModelKind
-from edgeyard.scheduler.prediction.estimates import (
-    RunTimeParts,
+from edgeyard.scheduler.prediction.distributions import (
     TimeDistributions,
     history_distributions,
-    past_pairs,
 )
+from edgeyard.scheduler.prediction.estimates import RunTimeParts, past_pairs
 
 Floats = NDArray[np.float64]
 
@@ -149,28 +148,35 @@ def _predicted(
 def active_distributions(batch: Batch, pairs: Pairs) -> TimeDistributions:
     """Return for how long runs hold their boards: by active models, otherwise by past runs."""
     past = history_distributions(batch, pairs)
-    return TimeDistributions(
-        run=_corrected(ModelKind.RUN_TIME, batch, pairs, past.run),
-        loading=_corrected(ModelKind.LOADING, batch, pairs, past.loading),
-    )
+    run, certain = _corrected(ModelKind.RUN_TIME, batch, pairs, past.run)
+    loading, _ = _corrected(ModelKind.LOADING, batch, pairs, past.loading)
+    draws = None if past.past is None else past.past.except_for(certain)
+    return TimeDistributions(run=run, loading=loading, past=draws)
 
 
-def _corrected(kind: ModelKind, batch: Batch, pairs: Pairs, past: RunTimeParts) -> RunTimeParts:
-    """Return the active model's distribution where it is certain, otherwise the history's."""
+def _corrected(
+    kind: ModelKind, batch: Batch, pairs: Pairs, past: RunTimeParts
+) -> tuple[RunTimeParts, NDArray[np.bool_]]:
+    """Return the active model's distribution where it is certain, otherwise the history's.
+
+    And where it is certain, shape (pairs,).
+    """
+    nowhere = np.zeros(len(pairs), dtype=np.bool_)
     active = batch.knowledge.model(kind)
     if active is None or active.problem or not len(pairs):
-        return past
+        return past, nowhere
     try:
         found = _distribution(load_active(active), batch, pairs, past)
     except ConfigError:
-        return past
+        return past, nowhere
     certain = np.isfinite(found.location)
-    return RunTimeParts(
+    run = RunTimeParts(
         location=np.where(certain, found.location, past.location),
         noise=np.where(certain, found.noise, past.noise),
         error=np.where(certain, found.error, past.error),
         freedom=np.where(certain, found.freedom, past.freedom),
     )
+    return run, certain
 
 
 def _run_times(model: Model, batch: Batch, pairs: Pairs) -> tuple[Floats, Floats]:

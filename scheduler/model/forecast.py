@@ -12,9 +12,22 @@ LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 """Probabilities that something happens earlier than predicted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Widths of an interval as it was drawn, before it is calibrated, as logarithms.
+
+    Attributes:
+        late: From the median to the upper end.
+        early: From the lower end to the median.
+    """
+
+    late: float
+    early: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When one benchmark starts and ends: between ``low`` and ``high`` in 4 of 5 cases.
+    """When one benchmark starts and ends: meant to be between ``low`` and ``high`` 4 times in 5.
 
     Attributes:
         made_at: When it was made; later events are not considered.
@@ -25,6 +38,8 @@ class Forecast:
         start_high: It starts later in 1 of 10 cases.
         deadline_chance: Probability that it ends before its deadline; None: it has none.
         grounded: Whether past runs like it are known; otherwise its time limit is used.
+        start_widths: Of the start's interval; None: it starts at once, or has started.
+        finish_widths: Of the end's; None: it ends at once.
     """
 
     benchmark_id: str
@@ -38,18 +53,24 @@ class Forecast:
     finish_high: datetime
     deadline_chance: float | None
     grounded: bool
+    start_widths: Widths | None = None
+    finish_widths: Widths | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How accurate the newest forecasts were.
+    """What first predicted intervals held lately: of the newest 100 of each kind.
 
     Attributes:
-        held: Benchmarks that ended within the first predicted interval.
-        ended: All benchmarks with a forecast that completed.
+        starts_held: Benchmarks that started within the interval.
+        started: Those that were to wait and started.
+        ends_held: Benchmarks that ended within the interval.
+        ended: Those that completed.
     """
 
-    held: int = 0
+    starts_held: int = 0
+    started: int = 0
+    ends_held: int = 0
     ended: int = 0
 
 
@@ -71,18 +92,33 @@ class Forecasts:
     planned: Mapping[str, PlannedStart] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A predicted time next to the one that came.
+
+    Attributes:
+        score: How far off it was, see `edgeyard.scheduler.prediction.calibration`; None: nothing
+            can be learned from it.
+        held: Whether the predicted interval held it.
+    """
+
+    score: float | None
+    held: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastResult:
     """How a benchmark's first forecast turned out.
 
     Attributes:
         at: When it was compared with what happened.
-        score: How far off the predicted start was, see
-            `edgeyard.scheduler.prediction.calibration`; None: it says nothing of waits.
-        held: Whether it ended within the predicted interval; None: it did not complete.
+        waited: Whether it was to wait.
+        start: None: it was not to wait, or did not start.
+        end: None: it did not complete.
     """
 
     benchmark_id: str
     at: datetime
-    score: float | None
-    held: bool | None
+    waited: bool
+    start: Compared | None
+    end: Compared | None

@@ -1,40 +1,77 @@
 """Calibrate forecasts: how wrong earlier ones were, and how wide intervals must be to hold.
 
-The samples of a queue assume that the runs ahead resemble each other by chance alone; one user's
-jobs of one afternoon resemble each other for other reasons, and waits vary more than any past run
-shows. Each predicted start is therefore compared with the one that came, in units of the interval
-as it was drawn (the signed nonconformity score of conformalized quantile regression, Romano,
-Patterson & Candès 2019, of logarithms). The quantiles of the newest scores state how far each side
-must be widened for one start in ten to fall beyond it, whatever the cause. Where conditions keep
-changing, the newest hundreds follow them (as of Gibbs & Candès 2021, with a window for their step).
-Intervals of runs are not rescaled: their distributions hold one by one.
+The samples of a queue assume that the runs ahead resemble the past by chance alone; waits vary more
+than any past run shows, and load, models and boards change. So each predicted start and end is
+compared with the one that came, in units of the interval as it was drawn (the signed nonconformity
+score of conformalized quantile regression, Romano, Patterson & Candès 2019, of logarithms). A
+quantile of the scores states how far each side must be widened for one in ten to fall beyond it.
+
+Where conditions change, past scores say too little of the next. Two things follow the change:
+
+- The newest scores count most: the weight of a score halves every `HALF_LIFE` later ones (weighted
+  conformal prediction beyond exchangeability, Barber, Candès, Ramdas & Tibshirani 2023).
+- The level of the quantile follows what was missed (adaptive conformal inference: Gibbs & Candès
+  2021, *Adaptive Conformal Inference Under Distribution Shift*, equation 2), for each side ::
+
+      a := a + g (0.1 - [the side was missed]),  g = `STEP`, within `LEVELS`
+
+  For bounded a, a distant change of the level is not paid by endless intervals; aggregation of many
+  steps (AgACI: Zaffran et al. 2022; Gibbs & Candès 2024) and an integrator (conformal PID:
+  Angelopoulos, Candès & Tibshirani 2023) gain nothing over the two on the logs of `bench-forecast`.
+
+What is late already counts before it comes (`overdue`).
+
+What is calibrated apart is missed for different causes: starts of benchmarks that wait, their ends,
+and ends of those that start at once, which tell of runs alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
+from edgeyard.scheduler.model.forecast import (
+    HIGH,
+    LOW,
+    MIDDLE,
+    Compared,
+    Forecast,
+    ForecastResult,
+    Widths,
+)
+
+REMEMBERED = 500
+"""Comparisons that count, of each kind: of what is older, less than a quarter of the weight is."""
 
 MIN_SCORES = 30
-"""Minimum number of scores, with which one start in ten can be estimated."""
+"""Minimum number of scores, with which one in ten can be estimated."""
+
+HALF_LIFE = 200.0
+"""Comparisons after which one counts half: about 290 count at a time, one in ten is then known to
+two points."""
+
+STEP = 0.005
+"""Change of a level by a comparison: ten misses in a row widen a side as far as it gets."""
+
+LEVELS = (0.05, 0.3)
+"""Lowest and highest level: below one in twenty, the few scores beyond say nothing reliable."""
 
 _MIN_SCALE, _MAX_SCALE = 0.1, 16.0
 _MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
 _SOONEST = 1e-3  # of the median: a start that comes at once is so much sooner
+_MAX_LOG_RATIO = -math.log(_SOONEST)  # nor is any so much later, unless it was drawn
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalScale:
-    """Widths of a wait's sides, in units of those that were drawn, or of a tenth if that is more.
+    """Widths of an interval's sides, in units of those that were drawn.
 
     Attributes:
         late: From the median to the upper end, as logarithms.
@@ -45,63 +82,192 @@ class IntervalScale:
     early: float
 
 
-def nonconformity_score(
-    forecast: Forecast, started_at: datetime, scale: IntervalScale | None
-) -> float | None:
-    """Compute how far off a predicted start was.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalScales:
+    """By how much intervals are widened; None: as drawn, since too little is known.
+
+    Attributes:
+        start: Of the starts of benchmarks that wait.
+        end: Of their ends.
+        run: Of the ends of benchmarks that start at once or run.
+    """
+
+    start: IntervalScale | None = None
+    end: IntervalScale | None = None
+    run: IntervalScale | None = None
+
+
+AS_DRAWN = IntervalScales()
+"""Widens nothing."""
+
+
+def interval_scales_of(results: Sequence[ForecastResult]) -> IntervalScales:
+    """Return by how much intervals are widened after these results, oldest first."""
+    waited = [each.end for each in results if each.waited]
+    at_once = [each.end for each in results if not each.waited]
+    return IntervalScales(
+        start=interval_scale_of([each.start for each in results if each.start is not None]),
+        end=interval_scale_of([each for each in waited if each is not None]),
+        run=interval_scale_of([each for each in at_once if each is not None]),
+    )
+
+
+def interval_scale_of(compared: Sequence[Compared]) -> IntervalScale | None:
+    """Return the scale with which about one in ten will fall beyond each end.
 
     Args:
-        forecast: Of a benchmark that waited.
-        started_at: When it did start.
-        scale: By which the forecast had been widened; None: it is as it was drawn.
+        compared: Oldest first; the last `REMEMBERED` count.
 
     Returns:
-        1 for the upper end of the interval as it was drawn, -1 for the lower. None where the
-        benchmark was to start at once: no factor changes that.
+        None: too few.
     """
-    wait_s, low_s, middle_s, high_s = (
-        (each - forecast.made_at).total_seconds()
-        for each in (started_at, forecast.start_low, forecast.start, forecast.start_high)
-    )
-    if middle_s <= 0.0:
+    scored = [(each.score, each.held) for each in compared if each.score is not None]
+    scored = scored[-REMEMBERED:]
+    if len(scored) < MIN_SCORES:
         return None
-    error = math.log(max(wait_s / middle_s, _SOONEST))
-    scale = scale or IntervalScale(late=1.0, early=1.0)
-    late = math.log(high_s / middle_s) / scale.late
-    early = -math.log(max(low_s / middle_s, _SOONEST**scale.early)) / scale.early
-    return error / max(late if error >= 0.0 else early, _MIN_WIDTH)
-
-
-def interval_scale_of(scores: Sequence[float]) -> IntervalScale | None:
-    """Return the scale with which one start in ten falls beyond each end; None: too few scores."""
-    if len(scores) < MIN_SCORES:
-        return None
-    # of so many and the next one, which is as likely in any place among them
-    level = min(HIGH * (len(scores) + 1) / len(scores), 1.0)
-    late, early = np.quantile([scores, np.negative(scores)], level, axis=1).tolist()
+    late = early = 1.0 - HIGH
+    for score, held in scored:
+        late = _followed(late, not held and score > 0.0)
+        early = _followed(early, not held and score < 0.0)
+    scores = np.array([score for score, _ in scored])
+    weights = np.exp2(-np.arange(len(scores))[::-1] / HALF_LIFE)
     return IntervalScale(
-        late=min(max(late, _MIN_SCALE), _MAX_SCALE), early=min(max(early, _MIN_SCALE), _MAX_SCALE)
+        late=_quantile(scores, weights, 1.0 - late), early=_quantile(-scores, weights, 1.0 - early)
     )
 
 
-def rescaled(starts: Floats, soonest_s: float, scale: IntervalScale | None) -> Floats:
-    """Return possible starts with their distances from the median multiplied.
+def _followed(level: float, missed: bool) -> float:
+    return min(max(level + STEP * ((1.0 - HIGH) - missed), LEVELS[0]), LEVELS[1])
+
+
+def _quantile(scores: Floats, weights: Floats, level: float) -> float:
+    """Return the score that the share ``level`` of the weight does not exceed, within bounds.
+
+    The next one counts as much as the newest, and may be the highest.
+    """
+    order = np.argsort(scores)
+    shares = np.cumsum(weights[order]) / (weights.sum() + 1.0)
+    place = min(int(np.searchsorted(shares, level)), len(scores) - 1)
+    return min(max(float(scores[order[place]]), _MIN_SCALE), _MAX_SCALE)
+
+
+def compared_start(forecast: Forecast, started_at: datetime) -> Compared | None:
+    """Compare the start of a benchmark that waited; None: nothing was predicted of a wait."""
+    if forecast.place is None or forecast.start <= forecast.made_at:
+        return None
+    return Compared(
+        score=_score(forecast, forecast.start, forecast.start_widths, started_at),
+        held=forecast.start_low <= started_at <= forecast.start_high,
+    )
+
+
+def compared_end(forecast: Forecast, ended_at: datetime) -> Compared:
+    """Compare the end of a benchmark that completed."""
+    return Compared(
+        score=_score(forecast, forecast.finish, forecast.finish_widths, ended_at),
+        held=forecast.finish_low <= ended_at <= forecast.finish_high,
+    )
+
+
+def overdue(
+    forecasts: Iterable[Forecast], waiting: Container[str], now: datetime
+) -> list[ForecastResult]:
+    """Return what is known to be missed already: starts and ends later than their intervals.
+
+    Without them the longest waits would be learned last, and none of them while a queue grows.
 
     Args:
-        starts: Shape (samples,), seconds from now.
-        soonest_s: No start is earlier.
+        forecasts: Of live benchmarks, their first ones.
+        waiting: Those that have not started.
+        now: They started or ended later than this.
+    """
+    found = []
+    for each in forecasts:
+        start = end = None
+        if each.benchmark_id in waiting and now > each.start_high:
+            start = compared_start(each, now)
+        if now > each.finish_high:
+            end = compared_end(each, now)
+        if start is not None or end is not None:
+            found.append(_result(each, now, start, end))
+    return found
+
+
+def result_of(
+    forecast: Forecast, started_at: datetime | None, ended_at: datetime, *, completed: bool
+) -> ForecastResult:
+    """Return how the first forecast of a benchmark that ended turned out."""
+    return _result(
+        forecast,
+        ended_at,
+        None if started_at is None else compared_start(forecast, started_at),
+        compared_end(forecast, ended_at) if completed else None,
+    )
+
+
+def _result(
+    forecast: Forecast, at: datetime, start: Compared | None, end: Compared | None
+) -> ForecastResult:
+    return ForecastResult(
+        benchmark_id=forecast.benchmark_id,
+        at=at,
+        waited=forecast.start_widths is not None,
+        start=start,
+        end=end,
+    )
+
+
+def _score(
+    forecast: Forecast, middle: datetime, widths: Widths | None, came_at: datetime
+) -> float | None:
+    """Return 1 for the upper end of an interval as it was drawn, -1 for the lower.
+
+    None where it was to come at once, since no factor changes that, and where the forecast rests on
+    a bound instead of past runs.
+    """
+    middle_s = (middle - forecast.made_at).total_seconds()
+    if widths is None or middle_s <= 0.0 or not forecast.grounded:
+        return None
+    error = math.log(max((came_at - forecast.made_at).total_seconds() / middle_s, _SOONEST))
+    return error / (widths.late if error >= 0.0 else widths.early)
+
+
+def drawn_widths(times: Floats) -> Widths | None:
+    """Return the widths of the interval of these times, shape (samples,); None: at once."""
+    low, middle, high = _interval(times)
+    if not 0.0 < middle <= high < math.inf:
+        return None
+    return Widths(
+        late=max(math.log(high / middle), _MIN_WIDTH),
+        early=max(-math.log(max(low / middle, _SOONEST)), _MIN_WIDTH),
+    )
+
+
+def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | None) -> Floats:
+    """Return possible times with their distances from the median multiplied.
+
+    Args:
+        times: Shape (samples,), seconds from now.
+        soonest_s: None is earlier.
         scale: None: leave them as they are.
     """
-    if scale is None:
-        return starts
-    low, middle, high = np.quantile(starts, (LOW, MIDDLE, HIGH)).tolist()
-    if middle <= 0.0:
-        return starts
-    ratios = np.maximum(starts / middle, _SOONEST)
+    widths = drawn_widths(times)
+    if scale is None or widths is None:
+        return times
+    low, middle, high = _interval(times)
+    ratios = np.maximum(times / middle, _SOONEST)
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))
-    factors = np.where(ratios > 1.0, _factor(scale.late, late), _factor(scale.early, early))
-    return np.asarray(np.maximum(middle * ratios**factors, soonest_s))
+    factors = np.where(
+        ratios > 1.0,
+        scale.late * (widths.late / late if late > 0.0 else 1.0),
+        scale.early * (widths.early / early if early > 0.0 else 1.0),
+    )
+    logs = np.minimum(np.log(ratios) * factors, np.maximum(np.log(ratios), _MAX_LOG_RATIO))
+    return np.asarray(np.maximum(middle * np.exp(logs), soonest_s))
 
 
-def _factor(scale: float, width: float) -> float:
-    return scale * max(width, _MIN_WIDTH) / width if width > 0.0 else 1.0
+def _interval(times: Floats) -> tuple[float, float, float]:
+    """Return what `numpy.quantile` does, which takes ten times as long for so few."""
+    places = np.array((LOW, MIDDLE, HIGH)) * (len(times) - 1)
+    low, middle, high = np.interp(places, np.arange(len(times)), np.sort(times)).tolist()
+    return low, middle, high

@@ -42,6 +42,7 @@ All are fitted to `History.settled`: all runs up to 200, and all but up to one p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -67,6 +68,9 @@ _UNKNOWN_FAMILY_VARIANCE = 0.01
 _SLOPE_VARIANCE = 0.6
 """Of b = 1 where all runs of each model asked for as many runs: b = 0 (such runs are all set-up) is
 its 10th percentile, so that an unknown growth alone keeps nothing waiting for its bound."""
+
+_MAX_SIMILARITY = 0.95
+"""Runs that follow each other never are quite the same."""
 
 _MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
@@ -150,25 +154,6 @@ class RunTimeParts:
     noise: Floats
     error: Floats
     freedom: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TimeDistributions:
-    """For how long a run holds its board.
-
-    Attributes:
-        run: Distribution of ln seconds of the run.
-        loading: Distribution of ln seconds from the placement to the start of the task.
-    """
-
-    run: RunTimeParts
-    loading: RunTimeParts
-
-
-def history_distributions(batch: Batch, pairs: Pairs) -> TimeDistributions:
-    """Return what past runs say of pairs."""
-    past = PastPairs(batch, pairs.rows, pairs.boards)
-    return TimeDistributions(run=past.run_time_parts(), loading=past.loading_parts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -302,6 +287,24 @@ class PastPairs:
     def run_time_parts(self) -> RunTimeParts:
         """Return the same as the function of that name."""
         return self._history.derived(_RunTimes).parts(self)
+
+    def offsets(self) -> Floats:
+        """Return what boards and numbers of inferences add to ln seconds, shape (pairs,)."""
+        return self._history.derived(_RunTimes).offsets(self)
+
+    def runs_alike(self, combination: int, user_id: str, max_runs: int) -> RunsAlike:
+        """Return the newest runs of the groups that a run is of.
+
+        Its model's and its kind's on boards of its family; of a model that never ran there, the
+        user's of its engine and type.
+
+        Args:
+            combination: Number of class and family, see ``combination``.
+            user_id: Whose run it is.
+            max_runs: Of each group.
+        """
+        user = int(self._history.names.users.of([user_id])[0])
+        return self._history.derived(_RunTimes).alike(self, combination, user, max_runs)
 
     def run_counts(self) -> Floats:
         """Return the same as the function of that name."""
@@ -455,6 +458,47 @@ def _spread(children: _Groups, parents: _Groups, otherwise: float) -> float:
     return max((between - freedom * (0.0 if np.isnan(within) else within)) / unlike, 1e-6)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RunsAlike:
+    """Past runs that a run is like.
+
+    Attributes:
+        groups: ln seconds, oldest first, broadest group first; without what boards and numbers of
+            inferences add.
+        similarity: Correlation of one run of the group with the next, 0-1.
+    """
+
+    groups: Sequence[Floats]
+    similarity: float
+
+
+class _RunsByKey:
+    """Runs of each group, oldest first.
+
+    Attributes:
+        similarity: Correlation of a run with the one before it in its group, 0-1, pooled.
+    """
+
+    def __init__(self, keys: Codes, y: Floats) -> None:
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._y = keys[order], y[order]
+        groups = _Groups.of(self._keys, self._y)
+        scale = np.sqrt(groups.squares / groups.counts)[groups.of_run]
+        off = (self._y - groups.means[groups.of_run]) / np.maximum(scale, 1e-9)
+        follows = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        # of n runs about their own mean it is 1 / n too low
+        products = off[follows] * off[follows + 1] + 1.0 / groups.counts[groups.of_run[follows]]
+        found = float(products.sum()) / (len(follows) + PSEUDO_RUNS)
+        self.similarity = min(max(found, 0.0), _MAX_SIMILARITY)
+
+    def newest(self, left: int, right: int, count: int) -> Floats:
+        """Return the last ``count`` of the group with these two numbers."""
+        if left < 0 or right < 0:
+            return self._y[:0]
+        first, last = np.searchsorted(self._keys, ((left << 32) | right) + np.arange(2))
+        return self._y[max(first, last - count) : last]
+
+
 class _Level:
     """Posterior means of the groups of one level."""
 
@@ -535,6 +579,16 @@ class _RunTimes:
             self._fit_means(groups, stem, board)
         self._shift = shift[groups[_BOARD].first]
         self._log_runs = [each.with_values(x).means for each in groups[:_BOARD]]
+        boards, kinds = groups[_BOARD], groups[_BOARD - 1]
+        own = boards.means - kinds.means[kinds.of_run[boards.first]]
+        spread = self._levels[_BOARD].spread
+        self._offsets = self._shift + own * spread / (spread + self._noises[0][0] / boards.counts)
+        plain = y - self._offsets[boards.of_run]
+        bases = groups[_MODEL - 1]
+        users = _key(bases.of_run.astype(np.int64), columns.users[used].astype(np.int64))
+        self._alike = tuple(
+            _RunsByKey(key, plain) for key in (users, _key(family, stem), _key(family, kind))
+        )
         model = groups[_MODEL]
         self._successes = np.bincount(model.of_run, weights=~cut, minlength=len(model.keys))
 
@@ -649,6 +703,32 @@ class _RunTimes:
         mean = mean + self._slope * pairs.log_runs
         variance = variance + self._slope_variance * (pairs.log_runs - log_runs) ** 2
         return self._on_boards(pairs, mean, variance, noise, freedom)
+
+    def offsets(self, pairs: PastPairs) -> Floats:
+        """See `PastPairs.offsets`."""
+        if self.empty or not len(pairs.rows):
+            return np.zeros(len(pairs.rows))
+        own = _own_groups(pairs, self._levels[_BOARD].groups)
+        of_boards = np.where(
+            own >= 0, self._offsets[own], self._of_boards.of(pairs.board)[pairs.boards]
+        )
+        return np.asarray(of_boards + self._slope * pairs.log_runs[pairs.combination])
+
+    def alike(self, pairs: PastPairs, combination: int, user: int, max_runs: int) -> RunsAlike:
+        """See `PastPairs.runs_alike`."""
+        if self.empty:
+            return RunsAlike((), 0.0)
+        family, base, stem, kind = (
+            int(each[combination]) for each in (pairs.family, pairs.base, pairs.stem, pairs.kind)
+        )
+        of_users, of_stems, of_kinds = self._alike
+        of_model = of_stems.newest(family, stem, max_runs)
+        if len(of_model):
+            groups = (of_model, of_kinds.newest(family, kind, max_runs))
+            return RunsAlike(groups, of_kinds.similarity)
+        bases = self._levels[_MODEL - 1].groups
+        at = int(bases.find(_key(np.array([family]), np.array([base])))[0])
+        return RunsAlike((of_users.newest(at, user, max_runs),), of_users.similarity)
 
     def counts(self, pairs: PastPairs) -> Floats:
         """See `run_counts`."""

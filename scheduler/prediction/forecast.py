@@ -22,16 +22,23 @@ show. How wrong earlier predictions were determines how far waits are widened fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.model.decision import PlannedStart
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
-from edgeyard.scheduler.prediction.calibration import IntervalScale, rescaled
+from edgeyard.scheduler.prediction.calibration import (
+    AS_DRAWN,
+    IntervalScales,
+    drawn_widths,
+    rescaled,
+)
 from edgeyard.scheduler.prediction.simulated_gangs import SimulatedGangs
 from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, RunSampler, SimulatedLab
+from edgeyard.scheduler.prediction.timeline import bounds_left
 
 SAMPLES = 64
 """Number of futures, with which quantiles at 10 % and 90 % are mostly off by up to 4 points."""
@@ -62,14 +69,14 @@ class WaitSamples:
 
 
 def forecasts(
-    given: ForecastInput, *, samples: int = SAMPLES, interval_scale: IntervalScale | None = None
+    given: ForecastInput, *, samples: int = SAMPLES, interval_scales: IntervalScales = AS_DRAWN
 ) -> dict[str, Forecast]:
     """Predict start and end of all benchmarks that run or wait.
 
     Args:
         given: What a cycle found out.
         samples: Futures to draw.
-        interval_scale: By how much waits are widened; None: not at all.
+        interval_scales: By how much intervals are widened.
 
     Returns:
         By id of the benchmark. Those of which no time is known are missing.
@@ -86,14 +93,22 @@ def forecasts(
             and each.gang_id not in unready_gangs
             and np.isfinite(futures.finishes[number]).all()
         ):
-            found[each.benchmark_id] = _forecast(given, futures, number, interval_scale)
+            found[each.benchmark_id] = _forecast(given, futures, number, interval_scales)
     shown = [
         row
         for row, holder in enumerate(given.holders)
         if holder.started_at is not None and not holder.ending
     ]
-    ends_of = futures.ends[shown]
-    for row, ends, (low, middle, high) in zip(shown, ends_of, _moments(ends_of, now), strict=True):
+    drawn, left_s = futures.ends[shown], bounds_left(given.batch, given.holders)[shown]
+    ends_of = np.array(
+        [
+            np.minimum(rescaled(each, 0.0, interval_scales.run), most_s)
+            for each, most_s in zip(drawn, left_s.tolist(), strict=True)
+        ]
+    ).reshape(drawn.shape)
+    for row, ends, raw, (low, middle, high) in zip(
+        shown, ends_of, drawn, _moments(ends_of, now), strict=True
+    ):
         holder = given.holders[row]
         assert holder.started_at is not None
         found[holder.benchmark_id] = Forecast(
@@ -108,6 +123,7 @@ def forecasts(
             finish_high=high,
             deadline_chance=_chance(ends, holder.deadline, now),
             grounded=bool(np.isfinite(ends).all()),
+            finish_widths=drawn_widths(raw),
         )
     return found
 
@@ -117,7 +133,7 @@ def forecast_of(
     benchmark_id: str,
     *,
     samples: int = SAMPLES,
-    interval_scale: IntervalScale | None = None,
+    interval_scales: IntervalScales = AS_DRAWN,
 ) -> Forecast | None:
     """Predict start and end of one benchmark that waits, or was placed now.
 
@@ -127,7 +143,7 @@ def forecast_of(
         given: As for `forecasts`.
         benchmark_id: Of a pending benchmark.
         samples: As for `forecasts`.
-        interval_scale: As for `forecasts`.
+        interval_scales: As for `forecasts`.
 
     Returns:
         None where no time is known.
@@ -136,7 +152,16 @@ def forecast_of(
     places = np.flatnonzero(futures.jobs == given.row_of_id[benchmark_id])
     if not len(places) or not np.isfinite(futures.finishes[places[0]]).all():
         return None
-    return _forecast(given, futures, int(places[0]), interval_scale)
+    return _forecast(given, futures, int(places[0]), interval_scales)
+
+
+def with_start_of(forecast: Forecast | None, planned: PlannedStart) -> PlannedStart:
+    """Return a plan with the start that is predicted, so that one start is shown.
+
+    A plan goes by medians of single runs; a forecast of the same cycle, which keeps to its boards,
+    by the whole queue in many futures.
+    """
+    return planned if forecast is None else replace(planned, start=forecast.start)
 
 
 def sample_futures(
@@ -175,7 +200,7 @@ def sample_futures(
             if not gangs.start_before(job, pairs, begins):
                 break
         taken = pairs[choice]
-        ends = begins + runs.draw(row, taken)
+        ends = begins + runs.draw(job, taken)
         lab.hold(job, slots[choice], ends)
         starts[number], finishes[number] = begins, ends
         grounded[number] = runs.known[taken].all()
@@ -196,15 +221,21 @@ def sample_futures(
 
 
 def _forecast(
-    given: ForecastInput, futures: WaitSamples, number: int, interval_scale: IntervalScale | None
+    given: ForecastInput, futures: WaitSamples, number: int, interval_scales: IntervalScales
 ) -> Forecast:
     """Summarise the futures of one benchmark, the ``number``-th that was simulated."""
     job, now = int(futures.jobs[number]), given.batch.now
     each = given.pending[job]
-    starts = rescaled(futures.starts[number], float(futures.earliest_start[number]), interval_scale)
-    finishes = starts + (futures.finishes[number] - futures.starts[number])  # runs stay as drawn
+    drawn, finishes = futures.starts[number], futures.finishes[number]
+    starts = rescaled(drawn, float(futures.earliest_start[number]), interval_scales.start)
+    waits = drawn_widths(drawn) is not None
+    bound_s = float(given.batch.time_limits_s[given.batch.class_of_job[job]])
+    run_s = finishes - drawn
+    scale = interval_scales.end if waits else interval_scales.run
+    ends = rescaled(finishes, starts + float(run_s.min()), scale)
+    ends = np.minimum(ends, starts + max(bound_s, float(run_s.max())))
     (start_low, start, start_high), (finish_low, finish, finish_high) = _moments(
-        np.stack((starts, finishes)), now
+        np.stack((starts, ends)), now
     )
     return Forecast(
         benchmark_id=each.benchmark_id,
@@ -216,8 +247,10 @@ def _forecast(
         finish=finish,
         finish_low=finish_low,
         finish_high=finish_high,
-        deadline_chance=_chance(finishes, each.deadline, now),
+        deadline_chance=_chance(ends, each.deadline, now),
         grounded=bool(futures.grounded[number]),
+        start_widths=drawn_widths(drawn),
+        finish_widths=drawn_widths(finishes),
     )
 
 

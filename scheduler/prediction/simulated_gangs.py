@@ -185,7 +185,7 @@ class SimulatedGangs:
         gang.starts = np.where(samples, starts, gang.starts)
         for number, (job, choices) in enumerate(zip(gang.jobs, gang.choices, strict=True)):
             taken = choices.pairs[chosen[number]]
-            run_s = self._runs.draw(int(lab.batch.class_of_job[job]), taken)
+            run_s = self._runs.draw(job, taken)
             ends = np.where(samples, starts + run_s, np.inf)
             lab.hold(job, choices.slots[chosen[number]], ends)
             gang.ends[number] = np.where(samples, ends, gang.ends[number])

@@ -19,12 +19,16 @@ from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs, pairs_of
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
-from edgeyard.scheduler.prediction.estimates import (
-    RunTimeParts,
+from edgeyard.scheduler.prediction.distributions import (
+    PastRunDraws,
     TimeDistributions,
+    WeightedRuns,
     history_distributions,
+)
+from edgeyard.scheduler.prediction.estimates import (
+    PastPairs,
+    RunTimeParts,
     of_boards,
-    run_time_parts,
 )
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
@@ -382,18 +386,30 @@ class RunSampler:
         samples: int,
         rng: np.random.Generator,
     ) -> None:
+        self._batch = batch
         self._bounds = batch.time_limits_s[pairs.rows]
         self.known = ~np.isnan(distributions.run.location)
         self._distribution = _with_default(distributions.run, self._bounds)
         self._loading = distributions.loading
+        self._past = distributions.past
         self._loads = bool(np.isfinite(distributions.loading.location).any())
         self._rng = rng
         self._samples = samples
+        self._shared: dict[str, Floats] = {}
         self._errors: dict[tuple[int, bool], Floats] = {}
 
-    def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
+    def draw(self, job: int, taken: NDArray[np.intp]) -> Floats:
         """Draw seconds of loading and run on pair ``taken[s]`` in sample s, shape (samples,)."""
-        drawn = np.minimum(self._draw(self._distribution, row, taken), self._bounds[taken])
+        row = int(self._batch.class_of_job[job])
+        drawn = self._draw(self._distribution, row, taken)
+        if self._past is not None:
+            user = self._batch.job_users[job]
+            if user not in self._shared:
+                self._shared[user] = self._rng.permutation(_student_table(200, self._samples))
+            alone = self._rng.permutation(_student_table(200, self._samples))
+            past = self._past.draw(taken, user, alone, self._shared[user])
+            drawn = np.where(np.isnan(past), drawn, np.exp(past))
+        drawn = np.minimum(drawn, self._bounds[taken])
         if self._loads:  # where past runs state no times of loading, none are expected
             drawn = drawn + np.nan_to_num(self._draw(self._loading, row, taken))
         return np.asarray(drawn, dtype=np.float64)
@@ -511,9 +527,15 @@ def _ends(
     if not holders:
         return np.empty((0, samples))
     nothing = np.zeros(0, dtype=np.intp)
-    _, distribution = _predicted(batch, nothing, nothing, holders)
+    pairs, there = _with_holders(batch, nothing, nothing, holders)
+    distribution = _at(pairs.run_time_parts(), np.arange(len(there)), there, len(holders))
+    draws = PastRunDraws(pairs)
+    past = {
+        number: draws.of(pair, holders[number].user_id)
+        for pair, number in enumerate(there.tolist())
+    }
     strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
-    return _left_s(batch, holders, distribution, strata)
+    return _left_s(batch, holders, distribution, strata, past)
 
 
 def _predicted(
@@ -523,6 +545,20 @@ def _predicted(
     holders: Sequence[BoardHolder],
 ) -> tuple[RunTimeParts, RunTimeParts]:
     """Return the distributions of run times of pairs, and those of the runs that are under way."""
+    pairs, there = _with_holders(batch, rows, boards, holders)
+    found, count = pairs.run_time_parts(), len(rows)
+    every = np.arange(count)
+    running = _at(found, np.arange(count, len(pairs.rows)), there, len(holders))
+    return _at(found, every, every, count), running
+
+
+def _with_holders(
+    batch: Batch,
+    rows: NDArray[np.intp],
+    boards: NDArray[np.intp],
+    holders: Sequence[BoardHolder],
+) -> tuple[PastPairs, NDArray[np.intp]]:
+    """Return pairs and behind them those of runs that are under way, and which runs these are."""
     row_of_uid = batch.row_of_uid
     rows_of_kind: dict[RunKind, int] = {}
     there, theirs, at = [], [], []
@@ -533,33 +569,45 @@ def _predicted(
             theirs.append(rows_of_kind.setdefault(each.kind, len(rows_of_kind)))
             at.append(board)
     if not there:
-        return run_time_parts(batch, rows, boards), _unknown_distribution(len(holders))
-    classes = batch.shape[0]
+        return PastPairs(batch, rows, boards), np.zeros(0, dtype=np.intp)
     both = replace(
         batch,
         kinds=(*batch.kinds, *rows_of_kind),
         families=(*batch.families, *("" for _ in rows_of_kind)),
     )
     of_boards(batch, both)
-    found = run_time_parts(
+    pairs = PastPairs(
         both,
-        np.concatenate((rows, np.array(theirs, dtype=np.intp) + classes)),
+        np.concatenate((rows, np.array(theirs, dtype=np.intp) + batch.shape[0])),
         np.concatenate((boards, np.array(at, dtype=np.intp))),
     )
-    distribution, count = _unknown_distribution(len(holders)), len(rows)
-    for name in ("location", "noise", "error", "freedom"):
-        getattr(distribution, name)[there] = getattr(found, name)[count:]
-    pairs = RunTimeParts(
-        location=found.location[:count],
-        noise=found.noise[:count],
-        error=found.error[:count],
-        freedom=found.freedom[:count],
+    return pairs, np.array(there, dtype=np.intp)
+
+
+def _at(
+    found: RunTimeParts, pairs: NDArray[np.intp], places: NDArray[np.intp], count: int
+) -> RunTimeParts:
+    """Return distributions of pairs at their places among ``count``, NaN at others."""
+
+    def placed(values: Floats) -> Floats:
+        whole = np.full(count, np.nan)
+        whole[places] = values[pairs]
+        return whole
+
+    return RunTimeParts(
+        location=placed(found.location),
+        noise=placed(found.noise),
+        error=placed(found.error),
+        freedom=placed(found.freedom),
     )
-    return pairs, distribution
 
 
 def _left_s(
-    batch: Batch, holders: Sequence[BoardHolder], predicted: RunTimeParts, strata: Floats
+    batch: Batch,
+    holders: Sequence[BoardHolder],
+    predicted: RunTimeParts,
+    strata: Floats,
+    past: Mapping[int, tuple[WeightedRuns, float]] | None = None,
 ) -> Floats:
     """Return quantiles of how much longer runs last that have not ended yet, seconds.
 
@@ -568,6 +616,7 @@ def _left_s(
         holders: The runs.
         predicted: Distributions of their run times; NaN where nothing is known.
         strata: The quantiles, shape (holders, samples).
+        past: By number of the holder, past runs that its run is like; None: by ``predicted`` alone.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -576,21 +625,23 @@ def _left_s(
     scale = np.sqrt(distribution.noise + distribution.error)
     with np.errstate(divide="ignore"):
         passed = stdtr(distribution.freedom, (np.log(elapsed) - distribution.location) / scale)
+    redrawn = np.full(strata.shape, np.nan)
+    for number, (runs, offset) in (past or {}).items():
+        with np.errstate(divide="ignore"):
+            longer = runs.beyond(np.log(elapsed[number]) - offset)
+        modelled = (1.0 - runs.weight) * (1.0 - passed[number])
+        levels = strata[number] * (longer.weight + modelled)
+        like_past = levels < longer.weight
+        redrawn[number, like_past] = longer.at(levels[like_past]) + offset
+        if modelled > 0.0:
+            strata[number, ~like_past] = (levels[~like_past] - longer.weight) / modelled
     drawn = passed[:, None] + (1.0 - passed[:, None]) * strata
     total = np.exp(
         distribution.location[:, None]
         + scale[:, None] * stdtrit(distribution.freedom[:, None], drawn)
     )
+    total = np.where(np.isnan(redrawn), total, np.exp(redrawn))
     total = np.minimum(np.nan_to_num(total, nan=np.inf), bounds[:, None])
     left: Floats = np.maximum(total - elapsed[:, None], 0.0)
     left[np.array([each.ending for each in holders], dtype=np.bool_)] = 0.0
     return left
-
-
-def _unknown_distribution(count: int) -> RunTimeParts:
-    return RunTimeParts(
-        location=np.full(count, np.nan),
-        noise=np.full(count, np.nan),
-        error=np.full(count, np.nan),
-        freedom=np.full(count, np.nan),
-    )

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from edgeyard.scheduler.model.attempt import Outcome
-from edgeyard.scheduler.model.forecast import ForecastResult
+from edgeyard.scheduler.model.forecast import Compared, ForecastResult
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.ports import Scoring
 from edgeyard.scheduler.store.rows import flat_row, outcome_of
@@ -110,7 +110,19 @@ class SqlScoring(Scoring):
         ]
 
     def add_forecast_results(self, results: Sequence[ForecastResult], *, keep: int) -> None:
-        self._tx.insert_each(forecast_results, [flat_row(each) for each in results])
+        self._tx.insert_each(
+            forecast_results,
+            [
+                {
+                    "benchmark_id": each.benchmark_id,
+                    "at": each.at,
+                    "waited": each.waited,
+                    **_compared_row("start", each.start),
+                    **_compared_row("end", each.end),
+                }
+                for each in results
+            ],
+        )
         newest = select(forecast_results.c.seq).order_by(forecast_results.c.seq.desc()).limit(keep)
         self._tx.run(delete(forecast_results).where(forecast_results.c.seq.not_in(newest)))
 
@@ -118,7 +130,13 @@ class SqlScoring(Scoring):
         query = select(forecast_results).order_by(forecast_results.c.seq.desc()).limit(limit)
         rows = [cast("dict[str, Any]", dict(row)) for row in self._tx.rows(query)]
         return [
-            ForecastResult(**{name: row[name] for name in row if name != "seq"})
+            ForecastResult(
+                benchmark_id=row["benchmark_id"],
+                at=row["at"],
+                waited=row["waited"],
+                start=_compared(row, "start"),
+                end=_compared(row, "end"),
+            )
             for row in reversed(rows)
         ]
 
@@ -167,3 +185,15 @@ def _json(numbers: Mapping[str, float]) -> str:
 
 def _numbers(row: Row, name: str) -> dict[str, float]:
     return cast("dict[str, float]", json.loads(cast(str, row[name])))
+
+
+def _compared_row(name: str, compared: Compared | None) -> dict[str, object]:
+    return {
+        f"{name}_score": None if compared is None else compared.score,
+        f"{name}_held": None if compared is None else compared.held,
+    }
+
+
+def _compared(row: Mapping[str, Any], name: str) -> Compared | None:
+    held = row[f"{name}_held"]
+    return None if held is None else Compared(score=row[f"{name}_score"], held=held)

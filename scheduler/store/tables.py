@@ -865,8 +865,11 @@ forecast_results = Table(
     ),
     Column("benchmark_id", Text, nullable=False, unique=True),
     Column("at", UtcTime, nullable=False),
-    Column("score", Float),
-    Column("held", Boolean),
+    Column("waited", Boolean, nullable=False),
+    Column("start_score", Float),
+    Column("start_held", Boolean),
+    Column("end_score", Float),
+    Column("end_held", Boolean),
 )
 
 placement_ratings = Table(

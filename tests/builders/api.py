@@ -242,7 +242,7 @@ class FakeEngine:
         return self.plans.get(benchmark_id)
 
     def coverage(self) -> Coverage:
-        return Coverage(held=41, ended=50)
+        return Coverage(starts_held=19, started=40, ends_held=41, ended=50)
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
         if self.explanation(benchmark_id).waiting is None:

@@ -24,7 +24,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
-from edgeyard.scheduler.model.forecast import ForecastResult
+from edgeyard.scheduler.model.forecast import Compared, ForecastResult
 from edgeyard.scheduler.model.policies import StoredPolicy
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.retention import RetentionClass
@@ -1077,8 +1077,9 @@ def test_the_newest_results_of_forecasts_are_kept_once_each(store: SqlStore) -> 
         ForecastResult(
             benchmark_id=f"b-{n}",
             at=make.at(n),
-            score=0.5 * n if n else None,
-            held=(None, True)[n % 2],
+            waited=n > 2,
+            start=Compared(score=0.5 * n, held=n == 3) if n else None,
+            end=(None, Compared(score=None, held=True))[n % 2],
         )
         for n in range(5)
     ]

@@ -12,6 +12,7 @@ import pytest
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
+from edgeyard.scheduler.model.decision import PlannedStart, PlanReason
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders import records as make
 from tests.builders.api import BOARDS, MODEL, Api, description, running
@@ -419,7 +420,12 @@ def test_a_submission_returns_its_forecast_and_repeats_it(
     body = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
     assert body["forecast"]["place"] == 3
     assert body["forecast"]["start"] == "2026-11-21T12:00:00Z"
-    assert body["forecast"]["coverage"] == {"held": 41, "ended": 50}
+    assert body["forecast"]["coverage"] == {
+        "starts_held": 19,
+        "started": 40,
+        "ends_held": 41,
+        "ended": 50,
+    }
     assert api.as_().post("/v1/benchmarks", json=description(), headers=key).json() == body
     wrong = api.as_().post("/v1/benchmarks", json=description(model="no such"))
     assert wrong.status_code == 422
@@ -811,6 +817,31 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
         ("ram", None),
     ]
     assert changes["reachable_deadline"].startswith("2026-11-21T12:00")
+
+
+def test_an_explanation_states_the_place_and_start_of_the_newest_forecast(api: Api) -> None:
+    """The decision that it explains may be older, with another place and plan."""
+    benchmark_id = api.submit()
+    api.engine.explained = frozenset({benchmark_id})
+    api.engine.order = (benchmark_id,)
+    path = f"/v1/benchmarks/{benchmark_id}"
+    at = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
+    predicted = make.a_forecast(at, at, at, at, benchmark_id=benchmark_id, place=7)
+    plan = PlannedStart(
+        target_uid="rpi4b-0001-0001", start=at, reason=PlanReason.NEXT_FREE, sentence="next"
+    )
+    api.engine.forecasts[benchmark_id] = predicted
+    api.engine.plans[benchmark_id] = plan
+    explained, shown = (api.as_().get(each).json() for each in (f"{path}/explanation", path))
+    assert (
+        explained["rank"] + 1 == explained["forecast"]["place"] == shown["forecast"]["place"] == 7
+    )
+    assert explained["forecast"]["start"] == shown["forecast"]["start"]
+    assert explained["planned"] == shown["planned"]
+    api.engine.order = ()  # it was placed: nothing is planned any more
+    placed = api.as_().get(f"{path}/explanation").json()
+    assert placed["planned"] is None
+    assert placed["rank"] + 1 != 7
 
 
 def test_requests_of_results_without_a_known_benchmark_are_refused(api: Api) -> None:

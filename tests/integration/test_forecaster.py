@@ -26,7 +26,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     WaitingReason,
 )
-from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.prediction.calibration import MIN_SCORES
 from tests.builders.engine import A, B, Lab, a_model
 
@@ -119,27 +119,64 @@ def test_waits_that_turn_out_longer_than_predicted_are_predicted_longer(lab: Lab
         through(lab, lab.running(waits), 10.0)
         lab.turn()
         forecaster.run()
-    assert forecaster.coverage == Coverage(held=4 + MIN_SCORES, ended=4 + 2 * MIN_SCORES)
-    assert forecaster.interval_scale is not None
-    assert forecaster.interval_scale.late > 4.0
+    assert forecaster.coverage.starts_held == 0
+    assert forecaster.coverage.started == MIN_SCORES
+    assert forecaster.coverage.ended == 4 + 3 * MIN_SCORES
+    scale = forecaster.interval_scales.start
+    assert scale is not None
+    assert scale.late > 4.0
     restarted = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     restarted.run()
-    assert (restarted.interval_scale, restarted.coverage) == (
-        forecaster.interval_scale,
+    assert (restarted.interval_scales, restarted.coverage) == (
+        forecaster.interval_scales,
         forecaster.coverage,
     )
     runs, waits, later = predicted()
     assert abs(later.start - later.made_at - (first.start - first.made_at)) < timedelta(seconds=2)
     assert first.start_high - first.made_at < timedelta(seconds=15)
     assert later.start_high - later.made_at > timedelta(seconds=25)
+    assert later.finish_high - later.made_at > timedelta(seconds=35)
     assert would(lab, a_model()).forecast is not None
-    reported = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.interval_scale).of(
+    reported = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.interval_scales).of(
         asking(), "ann"
     )
     plain = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
     assert reported is not None
     assert plain is not None
     assert reported.start_high > plain.start_high
+
+
+def test_what_is_late_counts_before_it_starts(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
+    for _ in range(4):
+        ran(lab, forecaster, 10.0)
+    before = forecaster.coverage
+    lab.running(lab.submit())
+    waits = lab.submit()
+    lab.turn()
+    forecaster.run()
+    lab.clock.forward(100.0)  # far more than any run took
+    lab.turn()
+    forecaster.run()
+    assert forecaster.of(waits) is not None
+    assert forecaster.coverage == replace(
+        before, started=before.started + 1, ended=before.ended + 2
+    )
+
+
+def test_a_plan_states_the_start_that_is_predicted(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
+    for seconds in (5.0, 10.0, 20.0, 40.0):
+        ran(lab, forecaster, seconds)
+    lab.running(lab.submit())
+    waits = [lab.submit() for _ in range(3)]
+    lab.turn()
+    forecaster.run()
+    for benchmark_id in waits:
+        planned, found = forecaster.planned(benchmark_id), forecaster.of(benchmark_id)
+        assert planned is not None
+        assert found is not None
+        assert planned.start == found.start
 
 
 def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Preview:

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -812,9 +811,8 @@ def test_csv_has_dotted_columns_that_programs_read(server: FakeServer) -> None:
 
 def test_explain_counts_the_benchmarks_ahead_that_no_board_can_run(server: FakeServer) -> None:
     server.on("GET", f"{ONE}/explanation", explanation(rank=1, never_ahead=1))
-    assert "position 2 in the queue (1 ahead of it cannot run on any board of the lab)" in " ".join(
-        run("explain", ID).stdout.split()
-    )
+    shown = "position 2 in the queue (not counting 1 more that cannot run on any board of the lab)"
+    assert shown in " ".join(run("explain", ID).stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -1046,11 +1044,17 @@ def test_a_submission_shows_when_it_starts_and_ends(server: FakeServer) -> None:
         server.on("POST", "/v1/benchmarks", answer)
     result = run(*submit)
     assert result.stdout == "one\n"
-    assert "expected start 12:30:15 (80 % interval: 12:30:15 to 12:30:15)" in result.stderr
-    assert "expected end 12:30:15 (80 % interval:" in result.stderr
+    assert "expected start 12:30:15 (interval, unchecked: 12:30:15 to 12:30:15)" in result.stderr
+    assert "expected end 12:30:15 (interval, unchecked:" in result.stderr
     assert json.loads(run(*submit, "--json").stdout)["forecast"]["start"] == at.isoformat().replace(
         "+00:00", "Z"
     )
+    counts = {"starts_held": 19, "started": 40, "ends_held": 41, "ended": 50}
+    checked = {**accepted("one"), "forecast": {**forecast(at), "coverage": counts}}
+    server.on("POST", "/v1/benchmarks", checked)
+    told = run(*submit).stderr
+    assert "expected start 12:30:15 (interval that held 48% of 40 starts lately: 12:30:15" in told
+    assert "expected end 12:30:15 (interval that held 82% of 50 ends lately: 12:30:15" in told
     server.on("POST", "/v1/benchmarks", {**accepted("one"), "forecast": None})
     assert "expected" not in run(*submit).stderr
 
@@ -1058,15 +1062,21 @@ def test_a_submission_shows_when_it_starts_and_ends(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("coverage", "said"),
     [
-        ({"held": 41, "ended": 50}, "contained the actual end of 41 of the last 50 benchmarks"),
-        ({"held": 0, "ended": 0}, "not checked yet: no benchmark with a forecast has ended"),
+        ((19, 40, 41, 50), "held lately: 48% of 40 starts, 82% of 50 ends (meant: 80 %)"),
+        ((0, 0, 41, 50), "held lately: 82% of 50 ends (meant: 80 %)"),
+        ((0, 0, 0, 0), "not checked yet: no benchmark with a forecast has ended"),
     ],
 )
 def test_a_forecast_says_how_those_before_it_turned_out(
-    server: FakeServer, coverage: Mapping[str, int], said: str
+    server: FakeServer, coverage: tuple[int, int, int, int], said: str
 ) -> None:
+    names = ("starts_held", "started", "ends_held", "ended")
     at = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    server.on("GET", ONE, benchmark(forecast={**forecast(at), "coverage": coverage}))
+    server.on(
+        "GET",
+        ONE,
+        benchmark(forecast={**forecast(at), "coverage": dict(zip(names, coverage, strict=True))}),
+    )
     assert said in " ".join(run("show", ID).stdout.split())
 
 
@@ -1079,7 +1089,7 @@ def forecast(at: datetime) -> dict[str, object]:
         "place": 1,
         "deadline_chance": None,
         "grounded": True,
-        "coverage": {"held": 0, "ended": 0},
+        "coverage": {"starts_held": 0, "started": 0, "ends_held": 0, "ended": 0},
         **dict.fromkeys(names, at.isoformat()),
     }
 

@@ -16,7 +16,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
-from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.calibration import AS_DRAWN, IntervalScale, IntervalScales
 from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, sample_futures
 from tests.builders.decision import cycle
 from tests.builders.registered import active_run_times
@@ -62,7 +62,7 @@ def predicted(
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
     hold_quantile: float = 1.0,
-    interval_scale: IntervalScale | None = None,
+    interval_scales: IntervalScales = AS_DRAWN,
     **known: object,
 ) -> dict[str, Forecast]:
     held = {each.target_uid for each in holders}
@@ -74,7 +74,7 @@ def predicted(
         cool_down_s=cool_down_s,
         hold_quantile=hold_quantile,
     )
-    return forecasts(result.decided.forecast_input, interval_scale=interval_scale)
+    return forecasts(result.decided.forecast_input, interval_scales=interval_scales)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -185,13 +185,12 @@ def starts_s(found: dict[str, Forecast], *ids: str) -> list[float]:
     return [in_s(found[each])[0] for each in ids]
 
 
-def test_waits_are_stretched_and_runs_are_not() -> None:
+def test_starts_and_ends_are_stretched_by_what_each_missed() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
     plain = predicted(queue(6), runs=runs, uids=(A,))
-    wide = predicted(
-        queue(6), runs=runs, uids=(A,), interval_scale=IntervalScale(late=4.0, early=2.0)
-    )
+    scales = IntervalScales(start=IntervalScale(late=4.0, early=2.0))
+    wide = predicted(queue(6), runs=runs, uids=(A,), interval_scales=scales)
     assert wide["b0"] == plain["b0"]  # begins at once
     last, stretched = plain["b5"], wide["b5"]
     assert in_s(stretched) == pytest.approx(in_s(last), rel=0.05)
@@ -203,17 +202,92 @@ def test_waits_are_stretched_and_runs_are_not() -> None:
     for each in wide.values():
         assert each.start_low < each.finish_low
         assert each.start_high < each.finish_high
+    ends = IntervalScales(end=IntervalScale(3.0, 3.0), run=IntervalScale(2.0, 2.0))
+    found = predicted(queue(6), runs=runs, uids=(A,), interval_scales=ends)
+    for name, factor in (("b0", 2.0), ("b5", 3.0)):
+        middle_s = in_s(plain[name])[1]
+        drawn_s, wide_s = (
+            (each[name].finish_high - NOW).total_seconds() / middle_s for each in (plain, found)
+        )
+        assert wide_s == pytest.approx(drawn_s**factor, rel=0.1)
+        assert found[name].start_high == plain[name].start_high
+
+
+def test_a_stretched_end_passes_no_bound_and_no_run_lasts_for_no_time() -> None:
+    rng = np.random.default_rng(3)
+    runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
+    wide = IntervalScale(16.0, 16.0)
+    scales = IntervalScales(start=wide, end=wide, run=wide)
+    holder = BoardHolder(
+        benchmark_id="runs",
+        target_uid=A,
+        priority=50,
+        started_at=NOW - timedelta(seconds=4),
+        kind=kind_of(pending()),
+        time_limit_s=30.0,
+    )
+    jobs = queue(3, user_time_s=30.0)
+    found = predicted(jobs, runs=runs, uids=(A,), holders=[holder], interval_scales=scales)
+    assert found["runs"].finish_high <= NOW + timedelta(seconds=26)
+    for name in ("b0", "b1", "b2"):
+        each = found[name]
+        assert each.start_low < each.finish_low
+        assert each.start_high < each.finish_high <= each.start_high + timedelta(seconds=30.1)
+
+
+def test_what_a_user_submits_is_predicted_by_what_it_submitted_before() -> None:
+    """Each with a model of its own that never ran before."""
+    rng = np.random.default_rng(1)
+    seen = {
+        "quick": 10.0 * np.exp(0.1 * rng.standard_normal(40)),
+        "slow": rng.choice([5.0, 300.0], 40),
+    }
+    runs = History(
+        PastRun(
+            benchmark_id=f"{user}-{number}",
+            user_id=user,
+            target_uid=A,
+            family="rpi4b",
+            kind=kind_of(pending(model_sha256=f"{user}-{number}")),
+            run_s=float(run_s),
+            failure=None,
+            ended_at=NOW - timedelta(hours=1),
+        )
+        for user, all_s in seen.items()
+        for number, run_s in enumerate(all_s)
+    )
+    for user, low_s, high_s in (("quick", 7.0, 14.0), ("slow", 4.0, 310.0)):
+        job = pending("b", user_id=user, model_sha256="new")
+        found = predicted([job], runs=runs, uids=(A,))["b"]
+        ends_s = [(each - NOW).total_seconds() for each in (found.finish_low, found.finish_high)]
+        assert ends_s == pytest.approx([low_s, high_s], rel=0.3)
+    other = predicted([pending("b", user_id="other", model_sha256="new")], runs=runs, uids=(A,))[
+        "b"
+    ]
+    assert other.finish_high > NOW + timedelta(seconds=100)
+
+
+def test_runs_that_resemble_those_before_them_add_up_in_a_queue() -> None:
+    """A few hours of long runs, a few of short ones, or the same runs in any order."""
+    rng = np.random.default_rng(1)
+    in_turn = np.repeat(np.exp(rng.normal(np.log(10.0), 1.0, 12)), 5).tolist()
+    shuffled = rng.permutation(in_turn).tolist()
+    widths = []
+    for run_s in (in_turn, shuffled):
+        found = predicted(queue(8), runs=past(*run_s, uids=(A,)), uids=(A,))["b7"]
+        widths.append(np.log((found.finish_high - NOW) / (found.finish_low - NOW)))
+    assert widths[0] > 1.4 * widths[1]
 
 
 def test_a_stretched_wait_begins_no_sooner_than_a_lease_ends_or_a_start_is_due() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
-    wide = IntervalScale(late=8.0, early=8.0)
-    leased = predicted(queue(3), runs=runs, uids=(A,), interval_scale=wide, leases=(lease(0, 50),))
+    wide = IntervalScales(start=IntervalScale(late=8.0, early=8.0))
+    leased = predicted(queue(3), runs=runs, uids=(A,), interval_scales=wide, leases=(lease(0, 50),))
     assert min(each.start_low for each in leased.values()) == NOW + timedelta(seconds=50)
     due = NOW + timedelta(seconds=30)
     later = queue(4)[:3] + queue(4, start_time=due)[3:]
-    found = predicted(later, runs=runs, uids=(A,), interval_scale=wide)
+    found = predicted(later, runs=runs, uids=(A,), interval_scales=wide)
     assert due <= found["b3"].start_low
 
 
