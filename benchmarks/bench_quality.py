@@ -4,13 +4,15 @@ Each row is a ratio of means over seeds, ours over the peer's; lower is better. 
 replacement, the same ones for both, for its 95 % interval (paired percentile bootstrap: Efron and
 Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The peer "least loaded" is the
 policy ``default`` with the scorer `least_loaded` alone, "random" with `random` alone.
+
+The row `idle by bookings 8` compares nothing: see `booked_lab`.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -22,11 +24,13 @@ from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import Policy, ScorerChoice, load_policy
 from edgeyard.simulator.comparison import MeasuredRun, measured
 from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     Faults,
     JobKind,
+    JobRow,
     LabScenario,
     Scenario,
 )
@@ -44,6 +48,18 @@ SPEEDS = (0.5, 0.8, 1.25, 2.0)
 RUNS_S = (150.0, 300.0, 600.0)
 MEAN_S = float(np.mean(RUNS_S))
 DRAWS = 10_000
+
+MAX_IDLE_SHARE = 0.05
+"""Board-seconds that are free while a benchmark that fits waits, over all board-seconds."""
+
+MIN_IN_TIME = 0.95
+"""Share of the bookings that start within `BOOKING_GRACE_S` of their stated start."""
+
+BOOKING_GRACE_S = 30.0
+BOOKED_SEEDS = 8
+BOOKED_BOARDS = 8
+ROUND_S, ROUNDS, AHEAD_S = 600.0, 3, 540.0
+"""A user books all boards for the same time, each ten minutes, nine minutes ahead."""
 
 SIZES = {20: (12, 2 * 3600.0), 200: (6, 3600.0), 2000: (5, 900.0)}
 """By the number of boards: seeds, and seconds in which benchmarks arrive."""
@@ -215,6 +231,97 @@ def small_rows() -> list[Row]:
     ]
 
 
+def booked_lab() -> Scenario:
+    """Return a lab of eight equal boards, all of which one user books again and again.
+
+    The others submit benchmarks of 3, 20 and 60 s that keep about half of the boards busy and state
+    no ``user_time``; the server's limit, 900 s, is longer than the time to any booked start. Cycles
+    follow one another as fast as on a server: a second between them is a third of a short run.
+    """
+    family = "rpi4b"
+    lengths_s = ((3.0, 20.0), (20.0, 3.0), (60.0, 1.0))
+    mix = tuple(
+        JobKind(model=f"model{row}", share=share, run_s=run_s, run_spread=0.3, families=(family,))
+        for row, (run_s, share) in enumerate(lengths_s)
+    )
+    mean_s = sum(run_s * share for run_s, share in lengths_s) / sum(w for _, w in lengths_s)
+    bookings = tuple(
+        JobRow(
+            job_id=f"booking-{turn}-{number}",
+            submit_s=turn * ROUND_S,
+            start_s=turn * ROUND_S + AHEAD_S,
+            run_s=20.0,
+            family=family,
+            model="booked",
+            user="booker",
+        )
+        for turn in range(ROUNDS)
+        for number in range(BOOKED_BOARDS)
+    )
+    return Scenario(
+        name="bookings",
+        world="boards",
+        duration_s=ROUNDS * ROUND_S,
+        lab=LabScenario(
+            boards=(BoardGroup(family=family, count=BOOKED_BOARDS),),
+            arrivals=Arrivals(rate_per_hour=0.5 * BOOKED_BOARDS * 3600.0 / mean_s, mix=mix),
+            jobs=bookings,
+            max_run_s=900.0,
+            cycle_s=0.1,
+            history_jobs=5 * BOOKED_BOARDS,
+        ),
+    )
+
+
+def idle_share(run: SimulatedRun, booked_starts_s: Mapping[str, float]) -> float:
+    """Return the board-seconds that are free while a benchmark waits, over all board-seconds.
+
+    Every benchmark fits every board. One that is booked waits from its stated start on.
+
+    Args:
+        run: Until its last benchmark has ended.
+        booked_starts_s: Stated starts by the names of the benchmarks.
+    """
+    jobs, held = run.jobs, run.occupancy
+    ready_s = np.array(
+        [
+            booked_starts_s.get(name, submit_s)
+            for name, submit_s in zip(jobs.job.tolist(), jobs.submit_s.tolist(), strict=True)
+        ]
+    )
+    times = np.concatenate((ready_s, jobs.start_s, held.from_s, held.to_s))
+    waiting = np.repeat((1, -1, 0, 0), (len(jobs), len(jobs), len(held), len(held)))
+    busy = np.repeat((0, 0, 1, -1), (len(jobs), len(jobs), len(held), len(held)))
+    order = np.argsort(times, kind="stable")
+    lengths_s = np.diff(times[order])
+    waits = np.cumsum(waiting[order])[:-1] > 0
+    free = len(run.boards) - np.cumsum(busy[order])[:-1]
+    return float((lengths_s * waits * free).sum() / (lengths_s.sum() * len(run.boards)))
+
+
+def booking_row() -> Row:
+    """Return how much of a lab stands idle because of bookings, and how late these start."""
+    lab, policy = booked_lab(), policy_of("default")
+    assert lab.lab is not None
+    starts_s = {job.job_id: job.start_s or 0.0 for job in lab.lab.jobs}
+    idle, late_s = [], []
+    for seed in range(1, BOOKED_SEEDS + 1):
+        plugins = registry(entry_points=False).resolve(policy)
+        found = simulate_lab(lab, policy, plugins, seed=seed)
+        idle.append(idle_share(found, starts_s))
+        for name, start_s in zip(found.jobs.job.tolist(), found.jobs.start_s, strict=True):
+            if name in starts_s:
+                late_s.append(float(start_s) - starts_s[name])
+    share, in_time = float(np.mean(idle)), float(np.mean(np.array(late_s) <= BOOKING_GRACE_S))
+    holds = share <= MAX_IDLE_SHARE and in_time >= MIN_IN_TIME
+    note = (
+        f"of all board-seconds, {min(idle):.3f} to {max(idle):.3f}; {BOOKED_SEEDS} seeds; "
+        f"{in_time:.1%} of {len(late_s)} bookings start within {BOOKING_GRACE_S:g} s; at most "
+        f"{MAX_IDLE_SHARE:g} and at least {MIN_IN_TIME:.0%}: {'holds' if holds else 'MISSED'}"
+    )
+    return Row("idle by bookings 8", share, "share", note=note)
+
+
 def completion_rows(boards: int) -> list[Row]:
     """Return the mean completion of both policies that Edgeyard brings against the least loaded."""
     return [
@@ -232,4 +339,5 @@ def completion_rows(boards: int) -> list[Row]:
 def run() -> list[Row]:
     """All rows."""
     found = [each for boards in SIZES for each in completion_rows(boards)]
-    return sorted(found, key=lambda each: "learned" in each.name) + small_rows()
+    ordered = sorted(found, key=lambda each: "learned" in each.name)
+    return [*ordered, *small_rows(), booking_row()]

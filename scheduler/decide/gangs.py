@@ -34,6 +34,7 @@ from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     bounds_left,
     conflict_group,
+    hold_times,
     leases_of,
 )
 
@@ -168,7 +169,7 @@ class GangPlacer:
     def may_hold(self, gang: Gang) -> bool:
         """Return whether enough boards come free for a gang as the runs on them end.
 
-        Boards that are leased to others, or will be before its runs are certainly over, do not
+        Boards that are leased to others, or will be before its runs count as over, do not
         count: nobody knows whether such a lease is ended early.
         """
         if gang not in self._may_hold:
@@ -180,10 +181,12 @@ class GangPlacer:
     def _usable_boards(self, row: int) -> list[int]:
         batch = self._batch
         usable = self._usable[row].copy()
-        until = batch.now + timedelta(seconds=float(batch.time_limits_s[row]))
+        grace_s = self._policy.booking_grace_s
         for board, lease in leases_of(batch):
             if lease.user_id is None or lease.user_id != batch.lease_users[row]:
-                usable[board] &= lease.since >= until
+                pair = np.array([row]), np.array([board])
+                hold_s = float(hold_times(batch, *pair, self._policy)[0])
+                usable[board] &= lease.since >= batch.now + timedelta(seconds=hold_s - grace_s)
         return [int(board) for board in np.flatnonzero(usable)]
 
     @cached_property

@@ -3,18 +3,20 @@
 A benchmark that states a ``start_time`` gets a *reservation* of a board from then on, where one can
 be had: of the board that it names, or of one that it could use. Benchmarks are served in the order
 of their submission; earlier reservations are moved to other boards where that makes room, but are
-never given up. A board is reserved for several benchmarks if each is certain to be over before the
-start of the next one.
+never given up. A board is reserved for several benchmarks if each counts as over before the start
+of the next one.
 
-Another benchmark gets a reserved board, or one that shares its cores, only if its run is certain to
-be over before: by the bound on its run or, where the policy says so, by a quantile of its predicted
-time (`edgeyard.scheduler.prediction.timeline`). A start farther away than any run can last has no
-effect. When the start has come its benchmark goes first; one that is not placed within the policy's
-``twin_max_age_s`` waits like all others. The same rule holds for a board that is leased to another
-user from some time on.
+Another benchmark gets a reserved board, or one that shares its cores, only if its run counts as
+over before: by the ``hold_quantile`` of its predicted time, or by its bound where that is 1
+(`edgeyard.scheduler.prediction.timeline`). A stated start bears the policy's ``booking_grace_s`` of
+delay. A run that takes longer than predicted keeps its board; the reservation stays on it unless
+another board can be had. A start farther away than any run can last has no effect. When the start
+has come its benchmark goes first; one that is not placed within the policy's ``twin_max_age_s``
+waits like all others. The same rule holds for a board that is leased to another user from some time
+on.
 
 A benchmark that has waited for the policy's ``guard_s`` gets a reservation too: from the earliest
-time at which a board that it could use is certain to be free for as long as its run may take. So
+time at which a board that it could use counts as free for as long as its own run counts. So
 neither stated starts that follow one another too closely nor runs that take turns on boards that
 share its cores can delay it for ever. Reservations are given in the order in which they are
 claimed: a benchmark claims one when its guard time is over, a stated start when it is submitted,
@@ -24,9 +26,9 @@ run that has a reservation or is under way then, plus those of the benchmarks th
 longer and want the same boards (each with the board's cool-down). Leases are not bounded by this:
 operators decide about them.
 
-Reservations are not stored: each cycle computes them again. A run that was admitted to a board is
-over before the next start there, so that a benchmark with a reservation gets one in each cycle
-until its start.
+Reservations are not stored: each cycle computes them again. A run that was admitted to a board
+counts as over before the next start there, so that a benchmark with a reservation gets one in each
+cycle until its start.
 """
 
 from __future__ import annotations
@@ -44,12 +46,14 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.prediction.simulated_lab import hold_times_left
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     Reservation,
     Timeline,
     bounds_left,
     conflict_group,
+    hold_times,
     leases_of,
 )
 
@@ -86,8 +90,10 @@ def own_reservation_reason(timeline: Timeline, job: int) -> WaitReason | None:
 
 def reserved_board_reason(timeline: Timeline, board: int) -> WaitReason:
     """Return why a benchmark that might not be over in time waits although the board is free."""
-    uid = timeline.batch.snapshot.uids[board]
-    return waiting_reasons.reserved_board(uid, timeline.next_starts[board])
+    uid, start = timeline.batch.snapshot.uids[board], timeline.next_starts[board]
+    its = (lease for leased, lease in leases_of(timeline.batch) if leased == board)
+    lease = next((each for each in its if each.since == start), None)
+    return waiting_reasons.reserved_board(uid, start, lease)
 
 
 def reserve(
@@ -179,13 +185,14 @@ class _ReservationPlanner:
         self.boards: dict[int, int] = {}
         self._batch, self._pending, self._policy = batch, pending, policy
         occupancy = Occupancy(batch, holders, policy.cool_down_s)
-        self._free_s = occupancy.free_s(bounds_left(batch, holders))
+        self._free_s = occupancy.free_s(hold_times_left(batch, holders, policy))
+        self._certain_s = occupancy.free_s(bounds_left(batch, holders))
         self._fits = fits(occupancy.when_idle())
         self._place = np.empty(batch.shape[1], dtype=np.intp)
         self._place[batch.board_order] = np.arange(batch.shape[1])
         self._on: dict[int, list[int]] = {}
         self._used = np.zeros(batch.shape[1], dtype=np.bool_)
-        self._limits_s = batch.time_limits_s.tolist()
+        self._holds_s: dict[int, float] = {}
         self._rows = batch.class_of_job.tolist()
         self._spans: dict[int, tuple[float, float]] = {}
         self._earliest_s: dict[int, float] = {}
@@ -204,7 +211,7 @@ class _ReservationPlanner:
         return self._batch.now + timedelta(seconds=self._span(job)[0])
 
     def reserve_earliest(self, job: int) -> None:
-        """Reserve a board from the earliest time at which one is certainly free for the run."""
+        """Reserve a board from the earliest time at which one counts as free for the run."""
         row, family = self._rows[job], self._pending[job].family
         if row in self._closed_for:
             return
@@ -215,7 +222,7 @@ class _ReservationPlanner:
             self._closed |= could
             self._closed_for.add(row)
             return
-        hold_s = self._limits_s[row] + self._policy.cool_down_s
+        hold_s = self._hold_s(row)
         leased = self._foreign_leases(row)
         taken = self._used.copy()
         taken[list(leased)] = True
@@ -303,7 +310,7 @@ class _ReservationPlanner:
         return False
 
     def _options_of(self, job: int) -> NDArray[np.intp]:
-        """Return the boards that it could use from its start on, free ones first, then by seed."""
+        """Return the boards that it could use from its start on: free, certain, then by seed."""
         row, (start_s, end_s) = self._rows[job], self._span(job)
         if (row, start_s) not in self._options:
             could = self._fits[row] & (self._free_s <= start_s) & ~self._closed
@@ -312,18 +319,28 @@ class _ReservationPlanner:
                     could[board] = False
             boards = np.flatnonzero(could)
             busy = self._free_s[boards] > 0.0
-            self._options[row, start_s] = boards[np.lexsort((self._place[boards], busy))]
+            uncertain = self._certain_s[boards] > start_s
+            order = np.lexsort((self._place[boards], uncertain, busy))
+            self._options[row, start_s] = boards[order]
         return self._options[row, start_s]
 
     def _span(self, job: int) -> tuple[float, float]:
-        """Return its start, and when it certainly needs its board no longer, seconds from now."""
+        """Return its start, and from when it counts as over, seconds from now."""
         if job not in self._spans:
             start = self._pending[job].start_time
             start_s = 0.0 if start is None else max(_until_s(self._batch, start), 0.0)
             start_s = self._earliest_s.get(job, start_s)
-            hold_s = self._limits_s[self._rows[job]] + self._policy.cool_down_s
-            self._spans[job] = start_s, start_s + hold_s
+            self._spans[job] = start_s, start_s + self._hold_s(self._rows[job])
         return self._spans[job]
+
+    def _hold_s(self, row: int) -> float:
+        """Return for how long its board is reserved, with its cool-down: on the slowest one."""
+        if row not in self._holds_s:
+            boards = np.flatnonzero(self._fits[row])
+            rows = np.full(len(boards), row, dtype=np.intp)
+            hold_s = hold_times(self._batch, rows, boards, self._policy).max(initial=0.0)
+            self._holds_s[row] = float(hold_s) + self._policy.cool_down_s
+        return self._holds_s[row]
 
     def _overlapping(self, job: int, board: int) -> list[int]:
         """Return the benchmarks whose reservations there overlap its own."""

@@ -36,6 +36,12 @@ _RESERVATION_LEAD_S = 86400.0
 _PREDICTION_WAIT_S = 300.0
 """A prediction that no board is quick enough is put to the test after this wait."""
 
+_HOLD_QUANTILE = 0.95
+"""One run in twenty lasts longer than it counts when a reserved start is near."""
+
+_BOOKING_GRACE_S = 30.0
+"""A booking may start half a minute late, so that its board need not stand idle for minutes."""
+
 _BUDGET_S = 1.0
 """Default time budget of a scorer, during which boards are idle."""
 
@@ -171,7 +177,9 @@ class Policy:
             seconds: of ``expected_cost`` alone.
         backfill: Of logs and nodes in the simulator; without effect in a lab.
         hold_quantile: Of predicted run times: for so long a board counts as taken when a reserved
-            start is near; 1: for as long as the run may take.
+            start or a lease is near; 1: for as long as the run may take.
+        booking_grace_s: By how much later a stated start or a lease may begin because of a run that
+            was placed before, seconds; longer delays happen as often as ``hold_quantile`` states.
         cool_down_s: How long a board rests after a run before it measures again.
         reservation_lead_s: How long before it a stated start counts against benchmarks that have
             waited for ``guard_s``: these get a reservation of their own, before all starts that
@@ -206,7 +214,8 @@ class Policy:
     planner: Planner | None = None
     quiet_s: float = 0.0
     backfill: Backfill = Backfill.NONE
-    hold_quantile: float = 1.0
+    hold_quantile: float = _HOLD_QUANTILE
+    booking_grace_s: float = _BOOKING_GRACE_S
     cool_down_s: float = 0.0
     reservation_lead_s: float = _RESERVATION_LEAD_S
     prediction_wait_s: float = _PREDICTION_WAIT_S
@@ -464,7 +473,10 @@ def _policy(table: _Table) -> Policy:
         planner=planner,
         quiet_s=quiet_s,
         backfill=backfill,
-        hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
+        hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=_HOLD_QUANTILE),
+        booking_grace_s=assignment.number(
+            "booking_grace_s", 0.0, 86400.0, default=_BOOKING_GRACE_S
+        ),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
         reservation_lead_s=assignment.number(
             "reservation_lead_s", 0.0, 366 * 86400.0, default=_RESERVATION_LEAD_S

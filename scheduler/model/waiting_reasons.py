@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import IfUnavailable, WaitingReason, WaitReason
+from edgeyard.scheduler.model.knowledge import Lease
 
 _COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
 _COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
@@ -292,12 +293,19 @@ def own_reservation(target_uid: str, start: datetime) -> WaitReason:
     )
 
 
-def reserved_board(target_uid: str, start: datetime) -> WaitReason:
-    """Return the reason of a benchmark that might run into the reservation of a free board."""
+def reserved_board(target_uid: str, start: datetime, lease: Lease | None) -> WaitReason:
+    """Return the reason of a benchmark that might run into the reservation of a free board.
+
+    Args:
+        target_uid: The board.
+        start: When the reservation begins.
+        lease: The lease that begins then; None: it is a benchmark's reservation.
+    """
+    why = f" ({lease.reason})" if lease is not None and lease.reason else ""
     return WaitReason(
         reason=WaitingReason.RESERVED,
-        by_reservation=True,
-        sentence=f"{target_uid} is reserved from {_moment(start)} on, "
+        by_reservation=lease is None,
+        sentence=f"{target_uid} is reserved from {_moment(start)} on{why}, "
         "and this run might not be over by then",
     )
 

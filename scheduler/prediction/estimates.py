@@ -275,6 +275,12 @@ class PastPairs:
         location, scale, freedom = self.run_time_distribution()
         return np.exp(location + scale * student_quantiles(freedom, quantile))
 
+    def loading_times(self, quantile: float = 0.5) -> Floats:
+        """Return a quantile of the seconds from placement to the task's start; NaN: unknown."""
+        found = self.loading_parts()
+        scale = np.sqrt(found.noise + found.error)
+        return np.exp(found.location + scale * student_quantiles(found.freedom, quantile))
+
     def run_time_distribution(self) -> tuple[Floats, Floats, Floats]:
         """Return the same as the function of that name."""
         distribution = self.run_time_parts()

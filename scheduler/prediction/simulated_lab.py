@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs, pairs_of
+from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
@@ -29,10 +30,12 @@ from edgeyard.scheduler.prediction.estimates import (
     PastPairs,
     RunTimeParts,
     of_boards,
+    student_quantiles,
 )
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
     Timeline,
+    bounds_left,
     elapsed_times,
     hold_times,
     run_bounds,
@@ -496,6 +499,25 @@ def left_times(batch: Batch, holders: Sequence[BoardHolder]) -> tuple[Floats, Fl
     _, distribution = _predicted(batch, nothing, nothing, holders)
     left = _left_s(batch, holders, distribution, np.tile((0.16, 0.5, 0.84), (len(holders), 1)))
     return left[:, 1], (left[:, 2] - left[:, 0]) / 2.0
+
+
+def hold_times_left(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> Floats:
+    """Return within which time each run under way counts as over, seconds, shape (holders,).
+
+    As `edgeyard.scheduler.prediction.timeline.hold_times` when it started. So one that takes longer
+    counts as nearly over, and the reservation before which it was placed stays on its board.
+    """
+    left_s = bounds_left(batch, holders)
+    if policy.hold_quantile >= 1.0 or not holders:
+        return left_s
+    nothing = np.zeros(0, dtype=np.intp)
+    _, predicted = _predicted(batch, nothing, nothing, holders)
+    scale = np.sqrt(predicted.noise + predicted.error)
+    run_s = np.exp(
+        predicted.location + scale * student_quantiles(predicted.freedom, policy.hold_quantile)
+    )
+    over_s = np.maximum(run_s - elapsed_times(batch, holders), np.finfo(np.float64).tiny)
+    return np.asarray(np.fmin(over_s, left_s), dtype=np.float64)
 
 
 def expected_run_times(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> Floats:

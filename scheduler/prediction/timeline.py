@@ -2,15 +2,16 @@
 
 A board is *taken* while a run holds it or a board that shares its cores, and while it cools down.
 It comes free when those runs have ended and the cool-down is over (`Occupancy`). How long a run
-lasts is the caller's choice: reservations rely on the bounds of runs, forecasts draw run times.
+lasts is the caller's choice: reservations use `hold_times`, forecasts draw run times.
 
 Reservations and leases cut a board's future into *time slots* (`TimeSlots`). The slots of a board
-follow one another from now on; the last one never ends. A run that starts in a slot must be over,
-and the board must have cooled down, when the next reservation begins or the next lease to somebody
-else; a leased slot is open to its lessee alone. A reservation that is due has an empty slot before
-its own, so that no other benchmark starts there now. The cycle applies this rule to the first slot
-of each board (`Timeline.late`), and leaves leases that have begun to the filters; a forecast
-applies it to all slots.
+follow one another from now on; the last one never ends. A run that starts in a slot must count as
+over (`hold_times`), and the board must have cooled down, when the next reservation begins or the
+next lease to somebody else, or the policy's ``booking_grace_s`` later for a lease or a stated start
+that has not come yet; a leased slot is open to its lessee alone. A reservation that is due has an
+empty slot before its own, so that no other benchmark starts there now. The cycle applies this rule
+to the first slot of each board (`Timeline.late`), and leaves leases that have begun to the filters;
+a forecast applies it to all slots.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.decision import BoardHolder
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.prediction.cool_down import cool_down_left_s
-from edgeyard.scheduler.prediction.estimates import of_boards, run_times
+from edgeyard.scheduler.prediction.estimates import PastPairs, of_boards
 from edgeyard.scheduler.prediction.quick_runs import find_quick_runs
 
 Floats = NDArray[np.float64]
@@ -60,6 +61,8 @@ class TimeSlots:
         begins: Shape (slots,), seconds from now; the first slot of a board begins at 0.
         ends: Shape (slots,): when the next slot of the board begins; inf for the last one.
         reserved: Shape (slots,): whether a reservation begins with the slot.
+        closes: Shape (slots,): when earlier runs must be over so that what begins with the slot is
+            not too late, seconds from now: its begin, or later by a grace time.
         lessees: By slot, the users to whom it is leased; None stands for a lease without a user.
             Slots that are not leased are missing.
     """
@@ -69,6 +72,7 @@ class TimeSlots:
     begins: Floats
     ends: Floats
     reserved: NDArray[np.bool_]
+    closes: Floats
     lessees: Mapping[int, frozenset[str | None]]
 
     @cached_property
@@ -108,14 +112,14 @@ class TimeSlots:
             Shape (slots,), seconds from now; inf where nothing follows.
         """
         leased = self.leased_to_others(user)
-        count = len(self.boards)
         closing = leased | self.reserved if reservations else leased
-        places = np.where(closing, np.arange(count), count)
-        following = np.append(np.minimum.accumulate(places[::-1])[::-1][1:], count)
-        same_board = np.append(self.boards, -1)[following] == self.boards
-        until = np.where(same_board, np.append(self.begins, np.inf)[following], np.inf)
-        times: Floats = until - cool_down_s
-        return times
+        closes = np.where(closing, self.closes, np.inf)
+        times = np.full(len(self.boards), np.inf)
+        for board in np.unique(self.boards[closing]).tolist():
+            its = self.of(board)
+            earliest = np.minimum.accumulate(closes[its][::-1])[::-1]
+            times[its] = np.append(earliest[1:], np.inf)
+        return times - cool_down_s
 
 
 class Timeline:
@@ -240,16 +244,15 @@ class Timeline:
 
 def _time_slots(timeline: Timeline) -> TimeSlots:
     """Cut the boards' futures at the begin of reservations, and at both ends of leases."""
-    batch = timeline.batch
+    batch, grace_s = timeline.batch, timeline.policy.booking_grace_s
     count = batch.shape[1]
     leases = leases_of(batch)
-    starts = [*timeline.reserved_from.items()]
-    starts += [(each.board, each.start) for each in timeline.reservations.values() if each.stated]
-    reserved = np.array([_from_now_s(batch, start) for _, start in starts])
+    starts = _reserved_starts(timeline)
+    reserved = np.array([_from_now_s(batch, start) for _, start, _ in starts])
     spans = [(_from_now_s(batch, each.since), _from_now_s(batch, each.until)) for _, each in leases]
     of_lease = [board for board, _ in leases]
     boards = np.array(
-        [*range(count), *(board for board, _ in starts), *of_lease, *of_lease], dtype=np.intp
+        [*range(count), *(board for board, _, _ in starts), *of_lease, *of_lease], dtype=np.intp
     )
     begins = np.concatenate(
         (
@@ -259,11 +262,21 @@ def _time_slots(timeline: Timeline) -> TimeSlots:
             [until_s for _, until_s in spans],
         )
     )
+    late_s = np.concatenate(
+        (
+            np.full(count, np.inf),
+            [grace_s if stated else 0.0 for _, _, stated in starts],
+            np.full(len(spans), grace_s),
+            np.full(len(spans), np.inf),
+        )
+    )
+    late_s[(begins <= 0.0) & np.isfinite(late_s)] = 0.0  # what has begun waits for nobody
+    closes = begins + late_s
     is_reserved = np.zeros(len(boards), dtype=np.bool_)
     is_reserved[count : count + len(starts)] = True
     due = is_reserved & (begins <= 0.0)
     order = np.lexsort((due, begins, boards))
-    boards, begins, due = boards[order], begins[order], due[order]
+    boards, begins, due, closes = boards[order], begins[order], due[order], closes[order]
     new = np.ones(len(boards), dtype=np.bool_)
     new[1:] = (np.diff(boards) > 0) | (np.diff(begins) > 0) | (due[1:] & ~due[:-1])
     places = np.flatnonzero(new)
@@ -284,8 +297,26 @@ def _time_slots(timeline: Timeline) -> TimeSlots:
         reserved=np.logical_or.reduceat(is_reserved[order], places)
         if len(places)
         else np.zeros(0, dtype=np.bool_),
+        closes=np.minimum.reduceat(closes, places) if len(places) else np.zeros(0),
         lessees=lessees,
     )
+
+
+def _reserved_starts(timeline: Timeline) -> list[tuple[int, datetime, bool]]:
+    """Return each begin of a reservation with the row of its board, and whether it is stated.
+
+    On boards that must not measure next to a reserved one, the first begin counts.
+    """
+    found = [
+        (each.board, each.start, True) for each in timeline.reservations.values() if each.stated
+    ]
+    first: dict[tuple[int, bool], datetime] = {}
+    for own in timeline.reservations.values():
+        if own.stated or own.start > timeline.batch.now:
+            for board in conflict_group(timeline.batch, own.board):
+                key = board, own.stated
+                first[key] = min(own.start, first.get(key, own.start))
+    return found + [(board, start, stated) for (board, stated), start in first.items()]
 
 
 class Occupancy:
@@ -378,7 +409,10 @@ def hold_times(
 ) -> Floats:
     """Return within which time a run counts as over, shape (pairs,), seconds.
 
-    That is its bound or, where the policy says so, a quantile of its predicted run time.
+    With a ``hold_quantile`` of 1 that is its bound. Otherwise it is that quantile of its predicted
+    times of loading and running (the error of the prediction is part of it), but no longer run than
+    its bound. Where the family has no result of the model, the bound that its user states counts;
+    without one, what past runs say of the type.
 
     Args:
         rows: Classes, shape (pairs,).
@@ -386,9 +420,13 @@ def hold_times(
         policy: Its ``hold_quantile`` counts.
     """
     bound_s: Floats = batch.time_limits_s[rows]
-    if policy.hold_quantile < 1.0:
-        return np.fmin(run_times(batch, rows, boards, policy.hold_quantile), bound_s)
-    return bound_s
+    if policy.hold_quantile >= 1.0 or not len(batch.knowledge.runs):
+        return bound_s
+    past = PastPairs(batch, rows, boards)
+    run_s = np.fmin(past.run_times(policy.hold_quantile), bound_s)
+    is_stated = ~np.isnan(np.fmin(batch.user_times_s, batch.budget_times_s))[rows]
+    run_s = np.where(is_stated & (past.run_counts() < 1), bound_s, run_s)
+    return np.asarray(run_s + np.nan_to_num(past.loading_times(policy.hold_quantile)))
 
 
 def leases_of(batch: Batch) -> list[tuple[int, Lease]]:

@@ -31,6 +31,9 @@ from tests.builders.api import Api
 from tests.builders.engine import A, B, Lab
 
 DEFAULT = (files("edgeyard.scheduler.framework") / "policies" / "default.toml").read_text()
+VERSION = load_policy("default").version
+DEFAULT_KEY = f"default/{VERSION}"
+OWN = DEFAULT.replace(f'name = "default"\nversion = {VERSION}\n', 'name = "own"\nversion = 1\n')
 
 
 def doing(api: Api) -> dict[str, list[str]]:
@@ -43,14 +46,14 @@ def test_policies_are_listed_and_shown(api: Api) -> None:
     assert doing(api)["native"] == []
     shown = api.as_().get("/v1/policies/default").json()
     assert shown["text"] == DEFAULT
-    assert shown["version"] == load_policy("default").version
+    assert shown["version"] == VERSION
     assert api.as_().get("/v1/policies/nonesuch").status_code == 404
 
 
 def test_an_operator_changes_what_decides_and_goes_back(api: Api) -> None:
     operator = api.as_("operator")
     assert operator.put("/v1/policies/active", json={"name": "native"}).status_code == 200
-    own = DEFAULT.replace('name = "default"', 'name = "own"')
+    own = OWN
     answer = operator.put("/v1/policies/shadow", json={"text": own})
     assert answer.json()["roles"] == ["shadow"]
     assert doing(api) | {"learned": []} == doing(api) | {
@@ -71,27 +74,27 @@ def test_a_name_and_version_stand_for_one_text(api: Api, where: str) -> None:
     if where == "one":
         api.upload()
         where = f"/v1/benchmarks/{api.submit()}/policy"
-    own = DEFAULT.replace('name = "default"', 'name = "own"')
+    own = OWN
     other = own + "# some words\n"
     assert operator.put(where, json={"text": own}).is_success
     assert operator.put(where, json={"text": other}).is_success  # but for comments the same
     assert operator.get("/v1/policies/own").json()["text"] == own
-    for text, free in ((own, 2), (DEFAULT, 2)):
+    for text, free in ((own, 2), (DEFAULT, VERSION + 1)):
         changed = text.replace("guard_s = 86400.0", "guard_s = 60.0")
         refused = operator.put(where, json={"text": changed})
         assert refused.status_code == 409
         assert f"new version, {free} for instance" in refused.text
-        newer = changed.replace("version = 1", "version = 2")
+        newer = changed.replace(f"\nversion = {free - 1}\n", f"\nversion = {free}\n")
         assert operator.put(where, json={"text": newer}).is_success
         name = "own" if text == own else "default"
         shown = operator.get(f"/v1/policies/{name}").json()
-        assert (shown["version"], shown["text"]) == (2, newer)
-        assert operator.get(f"/v1/policies/{name}?version=1").json()["text"] == text
-        assert operator.get(f"/v1/policies/{name}?version=3").status_code == 404
+        assert (shown["version"], shown["text"]) == (free, newer)
+        assert operator.get(f"/v1/policies/{name}?version={free - 1}").json()["text"] == text
+        assert operator.get(f"/v1/policies/{name}?version={free + 1}").status_code == 404
     items = operator.get("/v1/policies").json()["items"]
     found = [(each["name"], each["version"]) for each in items]
     assert found == sorted(found)
-    assert {("own", 1), ("own", 2), ("default", 1), ("default", 2)} < set(found)
+    assert {("own", 1), ("own", 2), ("default", VERSION), ("default", VERSION + 1)} < set(found)
 
 
 def test_a_configured_policy_that_changed_under_its_version_is_reported(
@@ -136,7 +139,7 @@ def test_the_next_cycle_uses_the_policy_and_the_shadow_decides_the_same_cycle(
 ) -> None:
     lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
     benchmark_id = lab.submit(target_uid=A)
-    text = DEFAULT.replace('name = "default"', 'name = "own"')
+    text = OWN
     with lab.store.write() as uow:
         for role, name in ((PolicyRole.ACTIVE, "native"), (PolicyRole.SHADOW, "own")):
             toml = text if name == "own" else _built_in(name)
@@ -197,13 +200,13 @@ def test_a_policy_from_a_request_names_no_files(api: Api, tmp_path: Path) -> Non
 def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) -> None:
     def scorers() -> dict[str, dict[str, object]]:
         found = api.as_().get("/v1/scorers?rounds=5").json()
-        assert found["policy"] == f"default/{load_policy('default').version}"
+        assert found["policy"] == DEFAULT_KEY
         return {each["scorer"]: each for each in found["items"]}
 
     before = scorers()["least_loaded"]
     assert before["weight"] == before["stated_weight"]
     assert (before["kind"], before["mean_reward"]) == ("heuristic", None)
-    key = f"default/{load_policy('default').version}"
+    key = DEFAULT_KEY
     with api.store.write() as uow:
         uow.scoring.save(
             ScorerState(
@@ -257,9 +260,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
     """The active policy admits nobody; the one of its own does, and keeps it from nobody else."""
     lab = Lab(tmp_path, A, B, policies=Policies(registry(), load_policy("default")))
     first, second = lab.submit(), lab.submit()
-    own = DEFAULT.replace('name = "default"', 'name = "own"').replace(
-        'binding = "auto"', 'binding = "loose"'
-    )
+    own = OWN.replace('binding = "auto"', 'binding = "loose"')
     with lab.store.write() as uow:
         uow.policies.override(
             second,
@@ -277,7 +278,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
             each: uow.cycles.get(uow.cycles.explaining_cycle(each)).policy
             for each in (first, second)
         }
-        assert policies == {first: "default/1", second: "own/1"}
+        assert policies == {first: DEFAULT_KEY, second: "own/1"}
         assert not uow.policies.overrides()  # of those that wait
     assert lab.attempts(first)[0].target_uid != lab.attempts(second)[0].target_uid
 
@@ -405,7 +406,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
     known = registry(entry_points=False)
     known.add(Kind.SCORER, "slow", Slow)
     lab = Lab(tmp_path, A, B, policies=Policies(known, load_policy("default")))
-    text = DEFAULT.replace('name = "default"', 'name = "own"')
+    text = OWN
     text += '\n[[scorers]]\nname = "slow"\nweight = 1.0\nbudget_s = 1.0\n'
     with lab.store.write() as uow:
         uow.policies.activate(
@@ -414,7 +415,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
                 at=make.NOW,
             )
         )  # fmt: skip
-        for policy, weight in (("default/1", 0.9), ("own/1", 0.2)):
+        for policy, weight in ((DEFAULT_KEY, 0.9), ("own/1", 0.2)):
             uow.scoring.save(ScorerState(policy=policy, scorer="least_loaded", weight=weight))
 
     def shadow() -> Knowledge:
@@ -430,7 +431,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_suspended_under_its_ow
         assert not shadow().suspended
     assert "10 s of 1 s" in shadow().suspended["slow"]
     with lab.store.read() as uow:
-        assert "slow" not in uow.scoring.states("default/1")
+        assert "slow" not in uow.scoring.states(DEFAULT_KEY)
         for head in uow.cycles.page(limit=9):
             assert cycle_input_of(uow.cycles.get(head.seq)).knowledge.weights == {
                 "least_loaded": 0.9
@@ -442,9 +443,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
     early = lab.submit(user_priority=1)
     lab.clock.forward(1)
     late = lab.submit(user_priority=9)
-    fifo = DEFAULT.replace('name = "default"', 'name = "own"').replace(
-        'queue_policy = "priority_age"', 'queue_policy = "fifo"'
-    )
+    fifo = OWN.replace('queue_policy = "priority_age"', 'queue_policy = "fifo"')
     assert fifo.count("fifo") > DEFAULT.count("fifo")
     with lab.store.write() as uow:
         uow.board_overrides.put(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import signal
 import sqlite3
 import threading
@@ -144,7 +145,8 @@ def test_sighup_takes_up_policy_and_times_of_the_engine_and_what_runs_goes_on(
     tmp_path: Path,
 ) -> None:
     policy = tmp_path / "own.toml"
-    text = read_policy("default").replace('name = "default"', 'name = "own"')
+    text = re.sub(r"(?m)^version = .*$", "version = 1", read_policy("default"))
+    text = text.replace('name = "default"', 'name = "own"')
     policy.write_text(text)
     config = tmp_path / "server.toml"
     config.write_text(f'policy = "{policy}"\n')

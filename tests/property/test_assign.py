@@ -82,14 +82,16 @@ def bound(each: PendingBenchmark) -> timedelta:
     st.sampled_from([0, 100, *Planner]),
     st.sampled_from(["default", "native"]),
     st.sampled_from([None, *Binding]),
+    st.sampled_from([0.0, 30.0]),
 )
-def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
+def test_no_lease_no_promise_and_no_reserved_start_is_delayed_by_more_than_the_grace(
     asked: list[dict[str, object]],
     kept_by: list[tuple[str, int, str | None]],
     busy: frozenset[str],
     assigned: int | Planner,
     of: str,
     binding: Binding | None,
+    grace_s: float,
 ) -> None:
     """Wherever a job may land by its binding: on any board that it does not rule out itself."""
     benchmarks = queue(asked)
@@ -102,6 +104,7 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
         max_joint_jobs=0 if isinstance(assigned, Planner) else assigned,
         planner=assigned if isinstance(assigned, Planner) else None,
         binding=binding,
+        booking_grace_s=grace_s,
         holders=[
             BoardHolder(
                 benchmark_id=f"on-{uid}",
@@ -145,7 +148,12 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
                 for lease in known.leases
                 if lease.target_uid == uid and lease.user_id != by_id[each.benchmark_id].user_id
             ]
-            assert all(through <= start for start in starts if start is not None)
+            latest = [
+                start + timedelta(seconds=grace_s if start > NOW else 0.0)
+                for start in starts
+                if start is not None
+            ]
+            assert all(through <= each for each in latest)
             # Nor does it take the board of one that goes there and nowhere else.
             other_there = given_out.get(uid)
             assert (
@@ -210,6 +218,8 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
             knowledge=replace(known, runs=History(ended)),
             max_joint_jobs=max_joint_jobs,
             cool_down_s=cool_down_s,
+            hold_quantile=1.0,
+            booking_grace_s=0.0,
             holders=[holder for holder, _ in running.values()],
         )
         kept = {queue[job].benchmark_id for job in result.decided.timeline.stated_boards}

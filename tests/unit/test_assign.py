@@ -11,7 +11,7 @@ import pytest
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch_builder import kind_of
-from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
@@ -34,7 +34,7 @@ def reserved(start_s: float, uid: str = A) -> PendingBenchmark:
 def test_a_reserved_board_is_used_only_by_runs_that_end_before(
     start_s: float, placed: bool
 ) -> None:
-    result = cycle(ONE, [JOB, reserved(start_s)])
+    result = cycle(ONE, [JOB, reserved(start_s)], booking_grace_s=0.0)
     assert ("job" in places(result)) is placed
     if not placed:
         waiting = result.waiting["job"]
@@ -173,7 +173,7 @@ def test_a_run_that_would_overlap_a_reservation_preempts_nobody() -> None:
     assert not cycle(busy, [urgent, starts()], holders=[on]).preemptions
 
 
-def test_a_policy_may_use_predicted_run_times_before_reservations() -> None:
+def test_predicted_run_times_decide_before_reservations_unless_the_policy_goes_by_bounds() -> None:
     runs = History(
         PastRun(
             benchmark_id=f"b-{number}",
@@ -189,9 +189,10 @@ def test_a_policy_may_use_predicted_run_times_before_reservations() -> None:
     )
     queue = [JOB, reserved(30.0)]
     known = Knowledge(runs=runs)
-    assert "job" not in places(cycle(ONE, queue, knowledge=known))
-    assert "job" in places(cycle(ONE, queue, knowledge=known, hold_quantile=0.95))
-    rests = cycle(ONE, queue, knowledge=known, hold_quantile=0.95, cool_down_s=25.0)
+    assert "job" in places(cycle(ONE, queue, knowledge=known, booking_grace_s=0.0))
+    bound = cycle(ONE, queue, knowledge=known, hold_quantile=1.0, booking_grace_s=0.0)
+    assert "job" not in places(bound)
+    rests = cycle(ONE, queue, knowledge=known, booking_grace_s=0.0, cool_down_s=25.0)
     assert "job" not in places(rests)
 
 
@@ -199,12 +200,13 @@ def test_a_policy_may_use_predicted_run_times_before_reservations() -> None:
 def test_a_board_s_rest_counts_as_set_up_time_before_a_start_and_before_a_lease(
     start_s: float, placed: bool
 ) -> None:
-    result = cycle(ONE, [JOB, reserved(start_s)], cool_down_s=20.0)
+    result = cycle(ONE, [JOB, reserved(start_s)], cool_down_s=20.0, booking_grace_s=0.0)
     assert ("job" in places(result)) is placed
     lease = Lease(
         lease_id="l", target_uid=A, since=NOW + in_s(start_s), until=NOW + in_s(999.0), reason=""
     )
-    result = cycle(ONE, [JOB], knowledge=Knowledge(leases=(lease,)), cool_down_s=20.0)
+    known = Knowledge(leases=(lease,))
+    result = cycle(ONE, [JOB], knowledge=known, cool_down_s=20.0, booking_grace_s=0.0)
     assert ("job" in places(result)) is placed
 
 
@@ -318,3 +320,95 @@ def test_a_start_is_reserved_on_a_board_whose_shared_cores_are_in_use_now() -> N
     )
     assert kept(cycle(busy, [starts(target_uid=B)], holders=[on])) == {"promised": B}
     assert kept(cycle(busy, [starts(target_uid=B, start_s=299.0)], holders=[on])) == {}
+
+
+def past_of(job: PendingBenchmark, run_s: float, count: int = 20, uid: str = A) -> History:
+    """Runs of the same kind as a benchmark, all of about the same length."""
+    return History(
+        PastRun(
+            benchmark_id=f"b-{number}",
+            user_id="user-1",
+            target_uid=uid,
+            family="rpi4b",
+            kind=kind_of(job),
+            run_s=run_s * (1.0 + 0.01 * (number % 5)),
+            failure=None,
+            ended_at=NOW - timedelta(hours=1),
+        )
+        for number in range(count)
+    )
+
+
+SHORT = pending("short", model_sha256="a" * 64)  # its user states no time: the limit is 900 s
+
+
+def test_a_short_run_uses_the_board_until_shortly_before_a_booking() -> None:
+    """The booking bears the grace time, and no more than that."""
+    known = Knowledge(runs=past_of(SHORT, 20.0))
+    assert "short" in places(cycle(ONE, [SHORT, reserved(10.0)], knowledge=known))
+    late = cycle(ONE, [SHORT, reserved(10.0)], knowledge=known, booking_grace_s=5.0)
+    assert late.waiting["short"].reason is WaitingReason.RESERVED
+    # When the start has come, the board is the booking's: nothing else begins there.
+    held = WaitReason(reason=WaitingReason.FETCHING, sentence="")
+    due = replace(reserved(0.0), not_ready=held)
+    assert not cycle(ONE, [SHORT, due], knowledge=known).placements
+
+
+@pytest.mark.parametrize("user_id", ["ann", None])
+def test_a_short_run_uses_the_board_until_shortly_before_a_lease_or_maintenance(
+    user_id: str | None,
+) -> None:
+    lease = Lease(
+        lease_id="l",
+        target_uid=A,
+        since=NOW + in_s(10.0),
+        until=NOW + in_s(999.0),
+        reason="",
+        user_id=user_id,
+    )
+    known = Knowledge(runs=past_of(SHORT, 20.0), leases=(lease,))
+    assert "short" in places(cycle(ONE, [SHORT], knowledge=known))
+    assert not cycle(ONE, [SHORT], knowledge=known, booking_grace_s=5.0).placements
+
+
+def test_of_an_unknown_model_the_stated_time_counts_or_what_its_type_usually_takes() -> None:
+    known = Knowledge(runs=past_of(SHORT, 3.0))
+    other = replace(SHORT, model_sha256="b" * 64)
+    booked = reserved(300.0)
+    assert "short" in places(cycle(ONE, [other, booked], knowledge=known))
+    states = replace(other, user_time_s=400.0)
+    assert "short" not in places(cycle(ONE, [states, booked], knowledge=known))
+    states = replace(other, user_time_s=320.0)
+    assert "short" in places(cycle(ONE, [states, booked], knowledge=known))
+    assert "short" not in places(cycle(ONE, [SHORT, booked]))  # nothing is known of any run
+
+
+def test_a_booking_keeps_its_board_while_a_run_takes_longer_than_predicted() -> None:
+    """Others would get the board as soon as it is free, otherwise."""
+    known = Knowledge(runs=past_of(SHORT, 20.0))
+    holder = BoardHolder(
+        benchmark_id="on",
+        target_uid=A,
+        priority=50,
+        kind=kind_of(SHORT),
+        started_at=NOW - in_s(60.0),
+        time_limit_s=900.0,
+    )
+    busy = snapshot_of([board(A, busy=True)])
+    result = cycle(busy, [SHORT, reserved(5.0)], holders=[holder], knowledge=known)
+    assert kept(result) == {"reserved": A}
+    # Another board that is free by then is better.
+    both = snapshot_of([board(A, busy=True), board(B)])
+    any_board = pending("reserved", start_time=NOW + in_s(5.0))
+    result = cycle(both, [any_board], holders=[holder], knowledge=known)
+    assert kept(result) == {"reserved": B}
+
+
+def test_bookings_that_count_as_over_in_time_share_a_board() -> None:
+    known = Knowledge(runs=past_of(SHORT, 20.0))
+    turns = [
+        replace(SHORT, benchmark_id=f"turn-{number}", start_time=NOW + in_s(60.0 * number))
+        for number in range(1, 4)
+    ]
+    assert set(kept(cycle(ONE, turns, knowledge=known))) == {"turn-1", "turn-2", "turn-3"}
+    assert set(kept(cycle(ONE, turns, knowledge=known, hold_quantile=1.0))) == {"turn-1"}

@@ -62,6 +62,7 @@ def predicted(
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
     hold_quantile: float = 1.0,
+    booking_grace_s: float = 0.0,
     interval_scales: IntervalScales = AS_DRAWN,
     **known: object,
 ) -> dict[str, Forecast]:
@@ -73,6 +74,7 @@ def predicted(
         knowledge=Knowledge(runs=runs, **known),  # type: ignore[arg-type]  # whatever it takes
         cool_down_s=cool_down_s,
         hold_quantile=hold_quantile,
+        booking_grace_s=booking_grace_s,
     )
     return forecasts(result.decided.forecast_input, interval_scales=interval_scales)
 
@@ -339,6 +341,12 @@ def test_a_policy_that_goes_by_predictions_starts_more_before_a_pinned_start() -
     long = queue(2, user_time_s=70.0, user_priority=1)
     found = predicted([pinned, *long], uids=(A,), hold_quantile=0.9, cool_down_s=30.0)
     assert starts_s(found, "b0", "pinned", "b1") == pytest.approx([0.0, 60.0, 100.0], abs=0.5)
+
+
+def test_a_lease_may_be_late_by_the_grace_time() -> None:
+    jobs = queue(3, user_time_s=12.0, user_priority=1)
+    leased = predicted(jobs, uids=(A,), leases=(lease(15, 100),), booking_grace_s=10.0)
+    assert starts_s(leased, "b0", "b1", "b2") == pytest.approx([0.0, 10.0, 100.0], abs=0.5)
 
 
 def test_a_start_time_is_predicted_and_its_board_reserved() -> None:
