@@ -254,6 +254,7 @@ def _span(seconds: float) -> str:
 
 _CHANGE_WORDS = {
     "user_priority": "with user_priority {}",
+    "job_completion_threshold": "with job_completion_threshold {}, by preemption",
     "start_time": "without its start_time",
     "deadline": "with the deadline {}",
     "user_time": "with user_time {} s",

@@ -252,6 +252,7 @@ class ScorerPart(Struct, frozen=True, kw_only=True):
 
 ChangedField = Literal[
     "user_priority",
+    "job_completion_threshold",
     "start_time",
     "deadline",
     "user_time",

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.decide.preempt import with_latest_progress
 from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer, Proposal
 from edgeyard.scheduler.framework.registry import WeightedScorer
@@ -34,6 +35,8 @@ from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.forecast import forecast_of
 
 HIGHEST_PRIORITY = 10
+MAX_THRESHOLD = 100
+"""Highest ``job_completion_threshold``, percent of another run's progress."""
 
 _SAMPLES = 32
 _MAX_CHANGES = 3
@@ -46,6 +49,7 @@ class ChangeKind(StrEnum):
     """Kinds of changes, the cheapest first; named as in the job description."""
 
     PRIORITY = "user_priority"
+    THRESHOLD = "job_completion_threshold"
     START = "start_time"
     DEADLINE = "deadline"
     TIME = "user_time"
@@ -264,6 +268,12 @@ def _candidates(
     raised = range(own.user_priority + 1, bounds.priority + 1)
     if raised:
         yield ChangeKind.PRIORITY, [(value, replace(own, user_priority=value)) for value in raised]
+    thresholds = _higher_thresholds(then, own)
+    if thresholds:
+        yield (
+            ChangeKind.THRESHOLD,
+            [(value, replace(own, job_completion_threshold=value)) for value in thresholds],
+        )
     if own.start_time is not None and own.start_time > then.now:
         yield ChangeKind.START, [(None, replace(own, start_time=None))]
     if reachable is not None:
@@ -310,6 +320,25 @@ def _candidates(
             ChangeKind.FAMILY,
             [(family, replace(own, family=family, target_uid=None)) for family in nearest],
         )
+
+
+def _higher_thresholds(then: Decisions, own: PendingBenchmark) -> list[int]:
+    """Return the thresholds from which on it could preempt another run, the lowest first.
+
+    They are just above the progress of a run on a board that it could use.
+    """
+    row = int(then.batch.class_of_job[then.row_of_id[own.benchmark_id]])
+    possible, row_of_uid = then.feasibility.possible[row], then.batch.row_of_uid
+    found = set()
+    for each in then.holders:
+        board = row_of_uid.get(each.target_uid)
+        if board is None or not possible[board] or not each.preemptible or each.ending:
+            continue
+        holder = with_latest_progress(then.batch, board, each)
+        if holder.progress is not None:
+            found.add(math.floor(holder.progress) + 1)
+    known = own.job_completion_threshold or 0
+    return sorted(value for value in found if known < value <= MAX_THRESHOLD)[:_MAX_VALUES]
 
 
 def _refused_boards(
@@ -468,8 +497,13 @@ class _CycleRerun:
         )
         if found is None:
             return None
-        placed = result.decided.placed(len(part.jobs))
-        return _ExpectedTimes(placed, given.now if placed else found.start, found.finish_high)
+        placed = result.decided.placed(len(part.jobs)) or any(
+            each.benchmark_id == changed.benchmark_id for each in result.preemptions
+        )
+        if not placed:
+            return _ExpectedTimes(False, found.start, found.finish_high)
+        sooner = found.start - given.now  # forecasts expect no preemption
+        return _ExpectedTimes(True, given.now, found.finish_high - sooner)
 
     @cached_property
     def _cells(self) -> _Cells:

@@ -239,6 +239,7 @@ def decide(
         policy,
         fits,
         timeline.late_of,
+        queue.guarded,
     )
     return CycleResult(
         Decisions(

@@ -13,8 +13,13 @@ running one, if that one
 A preemption has to give its board to the benchmark for which it is made. So none is preempted
 
 - if a board that this one could use comes free anyway,
-- on a board for which a benchmark earlier in the queue waits, because that one would get the board,
-- on a board that is reserved or leased before the new run would certainly be over.
+- on a board for which a more urgent benchmark waits, or one that has waited for ``guard_s``: that
+  one comes first,
+- on a board that is reserved or leased before the new run would count as over.
+
+A benchmark earlier in the queue that is no more urgent and can preempt nobody itself is not in the
+way: the board that was cleared is reserved for the one that it was cleared for
+(``PendingBenchmark.cleared_uid``).
 """
 
 from __future__ import annotations
@@ -55,6 +60,7 @@ def preempt(
     policy: Policy,
     fits: Callable[[Batch], NDArray[np.bool_]],
     late: Callable[[int], NDArray[np.bool_]],
+    guarded: NDArray[np.bool_],
 ) -> PreemptionPlan:
     """Choose whom to preempt.
 
@@ -67,12 +73,13 @@ def preempt(
         fits: Returns what the filters let pass, shape (classes, boards); called with a batch whose
             boards are free of the holders.
         late: Returns the boards on which a class might run into a reservation, shape (boards,).
+        guarded: Shape (jobs,): have waited for ``guard_s``.
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
         return PreemptionPlan()
     row_of_uid = batch.row_of_uid
     held = {
-        row_of_uid[each.target_uid]: _with_latest_progress(batch, row_of_uid[each.target_uid], each)
+        row_of_uid[each.target_uid]: with_latest_progress(batch, row_of_uid[each.target_uid], each)
         for each in holders
         if each.target_uid in row_of_uid and (each.ending or each.preemptible)
     }
@@ -81,12 +88,19 @@ def preempt(
     candidates = np.zeros(batch.shape[1], dtype=np.bool_)
     candidates[list(held)] = True
     open_boards = fits(without_runs(batch, list(held))) & candidates
+    awaited = np.full(batch.shape[1], -np.inf)  # by whom: the highest priority before in the queue
     preemptions = []
     boards_to_clear = {}
     for job in waiting.tolist():
         each = pending[job]
         row = int(batch.class_of_job[job])
-        boards = np.flatnonzero(open_boards[row] & ~late(row)).tolist()
+        cleared = row_of_uid.get(each.cleared_uid or "")
+        if cleared is not None and open_boards[row, cleared] and held[cleared].ending:
+            open_boards[:, cleared] = False
+            boards_to_clear[job] = cleared
+            continue
+        others_first = awaited > priorities[job]
+        boards = np.flatnonzero(open_boards[row] & ~late(row) & ~others_first).tolist()
         if each.avoids_boards:
             avoided = each.avoided_uids(batch.now)
             boards = [board for board in boards if batch.snapshot.uids[board] not in avoided]
@@ -100,8 +114,9 @@ def preempt(
             and _may_preempt(each, int(priorities[job]), held[board], batch.now, policy)
         ]
         if not ending and not victims:
-            # Whichever of them comes free goes to this one: preemption helps no later one.
-            open_boards[:, boards] = False
+            # Whichever of them comes free goes to this one before any that is less urgent.
+            priority = np.inf if guarded[job] else priorities[job]
+            awaited[boards] = np.maximum(awaited[boards], priority)
             continue
         board = min(ending or victims, key=lambda board: _cost(batch, each, board, held[board]))
         open_boards[:, board] = False
@@ -112,7 +127,7 @@ def preempt(
     return PreemptionPlan(preemptions=tuple(preemptions), boards_to_clear=boards_to_clear)
 
 
-def _with_latest_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:
+def with_latest_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:
     """Return the holder with the greater progress of what its task and its board report."""
     of_board = float(batch.snapshot.progress[board])
     if holder.progress is None or not of_board > holder.progress:  # also when it is NaN

@@ -1,5 +1,8 @@
 """Reservations: for stated starts, and for benchmarks that have waited too long.
 
+(And of a board that was cleared by a preemption: it is reserved at once for the benchmark for which
+that was done.)
+
 A benchmark that states a ``start_time`` gets a *reservation* of a board from then on, where one can
 be had: of the board that it names, or of one that it could use. Benchmarks are served in the order
 of their submission; earlier reservations are moved to other boards where that makes room, but are
@@ -129,19 +132,24 @@ def reserve(
         ):
             claimed = max(each.submit_time, each.start_time - ahead)
             claims.append((claimed, each.submit_time, first_ids[job], each.benchmark_id, job))
-    if not claims and batch.snapshot.conflicts is None and not leases_of(batch):
+    cleared = [job for job, each in enumerate(pending) if each.cleared_uid and not each.not_ready]
+    if not (claims or cleared) and batch.snapshot.conflicts is None and not leases_of(batch):
         return {}  # the benchmark that has waited longest gets the next board
-    stated = {job for *_, job in claims}
+    stated = {job for *_, job in claims}.union(cleared)
     guard = timedelta(seconds=policy.guard_s)
     for job in guarded():
         each = pending[job]
         if job not in stated:
             since = max(each.submit_time, each.start_time or each.submit_time)
             claims.append((since + guard, each.submit_time, first_ids[job], each.benchmark_id, job))
-    if not claims:
+    if not (claims or cleared):
         return {}
     planner = _ReservationPlanner(batch, pending, policy, holders, fits)
+    for job in cleared:
+        planner.reserve_cleared(job)
     for *_, job in sorted(claims):
+        if job in planner.boards:
+            continue
         if job in stated:
             planner.reserve_start(job)
         else:
@@ -209,6 +217,13 @@ class _ReservationPlanner:
         if job not in self._earliest_s and stated is not None:
             return stated
         return self._batch.now + timedelta(seconds=self._span(job)[0])
+
+    def reserve_cleared(self, job: int) -> None:
+        """Reserve the board that was cleared for a benchmark by a preemption, from now on."""
+        board = self._batch.row_of_uid.get(self._pending[job].cleared_uid or "")
+        if board is not None and self._fits[self._rows[job], board]:
+            self._earliest_s[job] = 0.0
+            self._put(job, board)
 
     def reserve_earliest(self, job: int) -> None:
         """Reserve a board from the earliest time at which one counts as free for the run."""

@@ -43,6 +43,7 @@ class _CommittedPlacements:
     seq: int
     prepared: Sequence[tuple[Benchmark, Attempt]]
     preempted: Sequence[str]
+    urgent: Sequence[Benchmark]
     expired: Sequence[str]
     waiting_now: Sequence[Benchmark] | None
 
@@ -210,16 +211,21 @@ class Committer:
             )
             recorded, more = place(rest, uow)
             expired = self._expire(uow, decision)
-            stopped = [_unless_changed(partial(self._preempt, uow, each)) for each in preemptions]
+            done = [_unless_changed(partial(self._preempt, uow, each)) for each in preemptions]
+            stopped = [each for each in done if each is not None]
+            urgent = [each for _, each in stopped]
             waiting_now = None
             if not prepared and not more:
                 part = _parts(commit.new_reasons, MAX_REASONS_PER_COMMIT)[0]
                 current = replace(commit, seq=recorded)
-                waiting_now = self._explain(uow, commit=current, part=part, first=True)
+                waiting_now = self._explain(
+                    uow, commit=current, part=part, first=True, changed=urgent
+                )
             return _CommittedPlacements(
                 seq=recorded,
                 prepared=more,
-                preempted=[job_id for job_id in stopped if job_id is not None],
+                preempted=[attempt.job_id for attempt, _ in stopped],
+                urgent=urgent,
                 expired=expired,
                 waiting_now=waiting_now,
             )
@@ -231,7 +237,7 @@ class Committer:
             prepared += more
         done = self._store.transact(finish)
         prepared += done.prepared
-        self._cache.update([benchmark for benchmark, _ in prepared])
+        self._cache.update([*done.urgent, *(benchmark for benchmark, _ in prepared)])
         placed = {attempt.benchmark_id for _, attempt in prepared}
         commit = replace(
             commit,
@@ -256,8 +262,16 @@ class Committer:
         commit: PolicyCommit,
         part: Mapping[str, tuple[WaitReason, int]],
         first: bool,
+        changed: Sequence[Benchmark] = (),
     ) -> Sequence[Benchmark]:
         """Store why benchmarks wait; with the first part also what is learned of the cycle.
+
+        Args:
+            uow: In which it is stored.
+            commit: Of the policy that decided.
+            part: Reasons and priorities by benchmark.
+            first: Whether it is the first part.
+            changed: Benchmarks that this unit of work has changed.
 
         Returns:
             The benchmarks as they are now.
@@ -272,10 +286,11 @@ class Committer:
             )
         waits = []
         live = self._cache.live
+        current_by_id = {each.benchmark_id: each for each in changed}
         for benchmark_id, (waiting, priority) in part.items():
             if benchmark_id not in live:  # it ended while another policy decided
                 continue
-            known = live[benchmark_id].benchmark
+            known = current_by_id.get(benchmark_id, live[benchmark_id].benchmark)
             since = commit.unavailable_since.get(benchmark_id, known.unavailable_since)
             waits.append((replace(known, unavailable_since=since), waiting, priority))
         waiting_now = lifecycle.wait(uow, waits, now)
@@ -329,8 +344,8 @@ class Committer:
         ]
         return [benchmark.benchmark_id for benchmark in ended if benchmark is not None]
 
-    def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
-        attempt = lifecycle.preempt(uow, preemption, self._clock.now())
+    def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> tuple[Attempt, Benchmark]:
+        attempt, urgent = lifecycle.preempt(uow, preemption, self._clock.now())
         logger.info(
             "benchmark preempted",
             extra={
@@ -341,7 +356,7 @@ class Committer:
                 "target_uid": preemption.target_uid,
             },
         )
-        return attempt.job_id
+        return attempt, urgent
 
 
 def _attempt(benchmark: Benchmark, placement: Placement, number: int, now: datetime) -> Attempt:

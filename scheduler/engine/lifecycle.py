@@ -412,6 +412,7 @@ def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:
         status=Status.SCHEDULED,
         waiting=None,
         unavailable_since=None,
+        cleared_uid=None,
         priority=attempt.priority,
         target_uid=attempt.target_uid,
         phase=None,
@@ -457,10 +458,13 @@ def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: s
     return benchmark
 
 
-def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
-    """Stop a running attempt for a more urgent benchmark.
+def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[Attempt, Benchmark]:
+    """Stop a running attempt for a more urgent benchmark, for which its board is reserved.
 
     It goes back into the queue, its age kept and no retry used up, when its task has ended.
+
+    Returns:
+        The attempt that is being stopped, and the more urgent benchmark.
 
     Raises:
         Conflict: One of the two is no longer what was decided about.
@@ -488,6 +492,7 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         f"{preemption.priority}, its own was {preemption.victim_priority}",
     )
     saved = uow.attempts.save(replace(attempt, stopping=why, counts=False))
+    waits = uow.benchmarks.save(replace(urgent, cleared_uid=preemption.target_uid))
     data: dict[str, object] = {
         "target_uid": preemption.target_uid,
         "priority": preemption.priority,
@@ -500,7 +505,7 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
     _log(uow, victim, now, "benchmark.preempted", {"attempt": attempt.number, **data, **by})
     whom = {"victim": victim.benchmark_id} if same else {}
     _log(uow, urgent, now, "benchmark.preempts", {**data, **whom})
-    return saved
+    return saved, waits
 
 
 def all_to_state(

@@ -381,6 +381,7 @@ def pending_of(
         gang_size=description.count if benchmark.waits_for_gang else 1,
         ends_in_time=description.precision is not None,
         probe=benchmark.user_id == PROBER,
+        cleared_uid=benchmark.cleared_uid,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
         ),

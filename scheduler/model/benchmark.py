@@ -412,6 +412,8 @@ class Benchmark:
         retry_of: The benchmark that this one repeats.
         user_priority: Changed after submission; None: the description's.
         schedule_id: The schedule that submitted it; None: a user did.
+        cleared_uid: Board that was cleared for it by a preemption, reserved for it until it gets a
+            board; None: none was.
         started_at: Start of the newest attempt's task.
     """
 
@@ -439,6 +441,7 @@ class Benchmark:
     unavailable_since: datetime | None = None
     lost_in_a_row: int = 0
     schedule_id: str | None = None
+    cleared_uid: str | None = None
 
     @property
     def gang_id(self) -> str | None:

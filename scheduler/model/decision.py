@@ -76,6 +76,7 @@ class PendingBenchmark:
         gang_size: How many benchmarks its gang has; 1 without a gang.
         gang_uids: Boards that the others of its gang have or had, once it has started; it gets none
             of them.
+        cleared_uid: Board that was cleared for it by a preemption, and is reserved for it; None.
     """
 
     benchmark_id: str
@@ -115,6 +116,7 @@ class PendingBenchmark:
     gang_id: str | None = None
     gang_size: int = 1
     gang_uids: frozenset[str] = frozenset()
+    cleared_uid: str | None = None
 
     @property
     def has_own_policy(self) -> bool:
@@ -150,6 +152,7 @@ PER_BENCHMARK = frozenset(
         "gang_id",
         "gang_size",
         "gang_uids",
+        "cleared_uid",
     }
 )
 """Fields of `PendingBenchmark` that do not separate classes: filters and scorers do not depend on

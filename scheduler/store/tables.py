@@ -169,6 +169,7 @@ benchmarks = Table(
     Column("ended_at", UtcTime),
     Column("version", BigInteger, nullable=False),
     Column("user_priority", Integer),
+    Column("cleared_uid", Text),
 )
 _guard(benchmarks.c.status, "completed", "failed", "cancelled", "expired")
 Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)

@@ -600,6 +600,9 @@ class LabWorld:
         if self.watch is not None:
             self.watch(self.now_s, given, result)
         self._carry_out(result.placements, [each.victim_id for each in result.preemptions])
+        for each in result.preemptions:
+            state = self._states[each.benchmark_id]
+            state.pending = replace(state.pending, cleared_uid=each.target_uid)
         if self._queue:
             self._refuse_what_can_never_run(result)
             self._await_heartbeat()
@@ -716,7 +719,8 @@ class LabWorld:
         del self._queue[placement.benchmark_id]
         state.attempts += 1
         state.status = runs.RUNNING
-        state.pending = replace(state.pending, start_time=None)  # it has had its start
+        # It has had its start, and what was cleared for it.
+        state.pending = replace(state.pending, start_time=None, cleared_uid=None)
         if job.gang_id is not None:
             self._detach_from_gang(state, job.gang_id, board.uid)
         starts = self.boards.usable(board)

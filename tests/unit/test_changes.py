@@ -184,6 +184,48 @@ def test_the_constraint_that_no_board_meets_is_reported() -> None:
     assert only(found, ChangeKind.CONSTRAINT).value == "unique.name = nowhere"
 
 
+def test_a_higher_threshold_is_offered_where_it_would_preempt() -> None:
+    uid = "rpi4b-0001-0001"
+    on = BoardHolder(
+        benchmark_id="on",
+        target_uid=uid,
+        priority=50,
+        started_at=NOW - timedelta(minutes=5),
+        progress=41.5,
+        preemptible=True,
+    )
+    mine = pending("mine", target_uid=uid, job_completion_threshold=20)
+    ahead = pending("ahead", target_uid=uid, submit_time=NOW - timedelta(minutes=5))
+    busy = snapshot_of([board(uid, busy=True)])
+    result = cycle(busy, [ahead, mine], holders=[on])
+    assert not result.preemptions
+    change = only(what_would_change(result.decided, "mine"), ChangeKind.THRESHOLD)
+    assert (change.value, change.start) == (42, NOW)
+    # What it changes is what happens then.
+    changed = replace(mine, job_completion_threshold=42)
+    assert cycle(busy, [ahead, changed], holders=[on]).preemptions
+    measures = replace(on, preemptible=False)
+    never = cycle(busy, [ahead, mine], holders=[measures]).decided
+    assert ChangeKind.THRESHOLD not in kinds(what_would_change(never, "mine"))
+
+
+def test_a_higher_priority_is_offered_where_it_would_preempt() -> None:
+    uid = "rpi4b-0001-0001"
+    on = BoardHolder(
+        benchmark_id="on",
+        target_uid=uid,
+        priority=72,
+        started_at=NOW - timedelta(minutes=5),
+        progress=1.0,
+        preemptible=True,
+    )
+    mine = pending("mine", user_priority=5, job_completion_threshold=90)
+    result = cycle(snapshot_of([board(uid, busy=True)]), [mine], holders=[on])
+    assert not result.preemptions
+    change = only(what_would_change(result.decided, "mine"), ChangeKind.PRIORITY)
+    assert (change.value, change.start) == (6, NOW)
+
+
 def test_a_start_time_can_be_left_out() -> None:
     found = asked(pending(start_time=NOW + timedelta(seconds=300)))
     change = only(found, ChangeKind.START)

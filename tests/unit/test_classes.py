@@ -67,6 +67,7 @@ OF_THE_BENCHMARK: dict[str, object] = {
     "gang_id": "campaign-3",
     "gang_size": 2,
     "gang_uids": frozenset({"rpi4b-0001-0001"}),
+    "cleared_uid": "rpi4b-0001-0001",
     "pin": PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0),
 }
 

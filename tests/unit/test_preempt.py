@@ -153,11 +153,44 @@ def test_boards_on_which_it_failed_are_the_last_choice() -> None:
 
 
 def test_nobody_is_stopped_for_the_good_of_one_that_comes_first() -> None:
-    first = pending("first", submit_time=NOW - timedelta(minutes=5))
+    first = pending("first", submit_time=NOW - timedelta(minutes=5), user_priority=6)
     assert not stopped(with_holders(holder(A), queue=[first, urgent()]))
+    # Also of one that is no more urgent, but has waited for the guard time.
+    guarded = pending("first", submit_time=NOW - timedelta(minutes=5))
+    busy = snapshot_of([board(A, busy=True)])
+    found = cycle(busy, [guarded, urgent()], holders=[holder(A)], guard_s=60.0)
+    assert not stopped(found)
     # One that comes later gets nothing of it.
     later = pending("later", benchmark_type=BenchmarkType.TYPE2)
     assert stopped(with_holders(holder(A), queue=[later, urgent()])) == {"urgent": f"on-{A}"}
+
+
+@pytest.mark.parametrize(
+    "cannot", [{"job_completion_threshold": None}, {"job_completion_threshold": 5}]
+)
+@pytest.mark.parametrize("uid", [None, A])
+def test_one_that_can_preempt_nobody_is_not_in_the_way_of_an_equal_one(
+    cannot: dict[str, object], uid: str | None
+) -> None:
+    """The board that is cleared is reserved for the one that it is cleared for, until it starts."""
+    first = urgent("first", submit_time=NOW - timedelta(minutes=5), target_uid=uid, **cannot)
+    second = urgent("second", target_uid=uid)
+    result = with_holders(holder(A), queue=[first, second])
+    assert stopped(result) == {"second": f"on-{A}"}
+    assert result.waiting["first"].reason is WaitingReason.BOARD_BUSY
+    cleared = replace(second, cleared_uid=A)
+    stopping = holder(A, ending=True, preempted=True, preemptible=False)
+    under_way = with_holders(stopping, holder(B), queue=[first, cleared])
+    assert not [each for each in under_way.preemptions if each.benchmark_id == "second"]
+    assert "is being preempted" in under_way.waiting["second"].sentence
+    free = cycle(snapshot_of([board(A)]), [first, cleared])
+    assert places(free) == {"second": A}
+    # It takes another board that is free before, and a board that went away is nobody's.
+    both = snapshot_of([board(A, busy=True), board(B)])
+    anywhere = replace(cleared, target_uid=None)
+    assert places(cycle(both, [anywhere], holders=[stopping])) == {"second": B}
+    gone = cycle(snapshot_of([board(B)]), [first, anywhere])
+    assert len(gone.placements) == 1
 
 
 def test_two_urgent_ones_have_two_stopped() -> None:
