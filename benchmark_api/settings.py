@@ -98,7 +98,13 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
         "scenario_limit_bytes",
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
-        *("user_max_schedules", "user_max_tokens", "run_max_files", "run_max_bytes"),
+        *(
+            "user_max_bookings",
+            "user_max_schedules",
+            "user_max_tokens",
+            "run_max_files",
+            "run_max_bytes",
+        ),
         *("max_pending_total", "access_token_s", "refresh_token_s"),
         *("user_max_registrations", "max_registrations_total"),
     }
@@ -255,6 +261,12 @@ class Settings(BaseSettings):
     )
     user_max_live: int = Field(
         2500, ge=0, description="Waiting and running benchmarks of one user; past it: 429."
+    )
+    user_max_bookings: int = Field(
+        4,
+        ge=0,
+        description="Waiting benchmarks of one user with a start_time that is still to come, each "
+        "board of a gang counting; past it: 507.",
     )
     user_max_schedules: int = Field(
         50, ge=0, description="Active schedules of one user; past it: 507."

@@ -522,9 +522,9 @@ QuotaOptions = Annotated[
     typer.Option(
         "--quota",
         metavar="NAME=VALUE",
-        help="max_bytes, max_files, max_pending, max_live, max_schedules, max_tokens, "
-        "max_run_files or max_run_bytes, e.g. max_bytes='8 GiB'; the VALUE default restores the "
-        "server's. May be repeated.",
+        help="max_bytes, max_files, max_pending, max_live, max_bookings, max_schedules, "
+        "max_tokens, max_run_files or max_run_bytes, e.g. max_bytes='8 GiB'; the VALUE default "
+        "restores the server's. May be repeated.",
     ),
 ]
 
@@ -657,6 +657,7 @@ _USED_COLUMNS = (
             ("FILES", "files", "max_files"),
             ("PENDING", "pending", "max_pending"),
             ("LIVE", "live", "max_live"),
+            ("BOOKINGS", "bookings", "max_bookings"),
             ("SCHEDULES", "schedules", "max_schedules"),
             ("TOKENS", "tokens", "max_tokens"),
         )

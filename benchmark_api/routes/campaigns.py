@@ -131,6 +131,8 @@ def _submit(
             )
         allowed = quotas_of(caller.user, services.settings.quotas)
         quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
+        if any(each.description.start_time is not None for each in members):
+            quotas.check_bookings(uow, caller.user_id, allowed, now)
         accepted = shapes.AcceptedCampaign(
             campaign_id=campaign.campaign_id,
             benchmarks=[

@@ -32,6 +32,7 @@ _QUOTAS = {
     "max_files": _Kind("files", 507),
     "max_pending": _Kind("benchmarks", 429),
     "max_live": _Kind("benchmarks", 429),
+    "max_bookings": _Kind("bookings", 507),
     "max_schedules": _Kind("schedules", 507),
     "max_tokens": _Kind("tokens", 507),
     "max_run_files": _Kind("files", 413),

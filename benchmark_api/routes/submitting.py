@@ -470,6 +470,8 @@ def enqueue(
             if received:
                 quotas.check_stored(uow, caller.user_id, allowed)
             quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
+            if description.start_time is not None:
+                quotas.check_bookings(uow, caller.user_id, allowed, now)
             answer = accepted(services, made, warnings, forecast)
         idempotency.remember(uow, answer)
         return answer
@@ -581,6 +583,9 @@ def would_happen(
             count = members * request.description.count
             quotas.check_room_of_all(uow, services.max_pending_for(caller.user), count)
             quotas.check_room(uow, caller.user_id, allowed, count)
+            start, now = request.description.start_time, services.clock.now()
+            if start is not None and start > now:
+                quotas.check_bookings(uow, caller.user_id, allowed, now, count)
         description, files = StoreChecks(uow, services, local).files_of(request, caller, kept)
         unseen = [file for file in files if file.sha256 is None and file.url is None]
         if unseen:

@@ -1299,6 +1299,7 @@ class User(Struct, frozen=True, kw_only=True):
     max_files: int | None
     max_pending: int | None
     max_live: int | None
+    max_bookings: int | None
     max_schedules: int | None
     max_tokens: int | None
     max_run_files: int | None
@@ -1390,6 +1391,8 @@ class Use(Struct, frozen=True, kw_only=True):
     max_pending: int | None
     live: int
     max_live: int | None
+    bookings: int
+    max_bookings: int | None
     schedules: int
     max_schedules: int | None
     tokens: int

@@ -84,6 +84,11 @@ class QuotasIn(BaseModel):
     max_live: Quota | None = Field(
         None, description="Waiting and running benchmarks; null: the server's user_max_live."
     )
+    max_bookings: Quota | None = Field(
+        None,
+        description="Waiting benchmarks with a start_time that is still to come; null: the "
+        "server's user_max_bookings.",
+    )
     max_schedules: Quota | None = Field(
         None, description="Active schedules; null: the server's user_max_schedules."
     )

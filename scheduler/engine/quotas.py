@@ -160,6 +160,35 @@ def check_room(uow: UnitOfWork, user_id: str, quotas: Quotas, more: int = 0) -> 
             raise QuotaExceeded(name, limit, planned, whose, _FREE_QUEUE, _QUEUE_RETRY_S)
 
 
+def check_bookings(
+    uow: UnitOfWork, user_id: str, quotas: Quotas, now: datetime, more: int = 0
+) -> None:
+    """Check how many starts that are still to come a user has booked, after some were submitted.
+
+    Args:
+        uow: In which they were submitted.
+        user_id: Whose they are.
+        quotas: Of the user.
+        now: Starts after it count.
+        more: Number of benchmarks that would be submitted, which are not counted yet; above 0
+            nothing is locked.
+
+    Raises:
+        QuotaExceeded: There are too many.
+    """
+    if quotas.max_bookings is None:
+        return
+    if not more:
+        uow.usage.lock(user_id)
+    booked = uow.usage.bookings(user_id, now) + more
+    if booked > quotas.max_bookings:
+        advice = (
+            "each start_time that is still to come reserves a board: wait until one of them has "
+            "come, cancel one (edgeyard cancel ID), submit without start_time, or ask an operator"
+        )
+        raise QuotaExceeded("max_bookings", quotas.max_bookings, booked, f"user {user_id}", advice)
+
+
 def check_schedules(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
     """Check how many active schedules a user has, after one was added.
 

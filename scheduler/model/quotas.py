@@ -19,6 +19,8 @@ class Quotas:
         max_files: Names of uploaded files.
         max_pending: Pending benchmarks.
         max_live: Benchmarks that wait or run.
+        max_bookings: Pending benchmarks whose ``start_time`` is still to come, each board of a
+            gang counting: boards are reserved for them.
         max_schedules: Active schedules.
         max_tokens: Tokens that are neither revoked nor expired.
         max_run_files: Files that one attempt may upload.
@@ -30,6 +32,7 @@ class Quotas:
     max_files: int | None = None
     max_pending: int | None = None
     max_live: int | None = None
+    max_bookings: int | None = None
     max_schedules: int | None = None
     max_tokens: int | None = None
     max_run_files: int | None = None
@@ -50,6 +53,7 @@ class Usage:
     files: int = 0
     pending: int = 0
     live: int = 0
+    bookings: int = 0
     schedules: int = 0
     tokens: int = 0
 
@@ -59,6 +63,7 @@ USED = {
     "max_files": "files",
     "max_pending": "pending",
     "max_live": "live",
+    "max_bookings": "bookings",
     "max_schedules": "schedules",
     "max_tokens": "tokens",
 }

@@ -45,6 +45,7 @@ class User:
     max_files: int | None = None
     max_pending: int | None = None
     max_live: int | None = None
+    max_bookings: int | None = None
     max_schedules: int | None = None
     max_tokens: int | None = None
     max_run_files: int | None = None

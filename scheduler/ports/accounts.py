@@ -162,6 +162,10 @@ class UsageCounts(Protocol):
         """Return the number of live benchmarks."""
         ...
 
+    def bookings(self, user_id: str, now: datetime) -> int:
+        """Return the number of pending benchmarks whose ``start_time`` is after ``now``."""
+        ...
+
     def schedules(self, user_id: str) -> int:
         """Return the number of active schedules."""
         ...

@@ -79,6 +79,7 @@ _IMMUTABLE = frozenset(
         "engine",
         "benchmark_type",
         "model",
+        "start_time",
         "retry_of",
     }
 )

@@ -170,6 +170,7 @@ benchmarks = Table(
     Column("version", BigInteger, nullable=False),
     Column("user_priority", Integer),
     Column("cleared_uid", Text),
+    Column("start_time", UtcTime),
 )
 _guard(benchmarks.c.status, "completed", "failed", "cancelled", "expired")
 Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)
@@ -484,6 +485,7 @@ users = Table(
     Column("max_tokens", BigInteger),
     Column("max_run_files", BigInteger),
     Column("max_run_bytes", BigInteger),
+    Column("max_bookings", BigInteger),
 )
 
 user_contents = Table(

@@ -47,6 +47,11 @@ _LOCK = select(user_usage.c.user_id).where(user_usage.c.user_id == _USER).with_f
 _FILES = _count(user_files.c.user_id)
 _PENDING = _count(benchmarks.c.user_id, benchmarks.c.status == Status.PENDING.value)
 _ALL_LIVE = _count(benchmarks.c.user_id, _LIVE)
+_BOOKINGS = _count(
+    benchmarks.c.user_id,
+    benchmarks.c.status == Status.PENDING.value,
+    benchmarks.c.start_time > _NOW,
+)
 _SCHEDULES = _count(schedules.c.user_id, schedules.c.active)
 _TOKENS = _count(
     tokens.c.user_id,
@@ -85,6 +90,9 @@ class SqlUsage(UsageCounts):
     def live(self, user_id: str) -> int:
         return self._counted(_ALL_LIVE, user_id)
 
+    def bookings(self, user_id: str, now: datetime) -> int:
+        return cast(int, self._tx.value(_BOOKINGS, {"user_id": user_id, "now": now}))
+
     def schedules(self, user_id: str) -> int:
         return self._counted(_SCHEDULES, user_id)
 
@@ -103,6 +111,7 @@ class SqlUsage(UsageCounts):
             files=self.files(user_id),
             pending=self.pending(user_id),
             live=self.live(user_id),
+            bookings=self.bookings(user_id, now),
             schedules=self.schedules(user_id),
             tokens=self.tokens(user_id, now),
         )

@@ -87,6 +87,7 @@ ROOMY: dict[str, Any] = {
     "user_max_files": 100_000,
     "user_max_pending": 100_000,
     "user_max_live": 100_000,
+    "user_max_bookings": 100_000,
     "user_max_schedules": 100_000,
     "user_max_tokens": 100_000,
     "user_max_registrations": 100_000,

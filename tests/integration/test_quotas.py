@@ -33,6 +33,7 @@ def an_api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         user_max_pending=5,
         user_max_live=6,
         user_max_schedules=2,
+        user_max_bookings=2,
         user_max_tokens=3,
         run_max_files=4,
         run_max_bytes=20 * KIB,
@@ -267,6 +268,34 @@ def test_schedules_and_tokens_are_bounded(api: Api) -> None:
     refused(made[-1], 507, "max_tokens")
     api.as_().delete(f"/v1/tokens/{made[0].json()['token_id']}")
     assert api.as_().post("/v1/tokens", json={}).status_code == 201
+
+
+def test_starts_that_are_still_to_come_are_bounded(api: Api) -> None:
+    """Also those of a gang, of a matrix and of a dry run; without a start, or past it, none is."""
+    client, dry = api.as_(), {"dry_run": "true"}
+
+    def booked(**more: Any) -> dict[str, Any]:
+        start = api.services.clock.now() + timedelta(minutes=9)
+        return description(start_time=start.isoformat(), **more)
+
+    with api.store.read() as uow:
+        assert uow.usage.bookings("alice", api.services.clock.now()) == 0
+    made = [client.post("/v1/benchmarks", json=booked()) for _ in range(3)]
+    assert [each.status_code for each in made] == [202, 202, 507]
+    body = refused(made[-1], 507, "max_bookings")
+    assert "start_time" in body["detail"]
+    assert "cancel" in body["detail"]
+    refused(client.post("/v1/benchmarks", json=booked(), params=dry), 507, "max_bookings")
+    matrix = {"matrix": {"target": ["rpi4b", "rpi5"]}, "description": booked(target=...)}
+    refused(client.post("/v1/campaigns", json=matrix), 507, "max_bookings")
+    assert client.post("/v1/benchmarks", json=description()).status_code == 202
+    used = {each["name"]: each for each in client.get("/v1/limits").json()["items"]}
+    assert (used["max_bookings"]["used"], used["max_bookings"]["value"]) == (2, 2)
+    client.post(f"/v1/benchmarks/{made[0].json()['benchmark_id']}/cancel")
+    refused(client.post("/v1/benchmarks", json=booked(count=2)), 507, "max_bookings")
+    assert client.post("/v1/benchmarks", json=booked()).status_code == 202
+    api.clock.ahead += timedelta(minutes=10)  # the starts have come
+    assert client.post("/v1/benchmarks", json=booked()).status_code == 202
 
 
 def test_an_account_has_quotas_of_its_own(api: Api) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,29 @@ def test_an_upgrade_fills_in_the_time_of_loading_of_attempts_that_are_still_stor
         found = {each.benchmark_id: each.loading_s for each in uow.attempts.outcomes()}
     store.close()
     assert found == {"started": 2.5, "refused": None, "deleted": None}
+
+
+def test_an_upgrade_counts_the_booked_starts_of_benchmarks_that_wait(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    starts = {"booked": '"2026-11-28T12:00:00+00:00"', "none": "null"}
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        for benchmark_id, start in starts.items():
+            _insert(
+                connection, "benchmarks", benchmark_id=benchmark_id, user_id="ada", submit_time=0,
+                status="pending", model="m.onnx", held=False, unpinned=False, lost_in_a_row=0,
+                version=1, family="rpi4b", engine="ort", benchmark_type="TYPE1",
+            )  # fmt: skip
+            body = f'{{"start_time": {start}}}'
+            _insert(connection, "descriptions", benchmark_id=benchmark_id, body=body)
+    store = SqlStore(empty_url)
+    at = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    with store.read() as uow:
+        found = [
+            uow.usage.bookings("ada", at - timedelta(seconds=1)),
+            uow.usage.bookings("ada", at),
+        ]
+    store.close()
+    assert found == [1, 0]
 
 
 def test_an_upgrade_retires_models_that_predict_one_chance_for_all_causes(empty_url: str) -> None:
