@@ -35,6 +35,11 @@ _CHARGE_COLUMNS = (
     Column(title="SECONDS", of=lambda row: _number(row.get("board_s")), right=True),
     Column(title="REFUNDED", of=field("refunded"), always=False),
 )
+_IDLE_COLUMNS = (
+    Column(title="BOOKING OR LEASE", of=field("keeper_id"), whole=True),
+    Column(title="CHARGED", of=field("charged"), right=True, whole=True),
+    Column(title="IDLE SECONDS", of=lambda row: _number(row.get("board_s")), right=True),
+)
 _RATE_COLUMNS = (
     Column(title="FAMILY", of=field("family"), whole=True),
     Column(title="CREDITS/S", of=field("rate"), right=True, whole=True),
@@ -219,6 +224,9 @@ def _show(session: Session, account: Row) -> None:
     if charges := items(account, "charges"):
         echo()
         emit(session.output, charges, _CHARGE_COLUMNS, "")
+    if idle := items(account, "idle_times"):
+        echo()
+        emit(session.output, idle, _IDLE_COLUMNS, "")
 
 
 def _number(value: object) -> str:

@@ -94,6 +94,9 @@ def _account(uow: UnitOfWork, user_id: str, context: Context) -> shapes.Account:
         usage_half_life_s=USAGE_HALF_LIFE_S,
         running=uow.credits.running(user_id),
         charges=[views.charge(each) for each in uow.credits.charges(user_id, limit=_CHARGES)],
+        idle_times=[
+            views.idle_time(each) for each in uow.credits.idle_times(user_id, limit=_CHARGES)
+        ],
     )
 
 

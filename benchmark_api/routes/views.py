@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model import waiting_reasons
-from edgeyard.scheduler.model.accounts import Charge, Quarantine
+from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
@@ -241,6 +241,11 @@ def tokens(found: Sequence[ApiToken]) -> list[shapes.Token]:
 def charge(charge: Charge) -> shapes.Charge:
     """Return the cost of an attempt."""
     return same(shapes.Charge, charge)
+
+
+def idle_time(idle: IdleTime) -> shapes.IdleTime:
+    """Return what a booking or a lease cost because it kept boards idle."""
+    return same(shapes.IdleTime, idle)
 
 
 def schedule(schedule: CronSchedule) -> shapes.Schedule:

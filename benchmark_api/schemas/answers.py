@@ -1307,6 +1307,21 @@ class User(Struct, frozen=True, kw_only=True):
     disabled: bool
 
 
+class IdleTime(Struct, frozen=True, kw_only=True):
+    """What a booking or a lease cost because it kept boards idle.
+
+    ``keeper_id`` is the benchmark with the ``start_time``, or the lease; ``board_s`` are seconds
+    for which a board was free while a benchmark that fits waited, ``charged`` the credits.
+    """
+
+    keeper_id: str
+    family: str
+    since: datetime
+    until: datetime
+    board_s: float
+    charged: float
+
+
 class Charge(Struct, frozen=True, kw_only=True):
     """What an attempt cost, in credits; ``charged`` is null until it ended.
 
@@ -1350,6 +1365,7 @@ class Account(Struct, frozen=True, kw_only=True):
     share: float
     max_lease_s: float
     charges: list[Charge]
+    idle_times: list[IdleTime]
 
 
 LimitSource = Literal["default", "setting", "account", "role"]

@@ -42,7 +42,7 @@ from edgeyard.scheduler.framework.batch import NO_ROW, Batch, Pairs
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
-from edgeyard.scheduler.prediction.timeline import Timeline
+from edgeyard.scheduler.prediction.timeline import Timeline, leases_of
 
 # A pair's key: its score in the upper half, its board's place in the seeded order in the lower.
 _HALF = np.uint64(32)
@@ -144,6 +144,7 @@ def assign(
     }
     avoided_of_job = _avoided_boards(batch, pending)
     bounded = bool(ledgers)
+    kept_off = bounded and bool(timeline.next_starts or leases_of(batch))
     withheld: dict[int, WaitReason] = {}
     planned: dict[int, int] = {}
     explored: dict[int, tuple[int, bool]] = {}
@@ -211,7 +212,10 @@ def assign(
         board = choices.best(row, tried.get(job, ()), avoided)
         if at_own is None and board == NO_ROW:
             planner.pass_over(job)
-            withhold(job, row, avoided)
+            if kept_off and (stopped := ledgers.refusal(job)) is not None:
+                withheld[job] = stopped
+            else:
+                withhold(job, row, avoided)
             continue
         if bounded and (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped

@@ -19,6 +19,7 @@ from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.gangs import Gang, GangPlacer, find_gangs, together
+from edgeyard.scheduler.decide.idle import boards_kept_idle
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.mapping import Mapper
 from edgeyard.scheduler.decide.pins import PinVerdict
@@ -38,6 +39,7 @@ from edgeyard.scheduler.model.benchmark import Binding, WaitReason
 from edgeyard.scheduler.model.decision import (
     CycleInput,
     Explanation,
+    KeptIdle,
     PendingBenchmark,
     Placement,
     Preemption,
@@ -83,6 +85,11 @@ class CycleResult:
         """Ids of the waiting benchmarks in queue order."""
         decided = self.decided
         return tuple(decided.pending[job].benchmark_id for job in decided.order.tolist())
+
+    @cached_property
+    def kept_idle(self) -> tuple[KeptIdle, ...]:
+        """Boards that stand idle for a booking or a lease although a benchmark waits that fits."""
+        return boards_kept_idle(self.decided)
 
     @cached_property
     def never(self) -> frozenset[str]:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge
+from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure
+from edgeyard.scheduler.model.decision import KeptIdle
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.tariff import Tariff
@@ -154,6 +155,56 @@ def settle(
         )
     )
     return settled
+
+
+def charge_idle_times(
+    uow: UnitOfWork,
+    kept: Mapping[KeptIdle, tuple[datetime, float]],
+    now: datetime,
+    tariff: Tariff,
+) -> None:
+    """Charge bookings and leases for the time for which they kept boards idle.
+
+    ``rate x board-seconds``, but no more than the credits that are neither spent nor reserved.
+
+    Args:
+        uow: In which it is charged.
+        kept: Begin and board-seconds by keeper.
+        now: Up to when they are counted; its factor of the tariff applies.
+        tariff: Factors on the rates.
+    """
+    rates = uow.credits.rates()
+    for each in sorted(kept, key=lambda one: (one.user_id, one.keeper_id)):  # locked in one order
+        since, board_s = kept[each]
+        before = uow.credits.balance(each.user_id, for_update=True)
+        left = math.inf if before.credits_left is None else max(before.credits_left, 0.0)
+        cost = _exact(min(rates.get(each.family, 1.0) * tariff.at(now) * board_s, left))
+        known = uow.credits.idle_time(each.keeper_id) or IdleTime(
+            keeper_id=each.keeper_id,
+            user_id=each.user_id,
+            family=each.family,
+            since=since,
+            until=now,
+            board_s=0.0,
+            charged=0.0,
+        )
+        uow.credits.save_idle_time(
+            replace(
+                known,
+                until=now,
+                board_s=known.board_s + board_s,
+                charged=_exact(known.charged + cost),
+            )
+        )
+        uow.credits.save_balance(
+            replace(
+                before,
+                credits=None if before.credits is None else _exact(before.credits - cost),
+                spent=_exact(before.spent + cost),
+                usage_board_s=before.usage_s(now) + board_s,
+                usage_at=now,
+            )
+        )
 
 
 def set_credits(

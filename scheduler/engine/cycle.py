@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit, QueueView
 from edgeyard.scheduler.engine.decider import CyclePolicies, Decider, StoredInput
+from edgeyard.scheduler.engine.idle_times import IdleTimes
 from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.plugin_lock import with_lock
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
@@ -20,7 +23,7 @@ from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.decision import CycleInput, KeptIdle, PendingBenchmark
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
@@ -96,6 +99,7 @@ class Cycle:
         self._committer = Committer(
             store, self._cache, self._scorekeeper, pins, clock, max_run_s, tariff or Tariff()
         )
+        self._idle_times, self._tariff = IdleTimes(), tariff or Tariff()
         self.latest: CycleOutcome | None = None
         self._decided_s = -math.inf
 
@@ -118,6 +122,7 @@ class Cycle:
             if not self._is_idle(policies, now):
                 stored = self._decider.gather(uow, first, policies, now)
         if stored is None:
+            self._charge_idle_times((), now)
             return self._idle_outcome(now, self._clock.monotonic_s() - began_s)
         commits = [self._commit_of(stored, policies)]
         for policy in others:  # each one sees what those before it have placed
@@ -125,6 +130,7 @@ class Cycle:
                 self._decider.reload(uow)
                 stored = self._decider.gather(uow, policy, policies, now)
             commits.append(self._commit_of(stored, policies))
+        self._charge_idle_times(commits[-1].result.kept_idle, now)
         self._decided_s = began_s
         return self._outcome(now, commits, self._clock.monotonic_s() - began_s)
 
@@ -227,6 +233,16 @@ class Cycle:
         outcome = self._outcome(now, commits, took_s)
         queue = QueueView(now.isoformat(), commits[-1].policy.policy.name, ())
         return replace(outcome, queue=queue, idle=True)
+
+    def _charge_idle_times(self, kept: Sequence[KeptIdle], now: datetime) -> None:
+        """Charge bookings and leases for boards that stood idle for them since the last cycle."""
+        self._idle_times.update(kept, now)
+        due = self._idle_times.due()
+        if due:
+            self._store.transact(
+                lambda uow: charging.charge_idle_times(uow, due, now, self._tariff)
+            )
+            self._idle_times.charged(due)
 
     def _commit_of(self, stored: StoredInput, policies: CyclePolicies) -> PolicyCommit:
         decision = self._decider.decide(stored)

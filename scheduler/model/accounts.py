@@ -2,8 +2,9 @@
 
 A credit pays for a second on a board whose family has rate 1. Every attempt has a `Charge`: the
 transaction that prepares it reserves its maximum cost, and the transaction that ends it charges its
-actual cost, once. So ``credits`` (not yet spent) and the settled charges always add up to what was
-ever put into the account.
+actual cost, once. Bookings and leases are charged for the time for which they keep boards idle
+(`IdleTime`). So ``credits`` (not yet spent), the settled charges and the idle times always add up
+to what was ever put into the account.
 """
 
 from __future__ import annotations
@@ -87,6 +88,28 @@ class Charge:
     board_s: float | None = None
     refunded: str = ""
     settled_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTime:
+    """What a booking or a lease costs because it keeps boards idle.
+
+    Attributes:
+        keeper_id: Id of the benchmark that states a start, or of the lease.
+        since: When it first did.
+        until: Up to when it is charged.
+        board_s: Seconds for which a board was free while a benchmark that fits waited; those of
+            several boards add up.
+        charged: Credits; no more than the account had.
+    """
+
+    keeper_id: str
+    user_id: str
+    family: str
+    since: datetime
+    until: datetime
+    board_s: float
+    charged: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

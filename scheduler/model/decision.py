@@ -198,6 +198,21 @@ class BoardHolder:
     strict: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptIdle:
+    """A free board that a benchmark waits for, kept from it by a booking or a lease.
+
+    Attributes:
+        keeper_id: Id of the benchmark that states a start, or of the lease.
+        user_id: Whose it is.
+    """
+
+    keeper_id: str
+    user_id: str
+    family: str
+    target_uid: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
     """All boards at one instant, in columns; row b of every column is board ``uids[b]``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from edgeyard.scheduler.model.accounts import Balance, Charge
+from edgeyard.scheduler.model.accounts import Balance, Charge, IdleTime
 
 
 class Credits(Protocol):
@@ -56,6 +56,18 @@ class Credits(Protocol):
 
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
         """Return a user's charges, newest first."""
+        ...
+
+    def idle_time(self, keeper_id: str) -> IdleTime | None:
+        """Return what a booking or a lease was charged for keeping boards idle; None: nothing."""
+        ...
+
+    def save_idle_time(self, idle: IdleTime) -> None:
+        """Store a new idle time, or replace the one of the same keeper."""
+        ...
+
+    def idle_times(self, user_id: str, *, limit: int) -> Sequence[IdleTime]:
+        """Return a user's idle times, newest first."""
         ...
 
     def rates(self) -> Mapping[str, float]:

@@ -8,10 +8,10 @@ from typing import Any, cast
 from sqlalchemy import bindparam, func, select, update
 
 from edgeyard.errors import Conflict
-from edgeyard.scheduler.model.accounts import Balance, Charge
+from edgeyard.scheduler.model.accounts import Balance, Charge, IdleTime
 from edgeyard.scheduler.ports import Credits
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import balances, charges, rates
+from edgeyard.scheduler.store.tables import balances, charges, idle_times, rates
 from edgeyard.scheduler.store.transaction import Transaction
 
 _BALANCE = select(balances).where(balances.c.user_id == bindparam("id"))
@@ -34,6 +34,7 @@ _SETTLE = (
     )
     .values({c.name: bindparam(c.name) for c in charges.c if c.name not in _KEY})
 )
+_IDLE_TIME = select(idle_times).where(idle_times.c.keeper_id == bindparam("id"))
 _BALANCES = select(balances)
 _RATES = select(rates)
 
@@ -91,6 +92,22 @@ class SqlCredits(Credits):
         )
         return [_charge(row) for row in self._tx.rows(query)]
 
+    def idle_time(self, keeper_id: str) -> IdleTime | None:
+        row = self._tx.row(_IDLE_TIME, {"id": keeper_id})
+        return None if row is None else _idle_time(row)
+
+    def save_idle_time(self, idle: IdleTime) -> None:
+        self._tx.replace(idle_times, flat_row(idle))
+
+    def idle_times(self, user_id: str, *, limit: int) -> Sequence[IdleTime]:
+        query = (
+            select(idle_times)
+            .where(idle_times.c.user_id == user_id)
+            .order_by(idle_times.c.until.desc(), idle_times.c.keeper_id)
+            .limit(limit)
+        )
+        return [_idle_time(row) for row in self._tx.rows(query)]
+
     def rates(self) -> Mapping[str, float]:
         return {cast(str, row["family"]): cast(float, row["rate"]) for row in self._tx.rows(_RATES)}
 
@@ -104,3 +121,7 @@ def _balance(row: Row) -> Balance:
 
 def _charge(row: Row) -> Charge:
     return Charge(**cast("dict[str, Any]", dict(row)))
+
+
+def _idle_time(row: Row) -> IdleTime:
+    return IdleTime(**cast("dict[str, Any]", dict(row)))

@@ -540,6 +540,19 @@ Index(
     postgresql_where=text("settled_at IS NULL"),
 )
 
+idle_times = Table(
+    "idle_times",
+    metadata,
+    Column("keeper_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False),
+    Column("board_s", Float, nullable=False),
+    Column("charged", CreditAmount, nullable=False),
+)
+Index("ix_idle_times_user", idle_times.c.user_id, idle_times.c.until)
+
 rates = Table(
     "rates",
     metadata,

@@ -22,6 +22,7 @@ import numpy as np
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.engine.idle_times import IdleTimes
 from edgeyard.scheduler.engine.retry import RetryHistory, decide_retry
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.named import refuse_backfill_in_labs
@@ -334,6 +335,7 @@ class LabWorld:
         self._tariff = Tariff(self._lab.tariff)
         self._zero = BEGIN + timedelta(seconds=self._lab.day_s)
         self._charged, self._undisturbed = 0.0, 0
+        self._idle_times = IdleTimes(max_gap_s=math.inf, store_after_s=0.0)
         self._leases = self._checked_leases()
         self._models = tuple(models)
         self._loads = HostLoads(self._lab, self.boards.hosts, self._scenario.name)
@@ -596,6 +598,7 @@ class LabWorld:
             )
         if self._learning is not None:
             self._learning.keep(self._policy, self._plugins, result, given.now)
+        self._charge_idle_times(result, given.now)
         self._waiting = result.waiting
         if self.watch is not None:
             self.watch(self.now_s, given, result)
@@ -606,6 +609,23 @@ class LabWorld:
         if self._queue:
             self._refuse_what_can_never_run(result)
             self._await_heartbeat()
+
+    def _charge_idle_times(self, result: CycleResult, now: datetime) -> None:
+        """Charge bookings and leases for boards that stand idle for them, as the service does."""
+        self._idle_times.update(result.kept_idle, now)
+        due = self._idle_times.due()
+        for kept, (_, board_s) in due.items():
+            cost = self._lab.rates.get(kept.family, 1.0) * self._tariff.at(now) * board_s
+            usage = self._usage[kept.user_id]
+            left = usage.credits_left
+            if usage.credits is not None and left is not None:
+                cost = min(cost, max(left, 0.0))
+                usage.credits -= cost
+            used_s = usage.now(self.now_s) + board_s
+            usage.board_s = used_s - (usage.running * self.now_s - usage.starts_s)
+            usage.at_s = self.now_s
+            self._charged += cost
+        self._idle_times.charged(due)
 
     def _carry_out(self, placements: Iterable[Placement], victims: Iterable[str]) -> None:
         """Start benchmarks on their boards, then preempt."""

@@ -328,6 +328,22 @@ def test_a_reserved_start_holds_against_policies_for_one_benchmark(tmp_path: Pat
     assert waiting.reason is WaitingReason.RESERVED
 
 
+def test_a_booking_pays_for_the_time_for_which_its_board_stands_idle(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    booked = lab.submit(start_time=lab.clock.now() + timedelta(seconds=60))
+    lab.submit()  # may run for 100 s
+    for _ in range(4):
+        lab.cycle.run()
+        lab.clock.forward(5)
+    assert not lab.attempts(booked)
+    with lab.store.read() as uow:
+        owner = uow.benchmarks.get(booked).user_id
+        (idle,) = uow.credits.idle_times(owner, limit=9)
+        spent = uow.credits.balance(owner).spent
+    assert (idle.keeper_id, idle.board_s, idle.charged) == (booked, 10.0, 10.0)
+    assert spent == 10.0
+
+
 @pytest.mark.parametrize(("hold_quantile", "placed"), [(1.0, False), (0.9, True)])
 def test_before_a_reserved_start_a_policy_may_use_predicted_run_times(
     tmp_path: Path, hold_quantile: float, placed: bool
