@@ -172,4 +172,5 @@ def test_without_trouble_nothing_is_reported(lab: Lab) -> None:
     assert lab.engine.repair_failures() == {}
     assert list(lab.engine.shadows(None, None, 10)) == []
     coverage = lab.engine.coverage()
-    assert 0 <= coverage.held <= coverage.ended
+    assert 0 <= coverage.starts_held <= coverage.started
+    assert 0 <= coverage.ends_held <= coverage.ended
