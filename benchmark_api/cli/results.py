@@ -36,7 +36,6 @@ from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.sdk.fields import number, record
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -414,7 +413,7 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["timed"] = timed_together({"inner_loops": latency.inner_loops})
     row = as_json(found.summary)
     if latency is not None and latency.count is not None and not trained:
-        batch_size = number(record(row, "workload"), "batch_size") or 1
+        batch_size = found.summary.workload.batch_size or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         facts["batches" if rows else "inferences"] = f"{latency.count:,}{rows}"
     again_low = three_digits(row.get("p50_repeat_low_ms"))

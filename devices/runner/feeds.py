@@ -121,7 +121,7 @@ def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, NDArray[np.gen
         if not spec.takes(value.shape):
             raise RunFailed(
                 "user_input",
-                f"input {spec.name!r} takes the shape {spec.shape}, but got {value.shape}",
+                f"input {spec.name!r} takes {spec.shape_text()}, but got {list(value.shape)}",
             )
         if value.dtype.name != spec.dtype:
             raise RunFailed(

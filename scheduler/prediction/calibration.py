@@ -249,11 +249,11 @@ def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | No
     Args:
         times: Shape (samples,), seconds from now.
         soonest_s: None is earlier.
-        scale: None: leave them as they are.
+        scale: None: leave the distances as they are.
     """
     widths = drawn_widths(times)
     if scale is None or widths is None:
-        return times
+        return np.asarray(np.maximum(times, soonest_s))
     low, middle, high = _interval(times)
     ratios = np.maximum(times / middle, _SOONEST)
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))
@@ -262,7 +262,9 @@ def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | No
         scale.late * (widths.late / late if late > 0.0 else 1.0),
         scale.early * (widths.early / early if early > 0.0 else 1.0),
     )
-    logs = np.minimum(np.log(ratios) * factors, np.maximum(np.log(ratios), _MAX_LOG_RATIO))
+    logs = np.log(ratios)
+    most, least = np.maximum(logs, _MAX_LOG_RATIO), np.minimum(logs, -_MAX_LOG_RATIO)
+    logs = np.clip(logs * factors, least, most)
     return np.asarray(np.maximum(middle * np.exp(logs), soonest_s))
 
 

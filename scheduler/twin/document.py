@@ -195,6 +195,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         gang_size: How many jobs its gang has; until all are there, none of them starts.
         gang_nodes: Nodes that the others of its gang have or had, once it has started: it gets
             none of them.
+        cleared_node: Node that was cleared for it by a preemption, and is reserved for it.
         ends_in_time: At its time limit it ends with what it has measured.
     """
 
@@ -252,6 +253,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     gang_id: _Name | None = None
     gang_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)] = 1
     gang_nodes: list[str] = []
+    cleared_node: str | None = None
     ends_in_time: bool = False
 
     @property
@@ -730,6 +732,7 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
         gang_id=each.gang_id,
         gang_size=each.gang_size,
         gang_uids=frozenset(each.gang_nodes),
+        cleared_uid=each.cleared_node,
         ends_in_time=each.ends_in_time,
     )
 
@@ -940,6 +943,7 @@ def _job_of_pending(each: PendingBenchmark) -> Job:
         gang_id=each.gang_id,
         gang_size=each.gang_size,
         gang_nodes=sorted(each.gang_uids),
+        cleared_node=each.cleared_uid,
         ends_in_time=each.ends_in_time,
     )
 

@@ -43,7 +43,7 @@ def test_a_row_says_which_bound_it_misses() -> None:
     x = rng.standard_normal(2000)
     parts = [str(row // 20) for row in range(2000)]
     good = np.full(2000, -1.28), np.full(2000, 1.28)
-    narrow = np.full(2000, -0.9), np.full(2000, 0.9)
+    narrow = np.full(2000, -0.8), np.full(2000, 0.8)
     for ours, bounds, coverage_missed, score_missed in (
         (good, {}, False, False),
         (narrow, {}, True, False),

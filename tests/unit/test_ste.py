@@ -487,6 +487,7 @@ def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
         gang_id="g",
         gang_size=3,
         gang_uids=frozenset({"rpi4b-0004", "rpi4b-0005"}),
+        cleared_uid="rpi4b-0007",
     )
     for each in fields(PendingBenchmark):
         if each.default is not MISSING:
