@@ -413,7 +413,8 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["timed"] = timed_together({"inner_loops": latency.inner_loops})
     row = as_json(found.summary)
     if latency is not None and latency.count is not None and not trained:
-        batch_size = found.summary.workload.batch_size or 1
+        workload = found.summary.workload if found.summary else None
+        batch_size = (workload.batch_size if workload else None) or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         facts["batches" if rows else "inferences"] = f"{latency.count:,}{rows}"
     again_low = three_digits(row.get("p50_repeat_low_ms"))
