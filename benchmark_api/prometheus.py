@@ -13,9 +13,8 @@ import httpx
 import msgspec
 
 from edgeyard.errors import InvalidInput, Unavailable
-from edgeyard.proxies import proxy_for
+from edgeyard.proxies import http_client, proxy_for
 from edgeyard.scheduler.twin.series import Series
-from edgeyard.tls import context_for
 
 MAX_ANSWER_BYTES = 256 * 2**20
 TIMEOUT_S = 30.0
@@ -70,13 +69,7 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._shown = parts.netloc.rpartition("@")[2]
         self._max_answer_s = max_answer_s
-        proxy = proxy_for(url)
-        self._client = httpx.Client(
-            timeout=timeout_s,
-            verify=context_for(url),
-            trust_env=False,
-            proxy=None if proxy is None else proxy.url,
-        )
+        self._client = http_client(url, proxy_for(url), timeout=timeout_s)
 
     def query_range(
         self, promql: str, begin: datetime, end: datetime, step_s: float

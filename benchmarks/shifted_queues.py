@@ -65,7 +65,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Outcomes:
     """Intervals and what came, seconds from the forecast; shape (benchmarks,) and (2, benchmarks).
 
     Attributes:
@@ -78,20 +78,22 @@ class Seen:
     plain: Floats
 
 
-def shifted(change: Change, count: int) -> tuple[Seen, Seen]:
+def shifted(change: Change, count: int) -> tuple[Outcomes, Outcomes]:
     """Simulate so many labs; return their starts of benchmarks that had to wait, and their ends."""
     with ProcessPoolExecutor() as pool:
         labs = list(pool.map(partial(simulated_lab, change), range(count), chunksize=4))
     return _joined([starts for starts, _ in labs]), _joined([ends for _, ends in labs])
 
 
-def simulated_lab(change: Change, seed: int, *, submitted: int = SUBMITTED) -> tuple[Seen, Seen]:
+def simulated_lab(
+    change: Change, seed: int, *, submitted: int = SUBMITTED
+) -> tuple[Outcomes, Outcomes]:
     """Simulate one lab; see `shifted`."""
     return _Lab(change, seed, submitted).run()
 
 
-def _joined(parts: Sequence[Seen]) -> Seen:
-    return Seen(
+def _joined(parts: Sequence[Outcomes]) -> Outcomes:
+    return Outcomes(
         np.concatenate([each.queues for each in parts]),
         np.concatenate([each.came for each in parts]),
         np.concatenate([each.ours for each in parts], axis=1),
@@ -125,7 +127,7 @@ class _Lab:
         self._started: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
 
-    def run(self) -> tuple[Seen, Seen]:
+    def run(self) -> tuple[Outcomes, Outcomes]:
         arrivals, changed_s = self._arrivals()
         events: list[tuple[float, int, str]] = [(at, n, "") for n, at in enumerate(arrivals)]
         heapq.heapify(events)
@@ -268,7 +270,7 @@ class _Lab:
             alike = [each for runs in self._runs_of.values() for each in runs] or [MAX_RUN_S]
         return self._rng.choice(alike, SAMPLES)
 
-    def _outcome(self, changed_s: float) -> tuple[Seen, Seen]:
+    def _outcome(self, changed_s: float) -> tuple[Outcomes, Outcomes]:
         starts: list[tuple[float, ...]] = []
         ends: list[tuple[float, ...]] = []
         for benchmark_id, each in self._predicted.items():
@@ -286,7 +288,7 @@ class _Lab:
             ends.append((*since(*times), *each.plain_end))
         return self._as_seen(starts), self._as_seen(ends)
 
-    def _as_seen(self, rows: Sequence[tuple[float, ...]]) -> Seen:
+    def _as_seen(self, rows: Sequence[tuple[float, ...]]) -> Outcomes:
         columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
         queues = np.full(columns.shape[1], self._seed)
-        return Seen(queues, columns[0], columns[1:3], columns[3:5])
+        return Outcomes(queues, columns[0], columns[1:3], columns[3:5])

@@ -10,9 +10,11 @@ import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 
+from deploy.tables import write_between
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/architecture.md"
-BEGIN, END = "<!-- made by make docs -->", "<!-- end -->"
+BEGIN = "<!-- made by make docs -->"
 PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "testbed")
 OTHERS = ("simulator", "training", "deploy", "benchmarks", "tests")
 _NO_CODE = {
@@ -72,9 +74,7 @@ def table() -> str:
 
 def write() -> None:
     """Write the table into its page."""
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", "utf-8")
+    write_between(PAGE, BEGIN, table())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class Unpacked:
 
     def is_there(self) -> bool:
         """Return whether all of them are found."""
-        return all(_found(each) is not None for each in self.programs)
+        return all(find(each) is not None for each in self.programs)
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,17 @@ INSTALLED = (
     Installed(
         "Chromium with its driver, which does not run unpacked",
         _apt("chromium", "chromium-driver"),
-        lambda: _found("chromium") is not None and _found("chromedriver") is not None,
+        lambda: find("chromium") is not None and find("chromedriver") is not None,
     ),
     Installed(
         "bubblewrap and libseccomp, which confine runs",
         _apt("bubblewrap", "libseccomp2"),
-        lambda: _found("bwrap") is not None and ctypes.util.find_library("seccomp") is not None,
+        lambda: find("bwrap") is not None and ctypes.util.find_library("seccomp") is not None,
     ),
     Installed(
         "systemd-analyze (package systemd), for the tests of the unit",
         _apt("systemd"),
-        lambda: _found("systemd-analyze") is not None,
+        lambda: find("systemd-analyze") is not None,
     ),
     Installed(
         f"a user {_BOARD_USER} without a home, for the tests of boards behind ssh",
@@ -268,31 +269,34 @@ def install(missing: Sequence[Installed]) -> int:
     return 0
 
 
-class _no_services:  # used as a function
+@contextmanager
+def _no_services(root: Sequence[str]) -> Iterator[None]:
     """Keep what is installed from starting services, now and at boot, while the body runs."""
-
-    def __init__(self, root: Sequence[str]) -> None:
-        self._root = root
-        self._made = False
-
-    def __enter__(self) -> None:
-        policy = Path("/usr/sbin/policy-rc.d")
-        if policy.exists():
-            return
-        with tempfile.NamedTemporaryFile("w", suffix=".policy") as file:
-            file.write("#!/bin/sh\nexit 101\n")
-            file.flush()
-            command = [*self._root, "install", "-m", "755", file.name, str(policy)]
-            self._made = subprocess.run(command, check=False).returncode == 0
-
-    def __exit__(self, *exception: object) -> None:
-        if self._made:
-            subprocess.run([*self._root, "rm", "-f", "/usr/sbin/policy-rc.d"], check=False)
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():
+        yield
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".policy") as file:
+        file.write("#!/bin/sh\nexit 101\n")
+        file.flush()
+        command = [*root, "install", "-m", "755", file.name, str(policy)]
+        made = subprocess.run(command, check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if made:
+            subprocess.run([*root, "rm", "-f", str(policy)], check=False)
 
 
-def _found(name: str) -> str | None:
-    path = os.environ.get("PATH", "")
-    found = shutil.which(name, path=f"{path}:{_SYSTEM}:{BIN}")
+def find(name: str, first: str = "") -> str | None:
+    """Return the path of a program: on PATH, in folders of the system, or unpacked; None: missing.
+
+    Args:
+        name: Of its file.
+        first: Folders, separated by colons, that come before those of PATH.
+    """
+    path = ":".join(each for each in (first, os.environ.get("PATH", ""), _SYSTEM, str(BIN)) if each)
+    found = shutil.which(name, path=path)
     if found is None:
         versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
         found = str(versions[-1]) if versions else None

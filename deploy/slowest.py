@@ -8,10 +8,12 @@ import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 
+from deploy.tables import write_between
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build/tests.xml"
 PAGE = ROOT / "CONTRIBUTING.md"
-BEGIN, END = "<!-- made by make slowest -->", "<!-- end -->"
+BEGIN = "<!-- made by make slowest -->"
 _ROWS = 20
 
 
@@ -43,10 +45,7 @@ def main() -> int:
     if not RESULTS.exists():
         sys.stderr.write("There are no results in build/tests.xml: run `make test` first.\n")
         return 1
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(RESULTS)}\n{END}{after}", "utf-8")
+    write_between(PAGE, BEGIN, table(RESULTS))
     return 0
 
 

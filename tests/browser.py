@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from deploy import programs
 from edgeyard.testbed.agent import free_port
 from tests.builders.cluster import eventually
-from tests.programs import program
 
 _QUIET = (
     "--headless=new",
@@ -35,7 +35,7 @@ class Browser:
         args = [*_QUIET, f"--window-size={size[0]},{size[1]}", f"--user-data-dir={profile}"]
         if os.geteuid() == 0:
             args.append("--no-sandbox")  # its sandbox refuses root
-        chrome = {"binary": program("chromium"), "args": args}
+        chrome = {"binary": programs.find("chromium"), "args": args}
         wanted = {"browserName": "chrome", "goog:chromeOptions": chrome}
         self._http = httpx.Client(base_url=driver, timeout=60.0, trust_env=False)
         made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
@@ -81,8 +81,8 @@ class Browser:
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
     """A window of its own for a test that is marked `browser`."""
-    driver = program("chromedriver")
-    if driver is None or program("chromium") is None:
+    driver = programs.find("chromedriver")
+    if driver is None or programs.find("chromium") is None:
         pytest.skip("There is no Chromium with its driver here: make test installs them on Debian.")
     port = free_port()
     with (tmp_path / "chromedriver.log").open("wb") as log:

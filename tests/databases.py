@@ -21,9 +21,9 @@ import psycopg
 import pytest
 from sqlalchemy import NullPool, Table, create_engine, select
 
+from deploy import programs
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
-from tests.programs import program
 
 _START_S = 60.0  # for a machine with its cores taken; it is some tenths of a second otherwise
 _number = itertools.count(1)
@@ -51,8 +51,8 @@ def postgres_server() -> Iterator[str]:
 
     Skips where PostgreSQL's programs are missing.
     """
-    programs = _programs()
-    if programs is None:
+    folder_of_programs = _programs()
+    if folder_of_programs is None:
         pytest.skip("PostgreSQL's programs (Debian: postgresql) are not installed")
     user = _user()
     # not under pytest's folder: that is closed to the server's user, and too long for a socket
@@ -61,14 +61,14 @@ def postgres_server() -> Iterator[str]:
         os.chown(folder, user.pw_uid, user.pw_gid)
     try:
         _run(
-            programs / "initdb",
+            folder_of_programs / "initdb",
             *("-D", folder / "data", "-U", "edgeyard", "-A", "trust", "-N", "-E", "UTF8"),
             "--locale=C",
             user=user,
         )
         server = subprocess.Popen(
             [
-                *(programs / "postgres", "-D", folder / "data", "-k", folder),
+                *(folder_of_programs / "postgres", "-D", folder / "data", "-k", folder),
                 *("-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"),
             ],
             user=None if user is None else user.pw_uid,
@@ -324,11 +324,8 @@ def sqlite_store(sqlite_url: str) -> Iterator[SqlStore]:
 
 
 def _programs() -> Path | None:
-    found = program("initdb")
-    if found is not None:
-        return Path(found).parent
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return debian[-1].parent if debian else None
+    found = programs.find("initdb")
+    return None if found is None else Path(found).parent
 
 
 def _user() -> pwd.struct_passwd | None:

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+from deploy import programs
 from deploy.containers import __main__ as builder
 from deploy.containers.images import Image, write_archive, write_layer
 from deploy.process import free_port, on_nomad
 from edgeyard import testbed
 from edgeyard.testbed.cluster import unmount
 from tests.nomad_cluster import entry, nomad_binary, running_nomad
-from tests.programs import program
 from tests.reruns import restored_before_rerun
 
 PROJECT = Path(__file__).parents[1]
@@ -325,7 +325,7 @@ def docker_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _program(name: str) -> str:
     """Debian's programs come first: another client may be too new for this engine."""
-    path = program(name, first="/usr/bin:/usr/sbin")
+    path = programs.find(name, first="/usr/bin:/usr/sbin")
     if path is None:
         pytest.skip(f"{name} is missing: make programs")
     return path

@@ -41,7 +41,7 @@ def evolve(
     """
     import cma
 
-    first, told = _checked_state(progress, candidates)
+    first, losses = _checked_state(progress, candidates)
     # NumPy's generator: the library's own draws would come from a copy that no seed reaches.
     options = {
         "popsize": candidates,
@@ -54,14 +54,14 @@ def evolve(
     for generation in itertools.count():
         np.random.seed((seed * 1_000_003 + generation) % 2**32)
         found = strategy.ask()
-        if generation < len(told):  # judged before the checkpoint
-            strategy.tell(found, list(told[generation]))
+        if generation < len(losses):  # judged before the checkpoint
+            strategy.tell(found, list(losses[generation]))
             continue
-        told.append(judge(found))
-        strategy.tell(found, list(told[-1]))
+        losses.append(judge(found))
+        strategy.tell(found, list(losses[-1]))
         progress.weights = np.array(strategy.result.xfavorite, dtype=np.float64)
-        progress.state["losses"] = np.array(told, dtype=np.float64)
-        yield float(np.mean(told[-1]))
+        progress.state["losses"] = np.array(losses, dtype=np.float64)
+        yield float(np.mean(losses[-1]))
 
 
 def _checked_state(progress: Progress, candidates: int) -> tuple[Floats, list[Sequence[float]]]:

@@ -36,7 +36,7 @@ from edgeyard.benchmark_api.routes.submitting import (
     would_happen,
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.matrix import positions_left_out
+from edgeyard.benchmark_api.schemas.matrix import left_out_warnings, positions_left_out
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
@@ -114,7 +114,7 @@ def _submit(
         campaign = lifecycle.add_campaign(uow, caller.user_id, name, now)
         checks = StoreChecks(uow, services)
         made = []
-        warnings = dict.fromkeys(_left_out_warnings(left_out))
+        warnings = dict.fromkeys(left_out_warnings(left_out))
         for member in members:
             description, files = checks.files_of(member, caller)
             warnings |= dict.fromkeys(member.warnings)
@@ -179,7 +179,7 @@ def _check_matrix(
         sizes=request.sizes,
         dataset_bytes=request.dataset_bytes,
     )
-    warnings = dict.fromkeys(_left_out_warnings(left_out))
+    warnings = dict.fromkeys(left_out_warnings(left_out))
     warnings |= dict.fromkeys(each for member in members for each in member.warnings)
     return Answer(shapes.CheckedDescription(warnings=list(warnings)))
 
@@ -349,16 +349,6 @@ def _checked(
         )
         for position in without
     ]
-
-
-def _left_out_warnings(left_out: Sequence[shapes.LeftOut]) -> list[str]:
-    """Return a sentence for each combination that is left out, up to `MAX_PROBLEMS`."""
-    found = [
-        f"left out {' × '.join(each.values.values())}: {'; '.join(each.reasons)}"
-        for each in left_out[:MAX_PROBLEMS]
-    ]
-    more = len(left_out) - len(found)
-    return [*found, f"left out {more} more combinations"] if more else found
 
 
 class _Problems:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from edgeyard.benchmark_api.schemas.answers import LeftOut
+
+_MAX_WARNINGS = 50
+
 
 def positions_left_out(
     combinations: Sequence[Mapping[str, object]], wrong: Collection[int]
@@ -30,3 +34,13 @@ def positions_left_out(
     }
     values = {(axis, str(value)) for each in combinations for axis, value in each.items()}
     return sorted(wrong) if values == working else []
+
+
+def left_out_warnings(left_out: Sequence[LeftOut]) -> list[str]:
+    """Return a sentence for each combination that is left out: for the first fifty of them."""
+    found = [
+        f"left out {' × '.join(each.values.values())}: {'; '.join(each.reasons)}"
+        for each in left_out[:_MAX_WARNINGS]
+    ]
+    more = len(left_out) - len(found)
+    return [*found, f"left out {more} more combinations"] if more else found

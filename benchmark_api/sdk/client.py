@@ -44,6 +44,7 @@ from edgeyard.benchmark_api.schemas.answers import (
 )
 from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
 from edgeyard.benchmark_api.schemas.answers import Results as ResultsAnswer
+from edgeyard.benchmark_api.schemas.matrix import left_out_warnings
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of, gang_of
 from edgeyard.benchmark_api.sdk.comparison import NUMBERS, compare, frame_row
@@ -393,9 +394,8 @@ class Client:
             else:
                 answer = self.api.post("/v1/benchmarks", body, params=params, key=key)
                 answers, left_out = [read_answer(answer, DryRun)], []
-            for each in left_out:
-                names = " × ".join(each.values.values())
-                self._on_notice(f"left out {names}: {'; '.join(each.reasons)}")
+            for warning in left_out_warnings(left_out):
+                self._on_notice(warning)
             return preview.with_local_content(
                 answers, body, ready, left_out={each.position for each in left_out}
             )

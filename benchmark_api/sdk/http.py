@@ -26,8 +26,7 @@ from edgeyard.benchmark_api.sdk.errors import (
 )
 from edgeyard.benchmark_api.sdk.fields import Record, records, text
 from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.proxies import proxy_for
-from edgeyard.tls import context_for
+from edgeyard.proxies import http_client, proxy_for
 
 TRIES = 6
 """With the delays below about 12 s: a server that restarts is back by then."""
@@ -67,14 +66,13 @@ class Api:
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._proxy = proxy_for(settings.url) if transport is None else None
-        self._http = httpx.Client(
+        self._http = http_client(
+            settings.url,
+            self._proxy,
             base_url=settings.url,
             headers=headers,
             transport=transport,
             timeout=_TIMEOUT,
-            verify=context_for(settings.url),
-            trust_env=False,  # no proxy but ours, and no token from ~/.netrc
-            proxy=None if self._proxy is None else self._proxy.url,
         )
 
     def close(self) -> None:

@@ -263,8 +263,8 @@ def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | No
         scale.early * (widths.early / early if early > 0.0 else 1.0),
     )
     logs = np.log(ratios)
-    most, least = np.maximum(logs, _MAX_LOG_RATIO), np.minimum(logs, -_MAX_LOG_RATIO)
-    logs = np.clip(logs * factors, least, most)
+    highest, lowest = np.maximum(logs, _MAX_LOG_RATIO), np.minimum(logs, -_MAX_LOG_RATIO)
+    logs = np.clip(logs * factors, lowest, highest)
     return np.asarray(np.maximum(middle * np.exp(logs), soonest_s))
 
 

@@ -102,8 +102,8 @@ def forecasts(
     drawn, left_s = futures.ends[shown], bounds_left(given.batch, given.holders)[shown]
     ends_of = np.array(
         [
-            np.minimum(rescaled(each, 0.0, interval_scales.run), most_s)
-            for each, most_s in zip(drawn, left_s.tolist(), strict=True)
+            np.minimum(rescaled(each, 0.0, interval_scales.run), bound_s)
+            for each, bound_s in zip(drawn, left_s.tolist(), strict=True)
         ]
     ).reshape(drawn.shape)
     for row, ends, raw, (low, middle, high) in zip(

@@ -131,7 +131,7 @@ def translated() -> Iterator[None]:
         raise _unavailable(error) from error
     except DBAPIError as error:
         if _is_damage(error.orig):
-            raise _damaged(error) from error
+            raise _damaged(error.orig) from error
         # python's sqlite3 puts a full disk and a broken file here now and then
         if error.connection_invalidated:
             raise _unavailable(error) from error
@@ -158,15 +158,12 @@ def _is_damage(error: BaseException | None) -> bool:
     return damaged or getattr(error, "sqlstate", None) in _POSTGRES_DAMAGED
 
 
-def _damaged(error: BaseException) -> DatabaseDamaged:
-    cause = error.orig if isinstance(error, DBAPIError) else error
+def _damaged(cause: BaseException | None) -> DatabaseDamaged:
     logger.error("the database is damaged", extra={"event": "store.damaged", "cause": str(cause)})
     return DatabaseDamaged()
 
 
 def _unavailable(error: DBAPIError | sqlite3.Error) -> Exception:
-    if _is_damage(error.orig if isinstance(error, DBAPIError) else error):
-        return _damaged(error)
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None and code & 0xFF == _SQLITE_ERROR:

@@ -15,9 +15,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 from edgeyard.errors import ConfigError
+from edgeyard.tls import context_for
 
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443}
@@ -72,6 +76,25 @@ def proxy_for(url: str, environ: Mapping[str, str] | None = None) -> Proxy | Non
             [f"{variable}: the proxy {shown} needs a package: pip install 'httpx[socks]'"]
         )
     return Proxy(url=text, shown=shown, variable=variable)
+
+
+def http_client(url: str, proxy: Proxy | None, **options: Any) -> httpx.Client:
+    """Return a client for a URL by this proxy, without others and without tokens from ~/.netrc.
+
+    Args:
+        url: It decides about TLS.
+        proxy: None: directly.
+        options: Those of `httpx.Client`.
+
+    Raises:
+        httpx.InvalidURL: It is no URL.
+    """
+    return httpx.Client(
+        verify=context_for(url),
+        trust_env=False,
+        proxy=None if proxy is None else proxy.url,
+        **options,
+    )
 
 
 def _named(scheme: str, environ: Mapping[str, str]) -> tuple[str, str] | None:

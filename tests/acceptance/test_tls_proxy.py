@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy import programs
 from deploy.process import Server, edgeyard, free_port
 from tests.builders.cluster import eventually
-from tests.programs import program
 
 pytestmark = [pytest.mark.nginx, pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -66,7 +66,7 @@ class Proxied:
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    nginx = program("nginx")
+    nginx = programs.find("nginx")
     if nginx is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed: make nginx")
     folder = tmp_path_factory.mktemp("proxy")

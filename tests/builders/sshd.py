@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploy import programs
 from deploy.process import free_port
 from edgeyard.devices.model import SshAddress
-from tests.programs import program
 
-_SSHD = program("sshd") or "/usr/sbin/sshd"
+_SSHD = programs.find("sshd") or "/usr/sbin/sshd"
 _SHELLS = {"/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/usr/bin/zsh", "/bin/zsh"}
 _READY_S = 60.0
 _STARTS = 5
@@ -158,7 +158,7 @@ def board_behind_host() -> Iterator[BehindHost]:
 @contextlib.contextmanager
 def running_sshd() -> Iterator[Sshd]:
     """A server of our own; skips where there is no sshd or nobody to run it as."""
-    if not Path(_SSHD).exists() or program("ssh") is None:
+    if not Path(_SSHD).exists() or programs.find("ssh") is None:
         pytest.skip("needs openssh-server and openssh-client")
     user = _somebody()
     folder = Path(tempfile.mkdtemp(prefix="edgeyard-sshd-"))  # tmp_path is closed to others

@@ -50,8 +50,8 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def a_task(
     tmp_path: Path, server: UploadServer, board: dict[str, Any], **parameters: object
 ) -> Task:
-    told = {"mib": SMALL, "says": "", "signal": int(signal.SIGKILL), **parameters}
-    return make_task(tmp_path, server, b"a model", engine="killed", parameters=told, board=board)
+    stated = {"mib": SMALL, "says": "", "signal": int(signal.SIGKILL), **parameters}
+    return make_task(tmp_path, server, b"a model", engine="killed", parameters=stated, board=board)
 
 
 def failure_of(task: Task, engines: Path, *command: str, **environ: str) -> tuple[str, str]:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from deploy.count_lines import BEGIN, END, PAGE, PRODUCT, code_lines, counted
+from deploy.count_lines import BEGIN, PAGE, PRODUCT, code_lines, counted
+from deploy.tables import END
 
 SOURCE = '''"""A module.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from deploy.slowest import BEGIN, END, PAGE, ROOT, table
+from deploy.slowest import BEGIN, PAGE, ROOT, table
+from deploy.tables import END
 
 _RESULTS = """<?xml version="1.0"?>
 <testsuites><testsuite tests="4" time="90.4" timestamp="2026-01-02T03:04:05">

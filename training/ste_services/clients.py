@@ -10,11 +10,10 @@ import httpx
 import msgspec
 
 from edgeyard.errors import InvalidInput, NotFound, Unavailable
-from edgeyard.proxies import proxy_for
+from edgeyard.proxies import http_client, proxy_for
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.twin.document import TwinData, read_twin_data
 from edgeyard.simulator.scenario import Scenario, scenario_from_json
-from edgeyard.tls import context_for
 from edgeyard.training.ste.steps import Notice, Round
 
 TIMEOUT_S = 60.0
@@ -39,15 +38,7 @@ def service_client(url: str, token: str, flag: str) -> httpx.Client:
     if parts.scheme not in ("http", "https") or not parts.host:
         raise InvalidInput.at(flag, f"{url!r} is not a URL of a service", "http://HOST:PORT")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    proxy = proxy_for(url)
-    return httpx.Client(
-        base_url=url,
-        headers=headers,
-        timeout=TIMEOUT_S,
-        verify=context_for(url),
-        trust_env=False,
-        proxy=None if proxy is None else proxy.url,
-    )
+    return http_client(url, proxy_for(url), base_url=url, headers=headers, timeout=TIMEOUT_S)
 
 
 class HttpTwin:
