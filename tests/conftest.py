@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -120,7 +121,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     Before pytest-rerunfailures sees the report: a second run finds the program no more than the
     first.
     """
-    report = yield
+    interval_s = sys.getswitchinterval()
+    # CPython 3.11's parser fails where another thread parses meanwhile, as `numpy.load` does: a
+    # failed test whose source is looked up would end the whole run.
+    sys.setswitchinterval(30.0)
+    try:
+        report = yield
+    finally:
+        sys.setswitchinterval(interval_s)
     marked = [name for name in _NEEDED if item.get_closest_marker(name)]
     if report.skipped and getattr(item, "execution_count", 1) > 1:
         report.outcome = "failed"
