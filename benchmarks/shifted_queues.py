@@ -82,7 +82,7 @@ def shifted(change: Change, count: int) -> tuple[Outcomes, Outcomes]:
     """Simulate so many labs; return their starts of benchmarks that had to wait, and their ends."""
     with ProcessPoolExecutor() as pool:
         labs = list(pool.map(partial(simulated_lab, change), range(count), chunksize=4))
-    return _joined([starts for starts, _ in labs]), _joined([ends for _, ends in labs])
+    return joined([starts for starts, _ in labs]), joined([ends for _, ends in labs])
 
 
 def simulated_lab(
@@ -92,7 +92,8 @@ def simulated_lab(
     return _Lab(change, seed, submitted).run()
 
 
-def _joined(parts: Sequence[Outcomes]) -> Outcomes:
+def joined(parts: Sequence[Outcomes]) -> Outcomes:
+    """Return the outcomes of several parts as one."""
     return Outcomes(
         np.concatenate([each.queues for each in parts]),
         np.concatenate([each.came for each in parts]),

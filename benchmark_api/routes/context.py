@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 
@@ -90,16 +91,30 @@ async def read_small(request: Request, limit: int) -> RawBody:
         TooLarge: Over the limit, in bytes; what is left of it is not read.
         TooManyOpenBytes: Bodies of the user's other requests are too large; likewise.
     """
+    rate_limits: RateLimits = request.app.state.rate_limits
+    return await read_bounded(request, limit, partial(rate_limits.hold_body, request.scope))
+
+
+async def read_bounded(request: Request, limit: int, hold: Callable[[int], None]) -> RawBody:
+    """Read a body whole.
+
+    Args:
+        request: Whose body is read.
+        limit: In bytes.
+        hold: Called with the size of each part that has come.
+
+    Raises:
+        TooLarge: Over the limit; what is left of it is not read.
+    """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
         raise TooLarge("the body", limit, _BODY_LIMIT)
-    rate_limits: RateLimits = request.app.state.rate_limits
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > limit:
             raise TooLarge("the body", limit, _BODY_LIMIT)
-        rate_limits.hold_body(request.scope, len(chunk))
+        hold(len(chunk))
     return RawBody(bytes(data), request.headers.get("content-type", ""))
 
 

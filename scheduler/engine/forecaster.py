@@ -148,6 +148,8 @@ class Forecaster:
             self._learn(uow.scoring.forecast_results(limit=REMEMBERED))
 
     def _learn(self, results: Sequence[ForecastResult]) -> None:
+        known = {each.benchmark_id for each in results}
+        self._overdue = [each for each in self._overdue if each.benchmark_id not in known]
         self._results.extend(results)
         self._calibrate()
 

@@ -55,11 +55,11 @@ HALF_LIFE = 200.0
 """Comparisons after which one counts half: about 290 count at a time, one in ten is then known to
 two points."""
 
-STEP = 0.005
-"""Change of a level by a comparison: ten misses in a row widen a side as far as it gets."""
+STEP = 0.02
+"""Change of a level by a comparison: four misses in a row widen a side as far as it gets."""
 
-LEVELS = (0.05, 0.3)
-"""Lowest and highest level: below one in twenty, the few scores beyond say nothing reliable."""
+LEVELS = (0.03, 0.3)
+"""Lowest and highest level: further out, the few scores beyond say nothing reliable."""
 
 _MIN_SCALE, _MAX_SCALE = 0.1, 16.0
 _MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
@@ -255,14 +255,20 @@ def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | No
     if scale is None or widths is None:
         return np.asarray(np.maximum(times, soonest_s))
     low, middle, high = _interval(times)
-    ratios = np.maximum(times / middle, _SOONEST)
+    logs = np.log(np.maximum(times / middle, _SOONEST))
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))
+    if late <= 0.0 or early <= 0.0:  # alike as drawn: by their ranks over the width that counts
+        places = (np.argsort(np.argsort(times, kind="stable")) + 0.5) / len(times)
+        distances = (places - MIDDLE) / (HIGH - MIDDLE)
+        if late <= 0.0:
+            logs = np.maximum(logs, np.where(distances > 0.0, distances * widths.late, logs))
+            late = widths.late
+        if early <= 0.0:
+            logs = np.minimum(logs, np.where(distances < 0.0, distances * widths.early, logs))
+            early = widths.early
     factors = np.where(
-        ratios > 1.0,
-        scale.late * (widths.late / late if late > 0.0 else 1.0),
-        scale.early * (widths.early / early if early > 0.0 else 1.0),
+        logs > 0.0, scale.late * widths.late / late, scale.early * widths.early / early
     )
-    logs = np.log(ratios)
     highest, lowest = np.maximum(logs, _MAX_LOG_RATIO), np.minimum(logs, -_MAX_LOG_RATIO)
     logs = np.clip(logs * factors, lowest, highest)
     return np.asarray(np.maximum(middle * np.exp(logs), soonest_s))

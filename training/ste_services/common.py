@@ -24,7 +24,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import problems, swagger
 from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_descriptor_limit
 from edgeyard.benchmark_api.middleware import SECURITY_HEADERS
-from edgeyard.benchmark_api.routes.context import read_small
+from edgeyard.benchmark_api.routes.context import read_bounded
 from edgeyard.benchmark_api.routes.contract import Answer, Router, components
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.body import check_json_type, refuse_repeated_keys
@@ -183,7 +183,7 @@ async def read_body(request: Request, limit: int = MAX_SMALL_BODY_BYTES) -> byte
         WrongMediaType: It is declared as something else.
     """
     try:
-        body = await read_small(request, limit)
+        body = await read_bounded(request, limit, lambda size: None)
     except TooLarge as error:
         raise TooLarge("the body", limit) from error
     check_json_type(body.content_type)
