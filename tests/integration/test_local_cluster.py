@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import logging
@@ -18,9 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.errors import ClusterUnreachable, JobRefused, NotFound
+from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster, task
 from edgeyard.scheduler.clusters.local import cluster as cluster_module
+from edgeyard.scheduler.clusters.local.admission import LocalJob
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.hcl.job import Artifact, Periodic, Template
@@ -412,6 +414,20 @@ class TestLife:
         kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
         assert b"CANARY" not in b"".join(kept)
         assert "CANARY" not in caplog.text + repr(state) + repr(vars(lab.cluster))
+
+    def test_of_a_job_that_has_ended_its_state_alone_is_kept(self, lab: Submitter) -> None:
+        before = {id(each) for each in gc.get_objects() if isinstance(each, LocalJob)}
+        lab.run(a_job("print('up')"))
+        threads = {each for each in threading.enumerate() if each.name == "local-benchmark-1"}
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, LocalJob)]
+        assert [each for each in kept if id(each) not in before] == []
+        assert lab.state().run is JobRun.ENDED
+        assert lab.log() == "up\n"
+        with pytest.raises(JobExists):
+            lab.dispatch(a_job())
 
     def test_a_mistake_of_its_own_ends_the_job_and_frees_the_board(
         self, lab: Submitter, monkeypatch: pytest.MonkeyPatch

@@ -67,13 +67,12 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @dataclass(slots=True)
 class _Entry:
-    """A registered job."""
+    """A registered job that has not ended."""
 
     job: LocalJob
     state: JobState
     secrets: Mapping[str, str] = field(repr=False)
     task: Task | None = None
-    thread: threading.Thread | None = None
 
 
 class LocalCluster(Cluster, NodeSource):
@@ -99,6 +98,9 @@ class LocalCluster(Cluster, NodeSource):
         self._now = now
         self._pool = BoardPool(boards)
         self._jobs: dict[str, _Entry] = {}
+        # The state alone, which is small: a job has its text's conditions, files and environment.
+        self._ended: dict[str, JobState] = {}
+        self._threads: dict[threading.Thread, int] = {}  # with the seconds that a kill may take
         self._running: dict[str, str] = {}  # job by board
         self._listeners: list[queue.Queue[str]] = []
         self._closed = False
@@ -126,7 +128,7 @@ class LocalCluster(Cluster, NodeSource):
         with self._change:
             if self._closed:
                 raise ClusterUnreachable("the embedded cluster is closed")
-            if job_id in self._jobs:
+            if job_id in self._jobs or job_id in self._ended:
                 raise JobExists(job_id)
             shutil.rmtree(self._folder / job_id, ignore_errors=True)  # of an earlier process
             self._jobs[job_id] = _Entry(
@@ -141,7 +143,7 @@ class LocalCluster(Cluster, NodeSource):
     def stop(self, job_id: str) -> None:
         with self._change:
             entry = self._jobs.get(job_id)
-            if entry is None or entry.state.run is JobRun.ENDED:
+            if entry is None:
                 return
             if entry.task is not None:
                 entry.task.stop()
@@ -156,17 +158,19 @@ class LocalCluster(Cluster, NodeSource):
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         with self._change:
-            return {job_id: self._jobs[job_id].state for job_id in job_ids if job_id in self._jobs}
+            live = {job_id: self._jobs[job_id].state for job_id in job_ids if job_id in self._jobs}
+            ended = {job_id: self._ended[job_id] for job_id in job_ids if job_id in self._ended}
+        return live | ended
 
     def state_index(self) -> int | None:
         return None
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         with self._change:
-            entry = self._jobs.get(job_id)
-            ended = entry is None or entry.state.run is JobRun.ENDED
+            ended = job_id not in self._jobs
+            registered = not ended or job_id in self._ended
         known = stream in _STREAMS and _FOLDER_NAME.fullmatch(job_id) is not None
-        if not known or (entry is None and not (self._folder / job_id).is_dir()):
+        if not known or not (registered or (self._folder / job_id).is_dir()):
             raise NotFound("log", f"{job_id}/{stream}")
         begin = max(0, offset)
         try:
@@ -222,12 +226,12 @@ class LocalCluster(Cluster, NodeSource):
         with self._change:
             self._closed = True
             entries = list(self._jobs.values())
+            threads = dict(self._threads)
             self._change.notify_all()
         for entry in entries:
             self.stop(entry.job.job_id)
-        for entry in entries:
-            if entry.thread is not None:
-                entry.thread.join(entry.job.kill_timeout_s + 10.0)
+        for thread, kill_timeout_s in threads.items():
+            thread.join(kill_timeout_s + 10.0)
         self._timer.join()
         self._downloader.close()
 
@@ -312,10 +316,11 @@ class LocalCluster(Cluster, NodeSource):
             entry,
             replace(entry.state, target_uid=board.target_uid, reason="downloading its files"),
         )
-        entry.thread = threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(entry, entry.task, board.target_uid), name=f"local-{job_id}"
         )
-        entry.thread.start()
+        self._threads[thread] = entry.job.kill_timeout_s
+        thread.start()
 
     def _is_full(self) -> bool:
         """Return whether the disk has too little room for the files and logs of tasks."""
@@ -363,6 +368,8 @@ class LocalCluster(Cluster, NodeSource):
                 "category": ending.failure.category.value if ending.failure else None,
             },
         )
+        with self._change:
+            del self._threads[threading.current_thread()]
 
     def _end(self, entry: _Entry, ending: TaskEnd) -> None:
         entry.secrets = {}
@@ -377,6 +384,8 @@ class LocalCluster(Cluster, NodeSource):
                 stopped=ending.stopped,
             ),
         )
+        del self._jobs[entry.job.job_id]
+        self._ended[entry.job.job_id] = entry.state
         self._remove_oldest()
 
     def _note(self, entry: _Entry, state: JobState) -> None:
@@ -394,9 +403,8 @@ class LocalCluster(Cluster, NodeSource):
                     listener.queue.append("")
 
     def _remove_oldest(self) -> None:
-        ended = [job_id for job_id, entry in self._jobs.items() if entry.state.run is JobRun.ENDED]
-        for job_id in ended[: max(0, len(ended) - self._kept_jobs)]:
-            del self._jobs[job_id]
+        for job_id in list(self._ended)[: max(0, len(self._ended) - self._kept_jobs)]:
+            del self._ended[job_id]
             shutil.rmtree(self._folder / job_id, ignore_errors=True)
 
     def _start_due(self) -> None:
