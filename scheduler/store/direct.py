@@ -56,6 +56,9 @@ class _Plan:
     returns: bool
 
 
+_MAX_PADDED = 8192
+"""SQLite accepts 32,766 values."""
+
 _MISSING = object()
 _plans: WeakKeyDictionary[Executable, dict[_Names, _Plan | None]] = WeakKeyDictionary()
 """By the names of the given values: which columns an insert has depends on them. No plan is made
@@ -163,11 +166,21 @@ def _bound(plan: _Plan, given: _Row) -> tuple[str, list[object]] | None:
             ids = cast("Sequence[object]", value)
             if not ids:
                 return None
-            text = text.replace(_EXPANDING, ", ".join("?" * len(ids)))
-            parameters += ids if process is None else [process(each) for each in ids]
+            padded = [*ids, *[ids[-1]] * (_padded_length(len(ids)) - len(ids))]
+            text = text.replace(_EXPANDING, ", ".join("?" * len(padded)))
+            parameters += padded if process is None else [process(each) for each in padded]
         else:
             parameters.append(value if process is None else process(value))
     return text, parameters
+
+
+def _padded_length(length: int) -> int:
+    """Return the next power of two, up to a limit.
+
+    The driver keeps the program of each text that it has met, 10 to 20 KiB on each connection: with
+    a text for each length there would be no end of them.
+    """
+    return length if length > _MAX_PADDED else 1 << (length - 1).bit_length()
 
 
 def _plan_of(statement: Executable, dialect: Dialect, names: _Names) -> _Plan | None:

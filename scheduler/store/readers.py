@@ -7,7 +7,9 @@ transactions that read.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, LifoQueue
 from typing import cast
@@ -15,6 +17,13 @@ from typing import cast
 from sqlalchemy import Connection, Engine
 
 from edgeyard.errors import Unavailable
+
+KEPT = 4
+"""Connections that are kept open. Each fills with up to 2 MiB of pages and the programs of some
+hundred statements of up to 20 KiB: of forty, the last ones, seldom used, filled for hours."""
+
+PATIENCE_S = 0.05
+"""Longest wait for a kept connection before another one is opened, which is then closed again."""
 
 _Reader = tuple[Connection, sqlite3.Connection]
 
@@ -34,8 +43,10 @@ class SqliteReaders:
         self._wait_s = wait_s
         self._closed = False
         self._free: LifoQueue[_Reader | None] = LifoQueue()  # None: one that may be opened
-        for _ in range(max_connections):
+        kept = min(KEPT, max_connections)
+        for _ in range(kept):
             self._free.put(None)
+        self._further = threading.Semaphore(max_connections - kept)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -46,7 +57,7 @@ class SqliteReaders:
         Raises:
             Unavailable: All connections are in use.
         """
-        connection, driver = self._take()
+        (connection, driver), kept = self._take()
         reusable = False
         try:
             driver.execute("BEGIN")
@@ -55,16 +66,19 @@ class SqliteReaders:
             finally:
                 connection.rollback()  # nothing, unless SQLAlchemy has joined
                 driver.rollback()
-            reusable = True
+            reusable = kept
         except Exception:
-            reusable = not connection.invalidated and not driver.in_transaction
+            reusable = kept and not connection.invalidated and not driver.in_transaction
             raise
         finally:
             try:
                 if not reusable:
                     _close(connection)
             finally:
-                self._free.put((connection, driver) if reusable else None)
+                if kept:
+                    self._free.put((connection, driver) if reusable else None)
+                else:
+                    self._further.release()
             if self._closed:
                 self._close_free()
 
@@ -73,17 +87,26 @@ class SqliteReaders:
         self._closed = True
         self._close_free()
 
-    def _take(self) -> _Reader:
-        try:
-            free = self._free.get(timeout=self._wait_s)
-        except Empty:
-            raise Unavailable("all connections to the database are in use") from None
-        if free is not None:
-            return free
+    def _take(self) -> tuple[_Reader, bool]:
+        """Return a connection, and whether it is one of those that are kept."""
+        until_s = time.monotonic() + self._wait_s
+        while True:
+            left_s = max(0.0, until_s - time.monotonic())
+            try:
+                free = self._free.get(timeout=min(PATIENCE_S, left_s))
+            except Empty:
+                if self._further.acquire(blocking=False):
+                    return self._open(self._further.release), False
+                if left_s <= PATIENCE_S:
+                    raise Unavailable("all connections to the database are in use") from None
+            else:
+                return free or self._open(lambda: self._free.put(None)), True
+
+    def _open(self, give_back: Callable[[], None]) -> _Reader:
         try:
             connection = self._engine.connect()
         except BaseException:
-            self._free.put(None)
+            give_back()
             raise
         return connection, cast(sqlite3.Connection, connection.connection.driver_connection)
 

@@ -111,8 +111,8 @@ _SQLITE_PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
 )
 
-_CACHED_STATEMENTS = 1000
-"""Cached statements per connection to SQLite. An engine uses a few hundred."""
+_CACHED_STATEMENTS = 300
+"""Cached statements per connection to SQLite. An engine uses a few hundred of up to 20 KiB."""
 
 _LOCKED_S = 0.02
 _MIN_FREE_PAGES = 256  # 1 MiB: new rows take these before long

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Executable, bindparam, delete, event, func, insert, select, update
@@ -88,6 +89,29 @@ def test_statements_that_are_kept_are_read_directly(store: SqlStore) -> None:
     assert ways[0] is None
     assert ways[1] is not None
     assert ways[1][0]["created_at"] == make.NOW
+
+
+def test_lists_of_any_length_are_few_statements(store: SqlStore) -> None:
+    """The driver keeps the program of each text that it has met."""
+    statement = select(benchmarks.c.benchmark_id).where(among(benchmarks.c.benchmark_id))
+    texts: set[str] = set()
+
+    class Driver:
+        def execute(self, text: str, values: list[object]) -> sqlite3.Cursor:
+            texts.add(text)
+            return driver.execute(text, values)
+
+    with store.read() as uow:
+        dialect = uow.tx._connection.dialect
+        found = driver_of(uow.tx._connection)
+        assert found is not None
+        driver = found
+        uow.tx.rows(statement, {"ids": ["b-1"]})
+        for length in (*range(1, 130), 20_000):
+            ids = [f"b-{number}" for number in range(length)]
+            rows = read_directly(cast("Any", Driver()), dialect, statement, {"ids": ids})
+            assert rows == [{"benchmark_id": each} for each in ids[1:4]]
+    assert len(texts) <= 10
 
 
 def test_what_is_wrong_is_reported_in_the_usual_way(store: SqlStore) -> None:

@@ -6,12 +6,13 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 from sqlalchemy import func, select
 
 from edgeyard.errors import NotFound, Unavailable
-from edgeyard.scheduler.store import SqlStore, sql_store
+from edgeyard.scheduler.store import SqlStore, readers, sql_store
 from edgeyard.scheduler.store.sql_store import SqlUnitOfWork
 from edgeyard.scheduler.store.tables import benchmarks
 from tests.builders import records as make
@@ -94,6 +95,24 @@ def test_a_transaction_is_refused_while_all_connections_are_in_use(
         store.ping()
     finally:
         store.close()
+
+
+def test_few_connections_are_kept_after_many_transactions_at_the_same_time(
+    store: SqlStore,
+) -> None:
+    """Each that is kept fills with pages and programs of statements."""
+    with ExitStack() as open_at_once:
+        units = [open_at_once.enter_context(store.read()) for _ in range(readers.KEPT + 4)]
+        drivers = [unit.tx._driver for unit in units]
+        assert len(set(drivers)) == len(drivers)
+    kept = 0
+    for driver in drivers:
+        assert driver is not None
+        with suppress(sqlite3.ProgrammingError):
+            driver.execute("SELECT 1")
+            kept += 1
+    assert kept == readers.KEPT
+    store.ping()
 
 
 def test_after_an_error_the_next_transaction_is_a_new_one(store: SqlStore) -> None:
