@@ -69,16 +69,22 @@ class WindowStorage(Storage, MovingWindowSupport):
             return (times[0] if times else now_s), len(times)
 
     def _window(self, key: str, oldest_s: float) -> deque[float]:
-        times = self._times.get(key)
-        if times is None:
-            times = self._times[key] = deque()
-            if len(self._times) > self._max_keys:
-                self._times.popitem(last=False)
-        else:
-            self._times.move_to_end(key)
+        times = self._times.pop(key, None) or deque()
         while times and times[0] <= oldest_s:
             times.popleft()
+        self._forget_idle(oldest_s)
+        self._times[key] = times
+        if len(self._times) > self._max_keys:
+            self._times.popitem(last=False)
         return times
+
+    def _forget_idle(self, oldest_s: float) -> None:
+        """Drop the keys that nobody has used for a window: each task that ran has left one."""
+        while self._times:
+            times = next(iter(self._times.values()))
+            if times and times[-1] > oldest_s:
+                break
+            self._times.popitem(last=False)
 
     @property
     def base_exceptions(self) -> type[Exception]:

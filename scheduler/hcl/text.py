@@ -31,8 +31,9 @@ _NEEDS_ESCAPE = re.compile(r'[^\x20-\x7e]|["\\]|[$%](?=\{)')
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _UNESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 _ESCAPE_SEQUENCE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
-_REMEMBERED = 4096
-"""Cached texts: most texts occur in all jobs."""
+_REMEMBERED = 512
+"""Cached texts: most texts occur in all jobs, which are some hundred. The others, as ids and
+addresses, never come again, and would fill a larger cache for hours."""
 
 _NOT_IN_QUOTES = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 

@@ -184,6 +184,19 @@ def test_the_store_of_windows_is_bounded() -> None:
     assert storage.acquire_entry("a", 2, 60)
 
 
+def test_keys_that_were_idle_for_a_window_are_forgotten() -> None:
+    now_s = 0.0
+    windows = WindowStorage(lambda: now_s)
+    for number in range(100):
+        assert windows.acquire_entry(f"task-{number}", 10, 60)
+    now_s = 30.0
+    assert windows.acquire_entry("task-7", 10, 60)
+    now_s = 61.0
+    assert windows.get_moving_window("another", 10, 60) == (61.0, 0)
+    assert windows.get_moving_window("task-7", 10, 60) == (30.0, 1)
+    assert windows.reset() == 1
+
+
 def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEYARD_TRUSTED_PROXIES", "10.0.0.0/8, proxy.example")
     with pytest.raises(ConfigError, match="trusted_proxies"):
