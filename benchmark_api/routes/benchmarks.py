@@ -86,18 +86,24 @@ def show(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[s
     with context.services.store.read() as uow:
         try:
             benchmark = visible(uow, benchmark_id, caller)
-        except NotFound as error:
-            benchmark = _of_job(uow, benchmark_id, caller, error)
+        except NotFound:
+            of_job = _of_job(uow, benchmark_id, caller)
+            if of_job is None:
+                raise  # the first one, which does not give away whose job it is
+            benchmark = of_job
         attempts = uow.attempts.of(benchmark.benchmark_id)
     return Answer(views.benchmark(context.services, benchmark, attempts))
 
 
-def _of_job(uow: UnitOfWork, job_id: str, caller: Caller, unknown: NotFound) -> Benchmark:
-    """Return the benchmark that a job was made for; raises ``unknown`` where there is none."""
+def _of_job(uow: UnitOfWork, job_id: str, caller: Caller) -> Benchmark | None:
+    """Return the benchmark that a job was made for; None where the caller can see none.
+
+    Handed the exception to raise, this function's frame would be in a cycle with it.
+    """
     try:
         return visible(uow, uow.attempts.by_job_id(job_id).benchmark_id, caller)
     except NotFound:
-        raise unknown from None  # which does not give away whose job it is
+        return None
 
 
 @router.post("/{benchmark_id}/cancel", status_code=202)
