@@ -183,7 +183,7 @@ def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
     Sorted by a hash of seed and name: a board that comes or goes leaves the others' order alone.
     """
     of_names = _digests(uids)
-    of_seed = np.full(1, _digest(str(seed)), dtype=np.uint64)
+    of_seed = np.full(1, _hash(str(seed)), dtype=np.uint64)
     keys = mixed(of_names ^ of_seed)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -207,6 +207,11 @@ def _as_text(names: tuple[str, ...]) -> NDArray[np.str_]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _digest(text: str) -> int:
+def _digest(uid: str) -> int:
+    """Only of what comes again: a cycle's seed does not."""
+    return _hash(uid)
+
+
+def _hash(text: str) -> int:
     data = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

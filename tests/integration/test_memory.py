@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import pytest
 
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from tests.builders.api import Api, running
 
 pytestmark = pytest.mark.one_database("the database is not what is looked at")
@@ -78,6 +81,22 @@ def test_threads_share_an_arena() -> None:
 def test_cycles_that_grew_old_are_collected_too() -> None:
     """Those of connections and requests that were open when the collector looked."""
     assert int(_output(CYCLES)) < 30 * 3_000 / 2
+
+
+def test_a_cycle_s_seed_is_not_kept() -> None:
+    snapshot = snapshot_of([board("b-1"), board("b-2")])
+    seeds = range(1 << 60, (1 << 60) + 600)
+    build_batch(snapshot, [pending()], NOW, 0)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for seed in seeds:
+            build_batch(snapshot, [pending()], NOW, seed)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50 * len(seeds)
 
 
 @pytest.fixture(name="api", scope="module")
