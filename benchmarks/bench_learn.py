@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import a2c_actors, learned_boards, learned_queues
+from benchmarks import a2c_actors, learned_queues
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -12,6 +12,5 @@ def run() -> list[Row]:
     return [
         *a2c_actors.rows(),
         *learned_queues.rows(),
-        *learned_boards.rows(),
         *completion.rows(),
     ]

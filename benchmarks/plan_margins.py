@@ -1,7 +1,7 @@
 """How sure a plan has to be before it holds a benchmark back: margins in simulated labs.
 
 ``python -m benchmarks.plan_margins SEED...`` simulates the labs of ``bench-quality`` with 20 boards
-and the judged scenarios of `benchmarks.learned_boards` under the policy ``default``, without a plan
+and the judged scenarios of `benchmarks.judged_labs` under the policy ``default``, without a plan
 and with ``planner = "expected_cost"`` at several values of `HOLD_ERRORS`, on the same arrivals, run
 times and faults. It prints ratios over the margin in use, and of that over no plan.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks import learned_boards
 from benchmarks.bench_quality import Lab, ratio_interval, scenario
+from benchmarks.judged_labs import judged
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide import planning
 from edgeyard.scheduler.framework.policy import Planner, load_policy
@@ -53,7 +53,7 @@ def groups() -> Mapping[str, Mapping[str, Scenario]]:
     return {
         "different boards 20": different,
         "equal boards 20": {"equal": scenario(Lab(20, equal=True))},
-        "judged scenarios": learned_boards.judged(),
+        "judged scenarios": judged(),
     }
 
 

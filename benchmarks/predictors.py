@@ -21,7 +21,7 @@ from scipy.stats import norm, t
 
 from benchmarks.examples import Array, Examples, Run, examples, joined
 from edgeyard.scheduler.learning.features import Input, normalise
-from edgeyard.scheduler.learning.network import Network, slopes, start
+from edgeyard.training.ste.network import Network, slopes, start
 
 RUN_TIME_COLUMNS = (
     "log_history_s", "history_spread", "failure_rate", "log_nb_inference", "log_model_bytes",

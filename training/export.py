@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,6 @@ from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS, NAMES
-from edgeyard.scheduler.learning.features import Input
-from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
-from edgeyard.scheduler.learning.network import Network, onnx_bytes
 from edgeyard.scheduler.learning.queue_model import QueueManifest, queue_onnx
 
 
@@ -45,41 +41,6 @@ def queue_model(
         onnx=f"{name}.onnx",
         sha256=hashlib.sha256(data).hexdigest(),
         inputs=NAMES,
-        trained_on=trained_on,
-    )
-    return manifest, data
-
-
-def export_boards(
-    folder: Path, name: str, network: Network, inputs: Sequence[Input], trained_on: str
-) -> Path:
-    """Write ``NAME.onnx`` and then its manifest ``NAME.toml``; return the manifest's path.
-
-    Args:
-        folder: Must exist.
-        name: By which policies call it: a-z, 0-9 and _.
-        network: States ln of what a run on a board costs, in seconds.
-        inputs: That it reads.
-        trained_on: For people.
-    """
-    manifest, data = board_model(name, network, inputs, trained_on)
-    return _write(folder, name, data, manifest_text(manifest))
-
-
-def board_model(
-    name: str, network: Network, inputs: Sequence[Input], trained_on: str
-) -> tuple[Manifest, bytes]:
-    """Return the manifest and the ONNX file; see `export_boards` for arguments."""
-    data = onnx_bytes(network, sigmoid=False)
-    manifest = Manifest(
-        name=name,
-        version=1,
-        objective="completion",
-        output=Output.LOG_SECONDS,
-        quantiles=(0.5,),
-        onnx=f"{name}.onnx",
-        sha256=hashlib.sha256(data).hexdigest(),
-        inputs=tuple(inputs),
         trained_on=trained_on,
     )
     return manifest, data

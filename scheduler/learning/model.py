@@ -123,11 +123,6 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
     return Model(parsed, checked, open_session(content))
 
 
-def unchecked_model(manifest: Manifest, data: bytes) -> Model:
-    """Return a model of an ONNX file that this process has made; see `unchecked_session`."""
-    return Model(manifest, *unchecked_session(data))
-
-
 def unchecked_session(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
     """Load an ONNX file that this process has made, with one input and one output.
 

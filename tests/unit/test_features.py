@@ -177,3 +177,22 @@ def test_a_model_reads_the_same_in_use_as_in_training(user_time_s: float | None)
         for name in FAILURE_COLUMNS:
             assert np.isfinite(used[name]).all(), name
             assert used[name] == pytest.approx(trained[name], abs=1e-9), name
+
+
+def test_the_queue_of_a_family_counts_its_own_benchmarks_and_its_online_boards() -> None:
+    boards = [board(f"{family}-0001-000{row}") for family, row in (("a", 1), ("a", 2), ("b", 1))]
+    jobs = [pending(f"job-{row}", family=family) for row, family in enumerate("aaab")]
+    snapshot = snapshot_of(boards, offline=["a-0001-0002"])
+    batch = build_batch(snapshot, jobs, NOW, 0, Knowledge())
+    pairs = all_pairs(batch)
+    values = raw(batch, pairs.rows, pairs.boards, ["log_family_queue"])["log_family_queue"]
+    by_family = {batch.families[row]: value for row, value in zip(pairs.rows, values, strict=True)}
+    assert by_family == pytest.approx({"a": np.log(1 + 3 / 1), "b": np.log(1 + 1 / 1)})
+
+
+def test_the_queue_of_a_family_is_missing_where_none_of_its_boards_is_online() -> None:
+    snapshot = snapshot_of([board("a-0001-0001")], offline=["a-0001-0001"])
+    batch = build_batch(snapshot, [pending(family="a")], NOW, 0, Knowledge())
+    pairs = all_pairs(batch)
+    values = raw(batch, pairs.rows, pairs.boards, ["log_family_queue"])["log_family_queue"]
+    assert np.isnan(values).all()

@@ -48,8 +48,8 @@ from edgeyard.scheduler.learning.manifest import (
     parse_manifest,
 )
 from edgeyard.scheduler.learning.model import load_model, manifests
-from edgeyard.scheduler.learning.network import Network, onnx_bytes, slopes, start
 from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.training.ste.network import Network, onnx_bytes, slopes, start
 
 COLUMN = "log_nb_inference"
 FEATURES = f'features = "{features_version([COLUMN, "host_cpu?"])}"'

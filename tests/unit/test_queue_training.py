@@ -25,10 +25,14 @@ from edgeyard.plugins.queue_policies.learned_queue import (
     LearnedQueue,
     load_learned_queue,
 )
+from edgeyard.plugins.testing import NOW, pending, queue_of, sample_pending
+from edgeyard.scheduler.decide.priority import ages_s
+from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
 from edgeyard.scheduler.kernel.rollouts import RULES
-from edgeyard.training.export import export_queue
+from edgeyard.scheduler.learning.queue_model import unchecked_queue_model
+from edgeyard.training.export import export_queue, queue_model
 from edgeyard.training.progress import load_progress, save_progress
 from edgeyard.training.queue_trainer import (
     Method,
@@ -338,3 +342,27 @@ def test_a_log_of_one_job_is_too_short(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, command)
     assert found.exit_code != 0
     assert "--log: too few jobs wait" in found.output + str(found.exception)
+
+
+def wild_queue(seed: int) -> LearnedQueue:
+    weights = 100.0 * np.random.default_rng(seed).normal(size=2 * INPUTS + 2)
+    return LearnedQueue(unchecked_queue_model(*queue_model("mine", weights, 1, "a test")))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_weights_let_a_benchmark_overtake_one_past_the_guard(seed: int) -> None:
+    jobs = sample_pending(50)
+    ages = ages_s(jobs, NOW)
+    queue = queue_of(jobs, np.full(50, 50), ages, guard_s=20_000.0)
+    ranks = wild_queue(seed).order(queue)
+    assert 0 < queue.guarded.sum() < 50
+    for job in np.flatnonzero(queue.guarded).tolist():
+        assert (ranks[ages < ages[job]] > ranks[job]).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_weights_put_all_benchmarks_of_one_user_before_those_of_another(seed: int) -> None:
+    jobs = [pending(f"job-{row:02}", user_id="many") for row in range(2 * TURN_SIZE)]
+    jobs.append(pending("other", user_id="one"))
+    ranks = wild_queue(seed).order(queue_of(jobs, np.full(len(jobs), 50), ages_s(jobs, NOW)))
+    assert ranks[-1] <= TURN_SIZE

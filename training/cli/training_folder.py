@@ -30,7 +30,7 @@ Generations = Annotated[
 
 
 class TrainingFolder:
-    """What ``learn queue`` and ``learn boards`` keep while they train, so that they go on later."""
+    """What ``learn queue`` keeps while it trains, so that it goes on later."""
 
     def __init__(self, out: Path, settings: TrainingSettings, data: str, loss: str) -> None:
         """Write nothing before `save`.

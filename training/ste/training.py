@@ -37,7 +37,7 @@ from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
 from edgeyard.scheduler.learning.model import read_manifest
-from edgeyard.scheduler.learning.network import (
+from edgeyard.training.ste.network import (
     Array,
     Network,
     network_from_onnx,

@@ -1,6 +1,6 @@
 """A small network in NumPy: its slopes, and its ONNX file.
 
-``z = relu(x W1 + b1) W2 + x S + b2``; the file has one output, ``sigmoid(z)`` or ``z`` itself.
+``z = relu(x W1 + b1) W2 + x S + b2``; the file has one output, ``sigmoid(z)``.
 """
 
 from __future__ import annotations
@@ -100,12 +100,8 @@ def network_from_onnx(data: bytes) -> Network:
     return network
 
 
-def onnx_bytes(network: Network, *, sigmoid: bool = True) -> bytes:
-    """Return a network with one output as ONNX (opset 13): float32, any number of rows.
-
-    Args:
-        sigmoid: Give its sigmoid; otherwise what `Network.raw` gives.
-    """
+def onnx_bytes(network: Network) -> bytes:
+    """Return the sigmoid of a network with one output as ONNX (opset 13): float32, any rows."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -117,10 +113,7 @@ def onnx_bytes(network: Network, *, sigmoid: bool = True) -> bytes:
 
     hidden = node("Relu", [node("Gemm", ["x", "W1", "b1"], "before")], "hidden")
     past = node("Gemm", ["x", "S", "b2"], "past")
-    if sigmoid:
-        node("Sigmoid", [node("Gemm", [hidden, "W2", past], "z")], "y")
-    else:
-        node("Gemm", [hidden, "W2", past], "y")
+    node("Sigmoid", [node("Gemm", [hidden, "W2", past], "z")], "y")
     graph = helper.make_graph(
         nodes,
         "edgeyard",
