@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from dataclasses import dataclass
-from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.dataset import Dataset, numbered
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.interval import wilson_interval
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
     WARMED_PERCENT,
@@ -37,7 +38,6 @@ from edgeyard.devices.runner.warmup import warm_up
 from edgeyard.errors import RunFailed
 
 _REPORT_INTERVAL_S = 0.25
-_Z = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,17 +197,6 @@ def evaluate(
     )
 
 
-def wilson_interval(hits: int, rows: int) -> Tuple[float, float]:
-    """95 % score interval of a share (Wilson, JASA 22, 1927).
-
-    centre = (p + z²/2n) / (1 + z²/n), half = z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n).
-    """
-    p, z2 = hits / rows, _Z * _Z
-    centre = (p + z2 / (2 * rows)) / (1 + z2 / rows)
-    half = _Z * math.sqrt(p * (1 - p) / rows + z2 / (4 * rows * rows)) / (1 + z2 / rows)
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def _padded(feeds: Feeds, batch_size: int) -> Feeds:
     """Return batches; the last one repeats its last row up to the size that the model takes."""
     padded: Dict[str, NDArray[np.generic]] = {}
@@ -279,12 +268,8 @@ def _label_reasons(
         numbers, counts = np.unique(labels, return_counts=True)
         by_class = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
         yield from labels_not_given(by_class, np.unique(given).tolist())
-    hits = int((given == labels).sum())
-    _, high = wilson_interval(hits, rows)
-    for step in (1, -1):
-        shifted = int((given == labels + step).sum())
-        if 2 * shifted > rows and wilson_interval(shifted, rows)[0] > high:
-            yield labels_shifted(hits / rows, shifted / rows, step)
+    by_step = {step: int((given == labels + step).sum()) for step in (1, -1)}
+    yield from labels_shifted(int((given == labels).sum()), by_step, rows, "rows")
 
 
 def _rows_of(value: object, name: str, rows: int, batch_size: int) -> NDArray[np.generic]:

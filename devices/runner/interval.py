@@ -212,6 +212,17 @@ def student_quantile(degrees: float) -> float:
     return math.exp(float(np.interp(1 / max(degrees, 1.0), _INVERSE, _LOGS)))
 
 
+def wilson_interval(hits: int, rows: int) -> Tuple[float, float]:
+    """95 % score interval of a share (Wilson, JASA 22, 1927).
+
+    centre = (p + z²/2n) / (1 + z²/n), half = z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n).
+    """
+    p, z2 = hits / rows, _Z * _Z
+    centre = (p + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = _Z * math.sqrt(p * (1 - p) / rows + z2 / (4 * rows * rows)) / (1 + z2 / rows)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
 def autocorrelation_time(series: NDArray[np.bool_]) -> float:
     """Integrated autocorrelation time of a series, at least 1.
 

@@ -12,7 +12,7 @@ from typing import Dict, List, Optional, Protocol, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.trust import Reason, labels_not_given
+from edgeyard.devices.runner.trust import Reason, labels_not_given, labels_shifted
 from edgeyard.errors import RunFailed
 
 CLASSIFICATION = "classification"
@@ -221,12 +221,15 @@ class Segmentation:
 
     def reasons(self) -> Sequence[Reason]:
         """See `Metric.reasons`; classes with scores of their own are known and checked."""
-        if self._scored:
-            return ()
-        rows = self._confusion.sum(axis=1)
-        by_class = {int(number): int(rows[number]) for number in np.flatnonzero(rows)}
-        given = np.flatnonzero(self._confusion.sum(axis=0)).tolist()
-        return list(labels_not_given(by_class, given))
+        by_step = {step: int(np.trace(self._confusion, offset=step)) for step in (1, -1)}
+        hits, count = int(np.trace(self._confusion)), int(self._confusion.sum())
+        found = list(labels_shifted(hits, by_step, count, "pixels"))
+        if not self._scored:
+            rows = self._confusion.sum(axis=1)
+            by_class = {int(number): int(rows[number]) for number in np.flatnonzero(rows)}
+            given = np.flatnonzero(self._confusion.sum(axis=0)).tolist()
+            found += labels_not_given(by_class, given)
+        return found
 
 
 class Detection:
@@ -236,6 +239,7 @@ class Detection:
         self._images = 0
         self._found: Dict[int, List[Tuple[float, NDArray[np.bool_]]]] = {}
         self._true: Dict[int, int] = {}
+        self._by_step = {0: 0, 1: 0, -1: 0}
 
     def add(self, output: Array, truth: Array) -> None:
         """Match the boxes of images; see `Metric.add`."""
@@ -252,8 +256,25 @@ class Detection:
             boxes, there = found[found[:, 4] > 0], true[true[:, 4] >= 0]
             # rounded: quantised outputs state whole numbers only nearly
             given, wanted = np.rint(boxes[:, 5]).astype(int), np.rint(there[:, 4]).astype(int)
+            self._count_steps(boxes, given, there, wanted)
             for number in {*given.tolist(), *wanted.tolist()}:
                 self._match(number, boxes[given == number], there[wanted == number, :4])
+
+    def _count_steps(
+        self,
+        boxes: NDArray[np.float64],
+        given: NDArray[np.int_],
+        there: NDArray[np.float64],
+        wanted: NDArray[np.int_],
+    ) -> None:
+        """Count true boxes by how far their class is from that of the best box in their place."""
+        if not len(boxes) or not len(there):
+            return
+        in_place = _overlaps(boxes[:, :4], there[:, :4]) >= _THRESHOLDS[0]
+        best = np.where(in_place, boxes[:, 4:5], -1.0).argmax(axis=0)
+        steps = (given[best] - wanted)[in_place.any(axis=0)]
+        for step in self._by_step:
+            self._by_step[step] += int((steps == step).sum())
 
     def _match(self, number: int, boxes: NDArray[np.float64], there: NDArray[np.float64]) -> None:
         """Let each box, best first, take the free true box that it overlaps most."""
@@ -294,9 +315,12 @@ class Detection:
     def reasons(self) -> Sequence[Reason]:
         """See `Metric.reasons`."""
         by_class = {number: count for number, count in self._true.items() if count}
-        return list(
-            labels_not_given(by_class, [key for key, found in self._found.items() if found])
-        )
+        given = [key for key, found in self._found.items() if found]
+        by_step = {step: count for step, count in self._by_step.items() if step}
+        return [
+            *labels_not_given(by_class, given),
+            *labels_shifted(self._by_step[0], by_step, sum(by_class.values()), "boxes"),
+        ]
 
     def _average_precisions(self, number: int) -> NDArray[np.float64]:
         """Average precision of a class at each overlap."""

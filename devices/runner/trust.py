@@ -21,6 +21,7 @@ from edgeyard.devices.runner.interval import (
     MedianInterval,
     launches_interval,
     median_interval,
+    wilson_interval,
 )
 from edgeyard.devices.runner.warmup import WarmUp
 
@@ -183,20 +184,28 @@ def labels_not_given(rows_by_class: Mapping[int, int], given: Collection[int]) -
         )
 
 
-def labels_shifted(right: float, shifted: float, step: int) -> Reason:
+def labels_shifted(
+    hits: int, by_step: Mapping[int, int], count: int, what: str
+) -> Iterator[Reason]:
     """State that labels seem to be numbered from another class on than the model's.
 
     Args:
-        right: Share of right rows, 0-1.
-        shifted: The same with all labels ``step`` higher.
-        step: 1 or -1.
+        hits: How many are right.
+        by_step: How many would be with all labels so much higher, by 1 and -1.
+        count: Of all.
+        what: What is counted: "rows".
     """
-    return Reason(
-        code="labels_shifted",
-        sentence=f"{right:.1%} of the rows are right; with class numbers one "
-        f"{'higher' if step > 0 else 'lower'} {shifted:.1%} would be: the dataset may number its "
-        "classes from another number on than the model.",
-    )
+    if not count:
+        return
+    _, high = wilson_interval(hits, count)
+    for step, shifted in by_step.items():
+        if 2 * shifted > count and wilson_interval(shifted, count)[0] > high:
+            yield Reason(
+                code="labels_shifted",
+                sentence=f"{hits / count:.1%} of the {what} are right; with class numbers one "
+                f"{'higher' if step > 0 else 'lower'} {shifted / count:.1%} would be: the dataset "
+                "may number its classes from another number on than the model.",
+            )
 
 
 def _of_the_runs(

@@ -168,6 +168,27 @@ def test_classes_of_pixels_and_boxes_that_were_never_given_are_doubted(tmp_path:
     assert "the classes 4 " in doubts(found)["labels_not_given"]
 
 
+def test_pixels_and_boxes_from_another_number_on_are_doubted(tmp_path: Path) -> None:
+    # as many classes more than the dataset has: none of its numbers is out of range
+    masks = (np.arange(4 * 16) % 10).reshape(4, 4, 4)
+    scored = Echo(4, 4, 11, dtype="float32")
+    found = evaluated(tmp_path, scored, np.eye(11)[masks + 1], masks, "segmentation")
+    assert "0.0% of the pixels" in doubts(found)["labels_shifted"]
+    assert "one higher 100.0%" in doubts(found)["labels_shifted"]
+    right = evaluated(tmp_path, scored, np.eye(11)[masks], masks, "segmentation")
+    assert doubts(right) == {}
+    # a network of 80 classes from 0 on, boxes of 80 classes from 1 on: 1.3 % have an unknown class
+    numbers = np.arange(80)
+    boxes = np.array([[[0, 0, 4, 4, 0.9, n], [9, 9, 12, 12, 0.8, 5]] for n in numbers])
+    true = np.array([[[0, 0, 4, 4, n + 1]] for n in numbers], np.float32)
+    detector = Echo(2, 6, dtype="float32")
+    found = evaluated(tmp_path, detector, boxes, true, "detection")
+    assert "one lower 100.0%" in doubts(found)["labels_shifted"]
+    assert "of the boxes" in doubts(found)["labels_shifted"]
+    true[:, :, 4] -= 1
+    assert doubts(evaluated(tmp_path, detector, boxes, true, "detection")) == {}
+
+
 def test_an_output_that_is_no_classes_is_named_with_what_there_is(tmp_path: Path) -> None:
     one_score = refusal(tmp_path, Echo(1, dtype="float32"), TEN.reshape(-1, 1), TEN)
     assert (

@@ -17,12 +17,13 @@ import pytest
 
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.runner import dataset as dataset_module
-from edgeyard.devices.runner.accuracy import batch_size_of, wilson_interval
+from edgeyard.devices.runner.accuracy import batch_size_of
 from edgeyard.devices.runner.arrays import headers_of, read_all_arrays, read_arrays
 from edgeyard.devices.runner.dataset import numbered, open_dataset, open_datasets
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import random_feeds
+from edgeyard.devices.runner.interval import wilson_interval
 from edgeyard.devices.runner.preprocessing import parse_preprocessing
 from edgeyard.devices.runner.spec import read_board, read_spec, take_token
 from edgeyard.devices.runner.training import curve, parse_config, read_config
