@@ -118,15 +118,15 @@ def _of_subset(
 
 def _unclear(paths: Sequence[Path]) -> str:
     """Return why it is not clear which folder is the class, and what states it; "" if it is."""
-    outer, inner = {path[0] for path in paths}, {path[-1] for path in paths}
-    for names in (outer, inner):
-        parts = sorted(name for name in names if _looks_like_a_part(name))
-        if len(parts) > 1:
-            return (
-                f"has the folders {_shown(parts)}, which look like parts of a dataset. State by "
-                f'preprocessing which images count: {{"subset": {json.dumps(parts[-1])}}} '
-                f"{_counted(paths, parts[-1])}, or {_readings(paths)}"
-            )
+    found = {name for path in paths for name in path if _looks_like_a_part(name)}
+    if len(found) > 1:
+        last = max(found)
+        count = sum(last in path for path in paths)
+        return (
+            f"has the folders {_shown(found)}, which look like parts of a dataset. State by "
+            f'preprocessing which images count: {{"subset": {json.dumps(last)}}} '
+            f"({count} of {len(paths)} images), or {_readings(paths)}"
+        )
     parents: Dict[str, Set[Path]] = {}
     for path in paths:
         parents.setdefault(path[-1], set()).add(path[:-1])
@@ -158,11 +158,6 @@ def _readings(paths: Sequence[Path]) -> str:
             f"{len(names)} class{'es' if len(names) > 1 else ''}: {_shown(names)})"
         )
     return " or ".join(found)
-
-
-def _counted(paths: Sequence[Path], part: str) -> str:
-    count = sum(part in (path[0], path[-1]) for path in paths)
-    return f"({count} of {len(paths)} images)"
 
 
 def _looks_like_a_part(name: str) -> bool:

@@ -264,6 +264,13 @@ class TestClassFolders:
         assert '{"subset": "' in sentence
         assert '{"class_folder": "innermost"}' in sentence
 
+    def test_parts_between_other_folders_are_found_too(self, tmp_path: Path) -> None:
+        names = ["s1/train/a/1.png", "s2/val/b/1.png", "s1/train/c/1.png", "s2/val/d/1.png"]
+        sentence = unclear(tmp_path, names)
+        assert "has the folders 'train', 'val', which look like parts" in sentence
+        assert '{"subset": "val"} (2 of 4 images)' in sentence
+        assert classes_of(tmp_path, names, subset="val") == {"b": 1, "d": 1}
+
     def test_a_part_may_be_chosen_or_all_of_them(self, tmp_path: Path) -> None:
         assert "(4 of 8 images)" in unclear(tmp_path, PARTS)
         assert classes_of(tmp_path, PARTS, subset="val") == {"a": 2, "b": 2}
