@@ -19,6 +19,7 @@ from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.interval import median_interval
 from edgeyard.devices.runner.measure import Measurement, StopRule, measure, timed_runs
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import MAX_WINDOWS, warm_up
@@ -233,6 +234,19 @@ def test_a_p50_with_a_very_wide_interval_is_given_with_both_ends() -> None:
         "The 95 % interval of the p50 is 5 to 200 ms, wider than ±5%"
     )
     assert "1950" not in reasons["wide_interval"]
+
+
+def test_an_interval_of_a_few_runs_that_hang_together_ends_at_what_can_be() -> None:
+    for series in (np.linspace(1.0, 1.5, 6), np.linspace(2.0, 1.0, 20), np.geomspace(45, 1, 7)):
+        found = median_interval(series)
+        assert found is not None
+        middle = float(np.median(series))
+        assert middle / 1000 <= found.low <= series.min()
+        assert series.max() <= found.high <= middle * 1000
+    far = median_interval(np.array([1e-5, 1e-4, 1.0, 1.1, 1.2, 1e5]))
+    assert far is not None
+    assert far.low <= 1e-5
+    assert far.high >= 1e5
 
 
 @pytest.mark.parametrize(
