@@ -765,6 +765,7 @@ def nomad_findings(
         nomad_access(settings),
         driver=settings.chosen_driver,
         image=(settings.docker_image or "") if docker else "",
+        datacenters=settings.datacenters,
         runner=() if docker else _runner(settings),
         public_url=public_url or stated,
         boards=partial(board_findings, inventory.boards, settings.unknown_devices),

@@ -60,7 +60,14 @@ def advised(access: NomadAccess, fix: str) -> bool:
     """By the doctor; as above."""
     url = "http://127.0.0.1:9"
     for _ in range(20):
-        (found,) = examine(access, driver="raw_exec", image="", public_url=url, boards=lambda _: ())
+        (found,) = examine(
+            access,
+            driver="raw_exec",
+            image="",
+            datacenters=("dc1",),
+            public_url=url,
+            boards=lambda _: (),
+        )
         assert found.state == "problem"
         if fix in found.fix:
             return True

@@ -130,7 +130,8 @@ def a_node(**changes: object) -> Json:
         "docker": {"Detected": False, "Healthy": False, "HealthDescription": "no daemon"},
         "raw_exec": {"Detected": True, "Healthy": True},
     }
-    return {**node(device()), "Name": "pi-host", "Version": "1.11.3", "Drivers": drivers, **changes}
+    own = {"Name": "pi-host", "Datacenter": "dc1", "Version": "1.11.3", "Drivers": drivers}
+    return {**node(device()), **own, **changes}
 
 
 @pytest.fixture
@@ -142,13 +143,18 @@ def nomad() -> Iterator[Nomad]:
 
 
 def look(
-    *, access: NomadAccess = ACCESS, expected: Sequence[str] = (UID,), driver: str = "raw_exec"
+    *,
+    access: NomadAccess = ACCESS,
+    expected: Sequence[str] = (UID,),
+    driver: str = "raw_exec",
+    datacenters: Sequence[str] = ("dc1",),
 ) -> list[Finding]:
     boards = [a_board(uid, storage_bytes=16 * GIB) for uid in expected]
     findings = examine(
         access,
         driver=driver,
         image="",
+        datacenters=datacenters,
         public_url=SERVER,
         boards=partial(board_findings, boards, "deny"),
         runner=RUNNER if driver == "raw_exec" else (),
@@ -225,6 +231,42 @@ def test_a_nomad_that_does_not_answer(nomad: Nomad, why: str, fix: str) -> None:
 def test_a_nomad_that_is_not_well(nomad: Nomad, answer: httpx.Response, fix: str) -> None:
     nomad.changes["GET", "/v1/status/leader"] = answer
     assert fix in only(look(), "nomad", "problem").fix
+
+
+def test_a_region_that_nomad_does_not_know_is_named_with_those_it_knows(nomad: Nomad) -> None:
+    nomad.changes["GET", "/v1/status/leader"] = httpx.Response(500, text="No path to region")
+    nomad.changes["GET", "/v1/regions"] = httpx.Response(200, json=["global", "lab"])
+    found = only(look(access=replace(ACCESS, region="labb")), "nomad", "problem")
+    assert "knows no region labb; it knows global, lab" in found.found
+    assert "EDGEYARD_NOMAD_REGION" in found.fix
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_wrong_namespace_is_the_only_problem_and_no_right_is_missing(
+    nomad: Nomad, status: int
+) -> None:
+    nomad.changes["GET", "/v1/namespaces"] = httpx.Response(200, json=[{"Name": "lab"}])
+    nomad.changes["GET", "/v1/namespace/"] = httpx.Response(status, text="Permission denied")
+    for path in ("/v1/jobs", "/v1/job/", "/v1/vars"):
+        nomad.changes["GET", path] = DENIED
+    found = only(look(), "namespace", "problem")
+    assert "edgeyard does not exist, or the token may not use it" in found.found
+    assert found.found.endswith("the token may use lab")
+    assert "EDGEYARD_NOMAD_NAMESPACE" in found.fix
+    assert nomad.jobs == []
+
+
+@pytest.mark.parametrize("datacenters", [("dc1",), ("*",), ("other", "*1"), ("d*",)])
+def test_datacenters_of_hosts_are_good(nomad: Nomad, datacenters: Sequence[str]) -> None:
+    nomad.nodes = [a_node(Datacenter="dc1")]
+    assert trouble(look(datacenters=datacenters)) == []
+
+
+def test_datacenters_that_no_host_with_boards_is_in_are_a_problem(nomad: Nomad) -> None:
+    nomad.nodes = [a_node(Datacenter="lab")]
+    found = only(look(datacenters=("dc1", "dc2")), "datacenters", "problem")
+    assert found.found == "no job can run on pi-host (in lab): jobs name dc1, dc2"
+    assert found.fix == "set EDGEYARD_DATACENTERS to lab"
 
 
 def test_a_file_of_certificates_that_is_not_there(nomad: Nomad, tmp_path: Path) -> None:

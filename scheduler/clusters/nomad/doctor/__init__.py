@@ -10,6 +10,7 @@ from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
     clock_findings,
+    datacenter_findings,
     host_findings,
     version_finding,
 )
@@ -29,7 +30,7 @@ from edgeyard.scheduler.clusters.nomad.doctor.rights import (
     token_findings,
 )
 from edgeyard.scheduler.clusters.nomad.nodes import hosts_of
-from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.model.finding import Finding, named
 
 __all__ = ["examine"]
 
@@ -41,6 +42,7 @@ def examine(
     image: str,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
+    datacenters: Sequence[str],
     runner: Sequence[str] = (),
     probe: bool = True,
     max_wait_s: float = MAX_REACH_WAIT_S,
@@ -51,6 +53,7 @@ def examine(
         driver: That jobs name, with the ``image`` that it needs, or "".
         public_url: Where hosts fetch models and bring results.
         boards: Compares what the hosts report with what is expected.
+        datacenters: That jobs name; each may contain ``*``.
         runner: Its command on the hosts; empty where an image has it.
         probe: Run a job of a moment on every host, to see whether it reaches the server.
     """
@@ -59,7 +62,7 @@ def examine(
             task = Task(
                 driver=driver, image=image, source=f"{public_url}/livez", runner=tuple(runner)
             )
-            yield from _examine(asker, task, public_url, boards, probe, max_wait_s)
+            yield from _examine(asker, task, public_url, boards, datacenters, probe, max_wait_s)
     except NoAnswer as error:
         yield _unreached(access, str(error))
     except ConfigError as error:
@@ -72,11 +75,12 @@ def _examine(
     task: Task,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
+    datacenters: Sequence[str],
     probe: bool,
     max_wait_s: float,
 ) -> Iterator[Finding]:
     leader = asker.ask("/v1/status/leader")
-    yield _leader(asker.access, leader)
+    yield _leader(asker, leader)
     if not leader.ok:
         return
     agent = asker.ask("/v1/agent/self")
@@ -84,14 +88,18 @@ def _examine(
         version = agent.at("config", "Version", "Version")
         yield version_finding(str(version or ""), "the server")
     yield from token_findings(asker)
-    yield from right_findings(asker)
-    yield _namespace(asker, task.driver)
+    namespace = _namespace(asker, task.driver)
+    yield namespace
+    if namespace.state == "ok":  # otherwise each right seems to be missing
+        yield from right_findings(asker)
     listed = asker.ask("/v1/nodes", resources="true")
     if listed.ok:
         nodes = listed.items()
         hosts = sorted(hosts_of(nodes, asker.access.device), key=lambda host: host.name)
         yield from host_findings(nodes, hosts, asker.access.device, task.driver)
+        yield from datacenter_findings(nodes, hosts, datacenters)
         yield from boards(hosts)
+        probe = probe and namespace.state == "ok"
         used = [host for host in hosts if host.ready and host.boards]
         yield from clock_findings(asker, leader, used)
         yield _preemption(asker)
@@ -113,7 +121,8 @@ def _examine(
                 yield right(reached.folder, "read-fs", rule, lost)
 
 
-def _leader(access: NomadAccess, answer: Answer) -> Finding:
+def _leader(asker: DoctorClient, answer: Answer) -> Finding:
+    access = asker.access
     if answer.ok and answer.value:
         return Finding(check="nomad", state="ok", found=f"{access.address} answers")
     if "HTTP request to an HTTPS server" in answer.text:
@@ -122,6 +131,15 @@ def _leader(access: NomadAccess, answer: Answer) -> Finding:
             state="problem",
             found=f"{access.address} accepts https only",
             fix="set EDGEYARD_NOMAD_ADDRESS to https://..., and EDGEYARD_NOMAD_CA_CERT",
+        )
+    regions = asker.ask("/v1/regions").value if access.region is not None else None
+    if isinstance(regions, list) and regions and access.region not in regions:
+        return Finding(
+            check="nomad",
+            state="problem",
+            found=f"{access.address} is a Nomad that knows no region {access.region}; it knows "
+            + named([str(each) for each in regions]),
+            fix="correct EDGEYARD_NOMAD_REGION",
         )
     return Finding(
         check="nomad",
@@ -154,8 +172,9 @@ def _namespace(asker: DoctorClient, driver: str) -> Finding:
         return Finding(
             check="namespace",
             state="problem",
-            found=f"{name} does not exist, or the token may not use it",
-            fix=f"nomad namespace apply {name}; its name must be that of the policy",
+            found=f"{name} does not exist, or the token may not use it{_others(asker)}",
+            fix=f"correct EDGEYARD_NOMAD_NAMESPACE, or: nomad namespace apply {name}; its name "
+            "must be that of the policy",
         )
     disabled = answer.at("Capabilities", "DisabledTaskDrivers")
     if isinstance(disabled, list) and driver in disabled:
@@ -166,6 +185,12 @@ def _namespace(asker: DoctorClient, driver: str) -> Finding:
             fix="take it from disabled_task_drivers of the namespace, or set EDGEYARD_DRIVER",
         )
     return Finding(check="namespace", state="ok", found=f"{name} is there")
+
+
+def _others(asker: DoctorClient) -> str:
+    """Name the namespaces that the token may use: Nomad lists no others."""
+    names = [str(each.get("Name")) for each in asker.ask("/v1/namespaces").items()]
+    return f"; the token may use {named(names)}" if names else ""
 
 
 def _preemption(asker: DoctorClient) -> Finding:

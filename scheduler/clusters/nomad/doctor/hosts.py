@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -140,6 +141,40 @@ _DRIVER_FIXES = {
     "docker": "start Docker there, or set EDGEYARD_DRIVER=raw_exec",
     "raw_exec": 'enable it there (plugin "raw_exec"), or set EDGEYARD_DRIVER=docker',
 }
+
+
+def datacenter_findings(
+    nodes: Sequence[Json], hosts: Sequence[Host], datacenters: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield whether hosts with boards are in the datacenters of the settings.
+
+    Args:
+        nodes: As Nomad reports them; ``hosts`` are the same, parsed.
+        datacenters: That jobs name; each may contain ``*``, as in Nomad.
+    """
+    by_id = {host.host_id: host for host in hosts if host.boards}
+    with_boards = {
+        host.name: str(node.get("Datacenter"))
+        for node in nodes
+        if (host := by_id.get(str(node.get("ID")))) is not None
+    }
+    patterns = [".*".join(map(re.escape, each.split("*"))) for each in datacenters]
+    out = {
+        name: datacenter
+        for name, datacenter in with_boards.items()
+        if not any(re.fullmatch(pattern, datacenter) for pattern in patterns)
+    }
+    if out:
+        none_left = len(out) == len(with_boards)
+        yield Finding(
+            check="datacenters",
+            state="problem" if none_left else "warning",
+            found=f"no job can run on {named([f'{name} (in {out[name]})' for name in out])}: jobs "
+            f"name {', '.join(datacenters)}",
+            fix=f"set EDGEYARD_DATACENTERS to {','.join(sorted(set(with_boards.values())))}",
+        )
+    elif with_boards:
+        yield Finding(check="datacenters", state="ok", found=f"{', '.join(datacenters)}")
 
 
 def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -> Iterator[Finding]:
