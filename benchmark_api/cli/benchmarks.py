@@ -358,9 +358,22 @@ def prioritise(
     )
 
 
-def queue(session: Session) -> None:
-    """Show the queue: which benchmarks wait, in which order and why."""
-    answer = record(session.client.api.get("/v1/queue"))
+def queue(
+    session: Session,
+    limit: Limit = 1000,
+    user: Annotated[
+        str | None, typer.Option(help="Only this user's; others' for operators.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Only those for this family of boards.")
+    ] = None,
+) -> None:
+    """Show the queue: which benchmarks wait, in which order and why.
+
+    Positions are those in the whole queue.
+    """
+    asked = {"limit": limit, "user": user, "target": target}
+    answer = record(session.client.api.get("/v1/queue", asked))
     emit(session.output, items(answer), _QUEUE_COLUMNS, "no benchmark waits")
     warn_of_stale_state(session, answer)
 

@@ -34,6 +34,7 @@ LIMIT_WARNING = 0.9
 """Share of a limit that may be used before `doctor` warns."""
 _CLUSTER = "cluster"
 _ONE_BOARD, _COMPARED = "board", "nomad boards"
+_LIMIT = "limit "
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -54,6 +55,12 @@ def doctor(
         bool,
         typer.Option(help="Run a short job on each host to check that it reaches the server."),
     ] = True,
+    limits: Annotated[
+        bool,
+        typer.Option(
+            "--limits", help="Show every limit; default: only those that are nearly full."
+        ),
+    ] = False,
 ) -> None:
     """Check the set-up and suggest fixes.
 
@@ -61,6 +68,8 @@ def doctor(
     version, rights, namespace, hosts, clocks, drivers. The exit status is 1 if there is a problem.
     """
     findings, server = examine(session)
+    if not limits:
+        findings = [each for each in findings if not _is_roomy_limit(each)]
     of_nomad = list(examine_nomad(nomad, config, probe, server))
     if any(finding.check == _COMPARED for finding in of_nomad):
         # Nomad's answer has each board with the reason.
@@ -336,6 +345,10 @@ def _items(client: Client, path: str) -> list[Row]:
         return []
 
 
+def _is_roomy_limit(finding: Finding) -> bool:
+    return finding.check.startswith(_LIMIT) and finding.state == "ok"
+
+
 def _limits(client: Client) -> Iterator[Finding]:
     """Show each limit that applies to the caller: its value, its source and its use."""
     for item in _items(client, "/v1/limits"):
@@ -345,7 +358,7 @@ def _limits(client: Client) -> Iterator[Finding]:
         limit = "no limit" if value is None else f"{shown(value)}{unit}"
         full = isinstance(value, int) and isinstance(used, int) and used >= LIMIT_WARNING * value
         yield Finding(
-            check=f"limit {plain(item.get('name'))}",
+            check=f"{_LIMIT}{plain(item.get('name'))}",
             state="warning" if full and value else "ok",
             found=("" if used is None else f"{shown(used)} {'used, ' if value is None else 'of '}")
             + f"{limit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",

@@ -200,34 +200,48 @@ def _changeable(services: Services) -> LabInventory:
 
 @router.get("/queue")
 def queue(
-    caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+    caller: Submitter,
+    context: Ctx,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    user: str | None = None,
+    target: str | None = None,
 ) -> Answer[shapes.Queue]:
     """Who waits, in which order, and why; whose, is for operators and for themselves.
 
-    `position`: null for one that can't ever be placed as it is; no other benchmark waits for it.
+    `position`: in the whole queue, also with `user` (one's own, or any for operators) and `target`
+    (the family of boards); null for one that can't ever be placed as it is; no other benchmark
+    waits for it.
     """
     services = context.services
     seen = services.engine.queue()
+    filtered = user is not None or target is not None
+    order = seen.order if filtered else seen.order[:limit]
     with services.store.read() as uow:
-        found = {each.benchmark_id: each for each in uow.benchmarks.get_many(seen.order[:limit])}
-    waiting = [
-        found[each_id]
-        for each_id in seen.order[:limit]
+        found = {each.benchmark_id: each for each in uow.benchmarks.get_many(order)}
+    places = itertools.count()
+    pending = [
+        (None if each_id in seen.never else next(places), found[each_id])
+        for each_id in order
         if each_id in found and found[each_id].status is Status.PENDING
     ]
-    places = itertools.count()
-    parts = services.engine.priority_parts([each.benchmark_id for each in waiting])
+    waiting = [
+        (place, each)
+        for place, each in pending
+        if (user is None or (each.user_id == user and caller.may_see(user)))
+        and (target is None or each.description.family == target)
+    ][:limit]
+    parts = services.engine.priority_parts([each.benchmark_id for _, each in waiting])
     return Answer(
         shapes.Queue(
             items=[
                 _queue_item(
                     services,
-                    None if each.benchmark_id in seen.never else next(places),
+                    place,
                     each,
                     caller,
                     parts.get(each.benchmark_id, {}),
                 )
-                for each in waiting
+                for place, each in waiting
             ],
             decided_at=time_from_json(seen.decided_at_iso) if seen.decided_at_iso else None,
             policy=seen.policy,

@@ -689,6 +689,25 @@ def test_the_queue_is_in_the_engines_order_and_hides_others(api: Api) -> None:
     assert [each["position"] for each in items] == [None, 0]
 
 
+def test_the_queue_is_filtered_by_user_and_family_with_places_in_the_whole(api: Api) -> None:
+    first, second = api.submit("operator", model_url="https://example.org/a.onnx"), api.submit()
+    api.engine.order = (first, second)
+    user_id = api.as_().get("/v1/me").json()["user"]["user_id"]
+    theirs = api.as_("operator").get("/v1/me").json()["user"]["user_id"]
+    family = api.as_().get("/v1/queue").json()["items"][0]["target"]
+
+    def places(query: str, caller: str = "alice") -> list[int]:
+        items = api.as_(caller).get(f"/v1/queue?{query}").json()["items"]
+        return [each["position"] for each in items]
+
+    assert places(f"user={user_id}&limit=1") == [1]
+    assert places(f"user={user_id}", "operator") == [1]
+    assert places(f"user={theirs}", "operator") == [0]
+    assert places(f"user={theirs}") == []  # whose the others are stays hidden
+    assert places(f"target={family}") == [0, 1]
+    assert places("target=none-such") == []
+
+
 def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
     benchmark_id = api.submit()
     api.engine.holders = {"rpi4b-0001-0001": benchmark_id}

@@ -1021,6 +1021,13 @@ def test_the_queue_shows_why_each_one_waits(server: FakeServer) -> None:
     assert [line[0] for line in result.stdout.splitlines() if line[0] != " "] == ["#", "1", "2"]
 
 
+def test_the_queue_is_asked_for_by_limit_user_and_family(server: FakeServer) -> None:
+    server.on("GET", "/v1/queue", {"items": []})
+    assert run("queue", "--limit", "5", "--user", "ann", "--target", "rpi4b").exit_code == 0
+    query = server.asked[-1].query
+    assert query == {"limit": ["5"], "user": ["ann"], "target": ["rpi4b"]}
+
+
 def test_the_queue_reports_at_80_columns_when_each_one_starts(server: FakeServer) -> None:
     now = datetime.now().astimezone()
     soon, tomorrow = now.replace(hour=12, minute=30, second=15), now + timedelta(days=1)
@@ -1497,6 +1504,26 @@ def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
     assert "0 problems" in result.stderr
     findings = json.loads(run("doctor", "--json").stdout)
     assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
+
+
+def test_doctor_shows_limits_that_are_nearly_full_and_all_of_them_if_asked(
+    server: FakeServer,
+) -> None:
+    _healthy(server)
+    limits = [
+        {"name": name, "value": 100, "used": used, "unit": "files", "source": "default",
+         "whose": "yours", "setting": "user_max_files"}
+        for name, used in (("roomy", 1), ("full", 95))
+    ]  # fmt: skip
+    server.on("GET", "/v1/limits", {"items": limits})
+    shown = [
+        {one["check"] for one in json.loads(run("doctor", *more, "--json").stdout)}
+        for more in ([], ["--limits"])
+    ]
+    assert [{each for each in checks if each.startswith("limit ")} for checks in shown] == [
+        {"limit full"},
+        {"limit full", "limit roomy"},
+    ]
 
 
 def test_doctor_checks_nomad_with_the_server_s_settings(
