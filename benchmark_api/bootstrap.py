@@ -162,7 +162,10 @@ def plugin_registry(
     Raises:
         ConfigError: Two plugins of one kind have the same name, or a model's manifest is wrong.
     """
-    remote = RemoteScorers(AddressRules(settings.scorer_hosts), min_budget_s=min_remote_budget_s)
+    remote = RemoteScorers(
+        AddressRules(settings.scorer_hosts, setting="scorer_hosts"),
+        min_budget_s=min_remote_budget_s,
+    )
     return registry(models=settings.models_dir, isolated=workers.scorer, remote=remote.scorer)
 
 
@@ -244,7 +247,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
     rules = AddressRules(settings.allow_hosts)
-    webhook_rules = AddressRules(settings.webhook_hosts)
+    webhook_rules = AddressRules(settings.webhook_hosts, setting="webhook_hosts")
     webhook_keys = keys_of_webhooks(settings)
     election = Election(
         store,

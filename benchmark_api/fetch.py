@@ -72,9 +72,11 @@ class AddressRules:
     Args:
         allow_hosts: Exceptions by the operator: ``models.lab``, ``*.lab``, ``10.0.0.5``,
             ``10.0.0.0/8``, each with an optional ``:port``; a private address is fine there.
+        setting: The server's setting that holds these exceptions, which refusals name.
     """
 
-    def __init__(self, allow_hosts: Sequence[str] = ()) -> None:
+    def __init__(self, allow_hosts: Sequence[str] = (), *, setting: str = "allow_hosts") -> None:
+        self._setting = setting
         self._names: list[tuple[str, int | None]] = []
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         self._addresses: list[tuple[Address, int | None]] = []
@@ -102,11 +104,11 @@ class AddressRules:
         if literal is not None:
             self._check_address(literal, target, pointer)
         elif target.host == "localhost" or target.host.endswith((".localhost", ".local")):
-            raise UrlRefused(url, "names the server itself or its local network", pointer)
+            raise self._refused(target, "names the server itself or its local network", pointer)
         elif _LAST_LABEL_IS_NUMBER.fullmatch(target.host):
             raise UrlRefused(url, "has a number as its host that is not an IP address", pointer)
         elif target.port not in _PORTS:
-            raise UrlRefused(url, _port_problem(target.port), pointer)
+            raise self._refused(target, _port_problem(target.port), pointer)
         return target
 
     def addresses(self, target: Target, resolve: Resolver) -> tuple[Address, ...]:
@@ -157,11 +159,15 @@ class AddressRules:
         if any(inner == known and port in (None, target.port) for known, port in self._addresses):
             return
         if not is_public(address):
-            raise UrlRefused(
-                target.url, "leads to a loopback, private or otherwise special address", pointer
+            raise self._refused(
+                target, "leads to a loopback, private or otherwise special address", pointer
             )
         if target.port not in _PORTS:
-            raise UrlRefused(target.url, _port_problem(target.port), pointer)
+            raise self._refused(target, _port_problem(target.port), pointer)
+
+    def _refused(self, target: Target, reason: str, pointer: str) -> UrlRefused:
+        allowed = f"the operator's setting {self._setting} can allow {target.host}"
+        return UrlRefused(target.url, f"{reason}; {allowed}", pointer)
 
 
 def unwrapped(address: Address) -> Address:

@@ -306,6 +306,21 @@ def test_a_name_that_turned_private_is_refused(there: Receiver) -> None:
 # --- over HTTP ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.5/hook", "http://localhost/hook", "https://ci.example.org:9999/hook"]
+)
+def test_a_refused_address_names_the_setting_that_can_allow_it(tmp_path: Path, url: str) -> None:
+    host = url.split("/")[2].partition(":")[0]
+    with running(tmp_path) as api:
+        refused = api.as_().put("/v1/users/alice/webhook", json={"url": url})
+        assert refused.status_code == 422, refused.text
+        (error,) = refused.json()["errors"]
+        assert error["pointer"] == "/url"
+        assert f"the operator's setting webhook_hosts can allow {host}" in error["reason"]
+    with running(tmp_path / "allowed", webhook_hosts=(host,)) as api:
+        assert api.as_().put("/v1/users/alice/webhook", json={"url": url}).status_code == 200
+
+
 def test_the_secret_is_shown_once_and_is_not_in_the_database(tmp_path: Path) -> None:
     with running(tmp_path, webhook_hosts=("127.0.0.1",)) as api:
         asked = {"url": "http://127.0.0.1:9/hook"}
