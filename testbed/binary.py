@@ -14,9 +14,10 @@ from edgeyard.errors import ConfigError
 VERSION = "1.11.3"
 """As pinned in ``deploy/nomad``."""
 
-_FITS = re.compile(r"Nomad v1\.11\.([0-9]+)(?![0-9])")
+_FITS = re.compile(r"Nomad v(?:1\.11\.([0-9]+)|2\.[0-9]+\.[0-9]+)(?![0-9])")
 _MIN_PATCH = 2
-"""Minimum patch version; older ones have bugs in dispatch and device accounting."""
+"""Minimum patch version of 1.11; older ones have bugs in dispatch and device accounting. Nomad 2
+is accepted, and was not run: it can't be built here."""
 
 _ANSWER_S = 30.0
 
@@ -29,7 +30,9 @@ def find_nomad(given: Path | None = None) -> Path:
     """
     if given is not None:
         if not _fits(given):
-            raise ConfigError([f"--nomad: {given} is not Nomad 1.11.{_MIN_PATCH} or newer 1.11"])
+            raise ConfigError(
+                [f"--nomad: {given} is not Nomad 1.11.{_MIN_PATCH} or newer 1.11, or 2"]
+            )
         return given.resolve()
     on_path = shutil.which("nomad")
     built = Path(platformdirs.user_cache_dir("edgeyard")) / "nomad" / f"nomad-{VERSION}"
@@ -38,7 +41,7 @@ def find_nomad(given: Path | None = None) -> Path:
             return found
     raise ConfigError(
         [
-            f"there is no Nomad 1.11 (1.11.{_MIN_PATCH} or newer) on PATH: `make nomad` in a "
+            f"there is no Nomad 1.11 (1.11.{_MIN_PATCH} or newer) or 2 on PATH: `make nomad` in a "
             "checkout of Edgeyard builds one, once; or name one by --nomad PATH"
         ]
     )
@@ -52,4 +55,4 @@ def _fits(nomad: Path) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     match = _FITS.match(done.stdout)
-    return match is not None and int(match[1]) >= _MIN_PATCH
+    return match is not None and (match[1] is None or int(match[1]) >= _MIN_PATCH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -45,7 +46,18 @@ def test_a_fit_nomad_on_path_is_used_before_the_built_one(tmp_path: Path) -> Non
     assert find_nomad() == on_path
 
 
-@pytest.mark.parametrize("version", ["1.11.1", "1.10.9", "1.12.0", "1.111.3", "11.11.3"])
+@pytest.mark.parametrize("version", ["1.11.2", "1.11.30", "2.0.0", "2.1.3", "2.1.0-beta.1"])
+def test_a_fit_version_on_path_is_used_by_the_test_bed_and_by_make_nomad(
+    tmp_path: Path, version: str
+) -> None:
+    on_path = a_nomad(tmp_path / "bin/nomad", version)
+    assert find_nomad() == on_path
+    path = {"PATH": f"{on_path.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run([BUILD], env=path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(on_path)
+
+
+@pytest.mark.parametrize("version", ["1.11.1", "1.10.9", "1.12.0", "1.111.3", "11.11.3", "20.1.1"])
 def test_another_nomad_is_left_alone(tmp_path: Path, version: str) -> None:
     other = a_nomad(tmp_path / "bin/nomad", version)
     with pytest.raises(ConfigError, match="make nomad"):
