@@ -291,6 +291,10 @@ Time = Annotated[
 ]
 
 
+MAX_FINDINGS = 100
+"""Of one body: to look for what each of its tens of thousands of fields could mean takes long."""
+
+
 def field_errors(
     errors: Sequence[ErrorDetails],
     known: Mapping[str, FieldInfo],
@@ -304,7 +308,11 @@ def field_errors(
         prefix: Path of the validated object in the body.
         elsewhere: What is no top-level field but said in another way, and in which.
     """
-    return [_field_error(error, known, prefix, elsewhere) for error in errors]
+    found = [_field_error(each, known, prefix, elsewhere) for each in errors[:MAX_FINDINGS]]
+    if more := len(errors) - len(found):
+        mistakes = f"holds {more} more mistake{'s' * (more > 1)}"
+        found.append(FieldError(pointer(prefix), mistakes, "what the reference says (/docs)"))
+    return found
 
 
 _LISTS_GO_ELSEWHERE = {("model",), ("target",), ("runtime",)}

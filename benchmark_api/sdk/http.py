@@ -241,6 +241,8 @@ class Api:
                 yield response
             finally:
                 response.close()
+        except httpx.DecodingError as error:
+            raise _foreign(response, "what can't be unpacked") from error
         except httpx.TransportError as error:
             raise self._not_reached(error) from error
 
@@ -342,14 +344,17 @@ def _read(response: httpx.Response) -> httpx.Response:
     """Read the body of an answer, and close it.
 
     Raises:
-        ApiError: It is, once unpacked, larger than any answer of a server.
+        ApiError: It can't be unpacked, or is then larger than any answer of a server.
     """
     with contextlib.closing(response):
         found = bytearray()
-        for chunk in response.iter_bytes(_CHUNK_BYTES):
-            found += chunk
-            if len(found) > MAX_ANSWER_BYTES:
-                raise _foreign(response, f"more than {MAX_ANSWER_BYTES >> 20} MiB")
+        try:
+            for chunk in response.iter_bytes(_CHUNK_BYTES):
+                found += chunk
+                if len(found) > MAX_ANSWER_BYTES:
+                    raise _foreign(response, f"more than {MAX_ANSWER_BYTES >> 20} MiB")
+        except httpx.DecodingError as error:
+            raise _foreign(response, "what can't be unpacked") from error
     headers = [
         (name, value) for name, value in response.headers.raw if name.lower() not in _OF_BODY
     ]

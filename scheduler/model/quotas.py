@@ -19,7 +19,7 @@ class Quotas:
         max_files: Names of uploaded files.
         max_pending: Pending benchmarks.
         max_live: Benchmarks that wait or run.
-        max_bookings: Pending benchmarks whose ``start_time`` is still to come, each board of a
+        max_bookings: Live benchmarks whose ``start_time`` is still to come, each board of a
             gang counting: boards are reserved for them.
         max_schedules: Active schedules.
         max_tokens: Tokens that are neither revoked nor expired.

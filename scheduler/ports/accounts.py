@@ -163,7 +163,7 @@ class UsageCounts(Protocol):
         ...
 
     def bookings(self, user_id: str, now: datetime) -> int:
-        """Return the number of pending benchmarks whose ``start_time`` is after ``now``."""
+        """Return the number of live benchmarks whose ``start_time`` is after ``now``."""
         ...
 
     def schedules(self, user_id: str) -> int:

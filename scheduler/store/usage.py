@@ -49,7 +49,7 @@ _PENDING = _count(benchmarks.c.user_id, benchmarks.c.status == Status.PENDING.va
 _ALL_LIVE = _count(benchmarks.c.user_id, _LIVE)
 _BOOKINGS = _count(
     benchmarks.c.user_id,
-    benchmarks.c.status == Status.PENDING.value,
+    _LIVE,  # a cluster may be given a start ahead of it, and then keeps the board
     benchmarks.c.start_time > _NOW,
 )
 _SCHEDULES = _count(schedules.c.user_id, schedules.c.active)

@@ -493,6 +493,9 @@ def test_a_start_time_may_be_left_to_the_cluster(tmp_path: Path) -> None:
     assert lab.show(benchmark_id).status is Status.PENDING
     lab.clock.forward(500)
     lab.turn()
+    with lab.store.read() as uow:  # which does not make room for another booking
+        assert uow.usage.bookings(lab.show(benchmark_id).user_id, lab.clock.now()) == 1
+        assert uow.usage.bookings(lab.show(benchmark_id).user_id, start) == 0
     (attempt,) = lab.attempts(benchmark_id)
     assert f'crons            = ["{start:%-S %-M %-H %-d %-m} * {start:%Y}"]' in attempt.hcl
 

@@ -32,6 +32,27 @@ def test_what_is_no_json_or_nests_too_deep_is_a_sentence(status: int, body: str)
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("packing", ["gzip", "deflate", "br", "zstd"])
+def test_an_answer_that_cant_be_unpacked_is_a_sentence(packing: str, status: int) -> None:
+    class Raw(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"this is not packed"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, headers={"Content-Encoding": packing}, stream=Raw())
+
+    with pytest.raises(ApiError) as refused:
+        api_of(answer).get("/v1/boards")
+    assert "http://server/v1/boards" in str(refused.value)
+    if status == 200 and packing in ("gzip", "deflate"):
+        with (
+            pytest.raises(ApiError, match="unpacked"),
+            api_of(answer).stream("/v1/files/f/content") as found,
+        ):
+            found.read()
+
+
 @pytest.mark.parametrize(
     "header",
     [
