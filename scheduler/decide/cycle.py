@@ -35,7 +35,7 @@ from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import MAPPINGS, Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginCall, PluginRunner
-from edgeyard.scheduler.model.benchmark import Binding, WaitReason
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import (
     CycleInput,
     Explanation,
@@ -210,8 +210,13 @@ def decide(
             return False
         return gang_placer.may_hold(gang)
 
+    def stopped(job: int) -> bool:
+        state = pending[job].not_ready
+        held = state is not None and state.reason is WaitingReason.HELD
+        return held or ledgers.refusal(job) is not None
+
     timeline = Timeline(
-        batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)
+        batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits, stopped)
     )
 
     planner = make_planner(batch, pending, given.holders, policy, queue, timeline, scores, plugins)

@@ -15,8 +15,8 @@ over before: by the ``hold_quantile`` of its predicted time, or by its bound whe
 delay. A run that takes longer than predicted keeps its board; the reservation stays on it unless
 another board can be had. A start farther away than any run can last has no effect. When the start
 has come its benchmark goes first; one that is not placed within the policy's ``twin_max_age_s``
-waits like all others. The same rule holds for a board that is leased to another user from some time
-on.
+waits like all others. So does one that is held then, or that its user's account lets not start. The
+same rule holds for a board that is leased to another user from some time on.
 
 A benchmark that has waited for the policy's ``guard_s`` gets a reservation too: from the earliest
 time at which a board that it could use counts as free for as long as its own run counts. So
@@ -106,6 +106,7 @@ def reserve(
     holders: Sequence[BoardHolder],
     guarded: Callable[[], Sequence[int]],
     fits: Callable[[Batch], NDArray[np.bool_]],
+    stopped: Callable[[int], bool],
 ) -> dict[int, Reservation]:
     """Reserve boards for the benchmarks that state a start or have waited for ``guard_s``.
 
@@ -118,6 +119,8 @@ def reserve(
             ``guard_s``.
         fits: Returns what the filters let pass, shape (classes, boards); called with a batch whose
             boards are free of the holders.
+        stopped: Whether a benchmark, by its row, is held or stopped by its user's account now: such
+            a one is reserved no board from now on.
 
     Returns:
         By row of the benchmark; those for which no board can be reserved are missing.
@@ -129,10 +132,15 @@ def reserve(
         if (
             each.start_time is not None
             and _until_s(batch, each.start_time) > -policy.twin_max_age_s
+            and not (each.start_time <= batch.now and stopped(job))
         ):
             claimed = max(each.submit_time, each.start_time - ahead)
             claims.append((claimed, each.submit_time, first_ids[job], each.benchmark_id, job))
-    cleared = [job for job, each in enumerate(pending) if each.cleared_uid and not each.not_ready]
+    cleared = [
+        job
+        for job, each in enumerate(pending)
+        if each.cleared_uid and not each.not_ready and not stopped(job)
+    ]
     if not (claims or cleared) and batch.snapshot.conflicts is None and not leases_of(batch):
         return {}  # the benchmark that has waited longest gets the next board
     stated = {job for *_, job in claims}.union(cleared)

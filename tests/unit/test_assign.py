@@ -11,6 +11,7 @@ import pytest
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch_builder import kind_of
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
@@ -88,6 +89,25 @@ def test_a_start_that_has_come_goes_before_what_is_more_urgent(late_s: float, fi
     if first == "promised":
         waiting = cycle(ONE, [JOB, promised]).waiting["job"]
         assert waiting.reason is WaitingReason.RESERVED
+
+
+NOTHING_LEFT = Knowledge(entitlements={"ann": Entitlement(credits_left=0.0)})
+AT_THE_LIMIT = Knowledge(entitlements={"ann": Entitlement(max_running=1, running=1)})
+
+
+@pytest.mark.parametrize("known", [NOTHING_LEFT, AT_THE_LIMIT, None])
+def test_a_start_that_has_come_keeps_no_board_while_it_may_not_start(
+    known: Knowledge | None,
+) -> None:
+    """Its user has no credits or too many on boards, or holds it: others waited for a minute."""
+    promised = replace(starts(start_s=-1.0), user_id="ann")
+    if known is None:
+        promised = replace(promised, not_ready=waiting_reasons.held())
+    result = cycle(ONE, [JOB, promised], knowledge=known or Knowledge())
+    assert places(result) == {"job": A}
+    # Until then it is kept one: its user's others may end, and it may be released.
+    promised = replace(promised, start_time=NOW + in_s(60.0))
+    assert kept(cycle(ONE, [promised], knowledge=known or Knowledge())) == {"promised": A}
 
 
 def test_the_earlier_claim_keeps_a_board_and_is_moved_where_possible() -> None:

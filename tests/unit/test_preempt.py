@@ -193,6 +193,13 @@ def test_one_that_can_preempt_nobody_is_not_in_the_way_of_an_equal_one(
     assert len(gone.placements) == 1
 
 
+def test_a_board_that_was_cleared_for_one_that_may_not_start_goes_to_others() -> None:
+    cleared = replace(urgent("first", user_id="ann"), cleared_uid=A)
+    known = Knowledge(entitlements={"ann": Entitlement(max_running=1, running=1)})
+    free = cycle(snapshot_of([board(A)]), [cleared, urgent("second")], knowledge=known)
+    assert places(free) == {"second": A}
+
+
 def test_two_urgent_ones_have_two_stopped() -> None:
     found = stopped(with_holders(holder(A), holder(B), queue=[urgent("x"), urgent("y")]))
     assert sorted(found) == ["x", "y"]
