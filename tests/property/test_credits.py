@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from edgeyard.scheduler.engine import charging, lifecycle
 from edgeyard.scheduler.model.accounts import REFUNDED, USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Failure, FailureCategory, Status
+from edgeyard.scheduler.model.decision import KeptIdle
+from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -53,6 +56,7 @@ class Bank:
             uow.credits.set_rate("rpi5", 2.5)
         self.granted = GRANTED
         self.ids: list[str] = []
+        self.kept_s: dict[str, float] = {}
 
     def submit(self, family: str, user_time_s: float | None, budget: float | None) -> None:
         name = f"b-{len(self.ids)}"
@@ -97,15 +101,38 @@ class Bank:
                 current = uow.attempts.of(name)[-1]
             lifecycle.task_ended(uow, current, failure, self.clock.now(), self.clock.now())
 
+    def keep_idle(self, keepers: Sequence[int], board_s: float) -> None:
+        """Charge bookings and leases, of one family each, for boards that they kept idle."""
+        now = self.clock.now()
+        families = ("rpi4b", "rpi5")
+        kept = {
+            KeptIdle(
+                keeper_id=f"keeper-{each}",
+                user_id="ada",
+                family=families[each % 2],
+                target_uid=f"{families[each % 2]}-0001-0001",
+            ): (now, board_s)
+            for each in keepers
+        }
+        with self.store.write() as uow:
+            charging.charge_idle_times(uow, kept, now, Tariff())
+        for one in kept:
+            self.kept_s[one.keeper_id] = self.kept_s.get(one.keeper_id, 0.0) + board_s
+
     def check(self) -> None:
         with self.store.read() as uow:
             balance = uow.credits.balance("ada")
             charges = uow.credits.charges("ada", limit=1000)
+            idle = uow.credits.idle_times("ada", limit=1000)
             live = [a for a in uow.attempts.live()]
         settled = [each for each in charges if each.settled_at is not None]
         still_open = [each for each in charges if each.settled_at is None]
         assert balance.credits is not None
-        assert balance.spent == pytest.approx(sum(each.charged or 0 for each in settled), abs=1e-9)
+        spent = sum(each.charged or 0 for each in settled) + sum(each.charged for each in idle)
+        assert balance.spent == pytest.approx(spent, abs=1e-9)
+        assert {each.keeper_id: each.board_s for each in idle} == pytest.approx(self.kept_s)
+        for one in idle:
+            assert 0 <= one.charged <= 2.5 * one.board_s + 1e-4  # each is rounded
         assert balance.credits + balance.spent == pytest.approx(self.granted, abs=1e-9)
         assert balance.reserved == pytest.approx(
             sum(each.reserved for each in still_open), abs=1e-9
@@ -147,6 +174,9 @@ _STEP = st.one_of(
     st.tuples(st.just("cancel"), st.integers(0, 5)),
     st.tuples(st.just("again"), st.integers(0, 5)),
     st.tuples(st.just("grant"), st.floats(0.1, 50)),
+    st.tuples(
+        st.just("idle"), st.sets(st.integers(0, 3), min_size=1).map(sorted), st.floats(0.1, 300)
+    ),
 )
 
 
@@ -171,6 +201,9 @@ def _play(bank: Bank, step: tuple[object, ...]) -> None:
             more = round(float(str(rest[0])), 6)
             charging.add_credits(uow, "ada", more, bank.clock.now(), "op")
         bank.granted += more
+        return
+    if kind == "idle":
+        bank.keep_idle(*rest)  # type: ignore[arg-type]
         return
     place = int(str(rest[0]))
     if place >= len(bank.ids):
