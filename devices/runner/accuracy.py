@@ -15,6 +15,7 @@ from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.dataset import Dataset, numbered
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.first_run import first_outputs
 from edgeyard.devices.runner.interval import wilson_interval
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
@@ -124,7 +125,7 @@ def evaluate(
     rows = dataset.rows
     first = _padded(dataset.batch(0, min(batch_size, rows)), batch_size)
     began = clock()
-    values = session.run(first)
+    values = first_outputs(session, first)
     first_ms = (clock() - began) / 1e6
     check_finite(session, values)
     index, classes = _index(session, dataset), 0

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.first_run import first_outputs
 from edgeyard.devices.runner.interval import MIN_SAMPLES, median_interval
 from edgeyard.devices.runner.trust import Verdict, interval_so_far, judge
 from edgeyard.devices.runner.warmup import Timed, WarmUp, warm_up
@@ -202,7 +203,7 @@ def measure(
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
     """
     began = clock()
-    outputs = session.run(feeds)
+    outputs = first_outputs(session, feeds)
     first_ms = (clock() - began) / 1e6
     check_finite(session, outputs)
     rows = rows_a_run(feeds, outputs)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.measure import rows_a_run
@@ -19,6 +20,7 @@ from tests.builders.runner import (
     UploadServer,
     linear_model,
     make_task,
+    model_of,
     upload_server,
 )
 from tests.integration.test_runner import report_of
@@ -171,3 +173,38 @@ def test_rows_are_the_first_dimension_that_all_arrays_share(
 ) -> None:
     given: Feeds = {name: np.zeros(shape) for name, shape in feeds.items()}
     assert rows_a_run(given, [np.zeros(shape) for shape in outputs]) == rows
+
+
+def baked_model(rows: int) -> bytes:
+    """It states any number of rows, and reshapes as if there were always as many."""
+    return model_of(
+        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+        {"x": ["batch", 2, 2]},
+        {"y": ["batch", 4]},
+        {"shape": np.array([rows, 4], dtype=np.int64)},
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("kind", ["own inputs", "a dataset", "random data"])
+def test_a_batch_that_is_fixed_inside_the_model_is_named(
+    server: UploadServer, tmp_path: Path, rows: int, kind: str
+) -> None:
+    x, model = np.ones((10, 2, 2), dtype=np.float32), baked_model(rows)
+    if kind == "own inputs":
+        task = own_inputs(tmp_path, server, model, arrays={"x": x})
+    elif kind == "a dataset":
+        np.savez(tmp_path / "d.npz", x=x, y=np.zeros(10, dtype=np.int64))
+        task = make_task(
+            tmp_path, server, model, datasets={"d.npz": tmp_path / "d.npz"},
+            benchmark_type="TYPE2", parameters={"batch_size": 5},
+        )  # fmt: skip
+    else:
+        task = make_task(
+            tmp_path, server, model, nb_inference=3, input={"x": {"shape": [7, 2, 2]}}
+        )
+    task.run()
+    failure = report_of(server, "failed")["failure"]
+    assert failure["category"] == "user_input"
+    assert f"the model's batch is fixed at {rows}: it does not run" in failure["sentence"]
+    assert f"parameters/batch_size {rows}" in failure["sentence"]
