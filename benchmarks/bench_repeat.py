@@ -88,7 +88,7 @@ def _share(
         for one, variation in zip(reports, variations, strict=True)
     ]
     held = [
-        abs(math.log(number.p50_ms / other.p50_ms)) <= number.ratio_half_width(other)
+        abs(math.log(number.value / other.value)) <= number.ratio_half_width(other)
         for number, other in combinations(numbers, 2)
         if number is not None and other is not None
     ]
@@ -101,7 +101,7 @@ def _repeated(n: int, report: Mapping[str, Any]) -> RepeatedNumber:
         benchmark_id=str(n),
         target_uid=_BOARD,
         workload=_WORK,
-        p50_ms=report["inference_latency"]["p50"],
+        value=report["inference_latency"]["p50"],
         error=measured.error if measured is not None else 0.0,
     )
 

@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.sdk.reference import page as sdk_page
 from edgeyard.benchmark_api.settings import settings_page
 from edgeyard.devices.attributes import ENGINE_MEANINGS, MEANINGS, meaning
 from edgeyard.devices.inventory_file import inventory_schema
+from edgeyard.devices.metrics import STANDARD_METRICS, standard_metrics
 from edgeyard.scheduler.learning.features import features_page
 from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA
 
@@ -73,6 +74,60 @@ device block. A change of a node's attributes
 is usually seen within 70 s; until a node has been read, no constraint on its `attr` or `meta`
 holds. The embedded cluster has `${attr.kernel.name}`, `${attr.cpu.arch}` and
 `${attr.cpu.numcores}` of its machine.
+"""
+
+
+def _metrics() -> str:
+    tables = [(name, metrics) for name, metrics in STANDARD_METRICS.items()]
+    tables.append(("Types that engines declare", standard_metrics("TYPE4")))
+    lines = [_METRICS.strip(), ""]
+    for heading, metrics in tables:
+        lines += [f"## {heading}", "", "| metric | unit | better | meaning |"]
+        lines.append("| --- | --- | --- | --- |")
+        for position, each in enumerate(metrics):
+            metric = each.metric
+            primary = " (primary)" if position == 0 else ""
+            cells = (f"`{metric.name}`{primary}", metric.unit or "-", metric.better, metric.title)
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join([*lines, _DECLARED_METRICS.strip(), ""])
+
+
+_METRICS = """
+# Metrics
+
+Made by `make docs` from `devices/metrics.py`. Each number of a result has a unit and a direction:
+lower or higher numbers are better. One of them is the **primary** metric. Everything that shows or
+compares one number of a result uses it: the tables of `results`, `wait` and `watch`, ratios,
+`results --history`, `check`, plots, the HTML page, `edgeyard export` and data frames.
+
+The primary metric of TYPE1, TYPE2 and TYPE3 is the p50: of an inference, a batch and a training
+step. Accuracies and losses are shown beside it. They are not primary because ratios and checks
+compare equal work, and for equal work the accuracy is the same on each board and in each run; what
+differs is the time.
+
+- `report.json`: `primary_metric` has the name; a value of `results` has `unit`, `title` (its plain
+  name), `better` and `ci95`.
+- `GET /v1/results`, `-o json`, `-o csv` and data frames: `primary_metric`, `primary_title`,
+  `primary_unit`, `primary_better` and `primary_value` with the 95 % interval `primary_low` to
+  `primary_high`, and that of another run, `primary_repeat_low` to `primary_repeat_high`.
+- Python: `client.results(id).primary`, and `.metrics` with all numbers by name.
+- `edgeyard export`: `primary_metric`, `primary_unit`, `primary_better` and `primary_value` of
+  `outcomes.parquet`.
+
+Ratios are the number over that of the best one: 1 or more where lower is better, 1 or less where
+higher is better. Numbers with different primary metrics, units or directions are never compared.
+"""
+
+_DECLARED_METRICS = """
+The values that the engine declares come first, with unit, plain name and direction, and it states
+which one is primary ([a benchmark type of your own](../how-to/benchmark-types.md)). Without a
+primary value it is the p50 of the times that the engine measured.
+
+A number whose direction is not known, such as a declared value without `better`, or an accuracy of
+TYPE2 that only a runner of your own knows, is shown and exported without a direction. It is never
+primary, and nothing is compared by it: a declaration that makes it primary is refused, and so is
+such a report.
 """
 
 
@@ -209,6 +264,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "sdk.md": sdk_page,
     "authorization.md": _authorization,
     "attributes.md": _attributes,
+    "metrics.md": _metrics,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

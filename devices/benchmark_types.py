@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from edgeyard.devices.metrics import DIRECTIONS, P50, RESERVED_NAMES, Metric
+
 BENCHMARK_TYPE_PATTERN = re.compile(r"^TYPE[1-9][0-9]?$")
 """``TYPE1`` to ``TYPE99``."""
 
@@ -108,12 +110,26 @@ class TypeResult:
         type: One of `VALUE_TYPES`.
         unit: E.g. ``J``; "": none.
         description: Its meaning, for people.
+        title: Its plain name, e.g. ``memory bandwidth``; "": its name.
+        better: Which numbers are better: ``lower`` or ``higher``; "": not known, so that nothing
+            decides by it.
+        primary: Whether results, ratios, series and checks of the type are about this number, of
+            which ``better`` has to be known; one at most. Without one they are about the p50 of
+            the times that the engine measured.
     """
 
     name: str
     type: str = "number"
     unit: str = ""
     description: str = ""
+    title: str = ""
+    better: str = ""
+    primary: bool = False
+
+    @property
+    def metric(self) -> Metric:
+        """What its number is."""
+        return Metric(self.name, self.title or self.name, self.unit, self.better)
 
 
 @dataclass(frozen=True)
@@ -134,6 +150,11 @@ class DeclaredType:
     parameters: Tuple[TypeParameter, ...] = ()
     results: Tuple[TypeResult, ...] = ()
 
+    @property
+    def primary(self) -> Metric:
+        """The metric that results, ratios, series and checks of this type are about."""
+        return next((each.metric for each in self.results if each.primary), P50)
+
     def parameter_problems(self, values: Mapping[str, object]) -> List[Problem]:
         """Return what is wrong with the parameters of a job description."""
         known = {each.name: each for each in self.parameters}
@@ -152,7 +173,7 @@ class DeclaredType:
         return found
 
     def checked_results(self, values: Mapping[str, object]) -> Dict[str, Dict[str, object]]:
-        """Return the values of a run with their units, as the report states them.
+        """Return the values of a run with unit, plain name and direction, as the report has them.
 
         Raises:
             ValueError: A declared value is missing or of another type, or one is not declared.
@@ -168,7 +189,12 @@ class DeclaredType:
             value = values[name]
             if not _is_of(result.type, value) or len(str(value)) > _MAX_VALUE_CHARS:
                 raise ValueError(f"{name} is not of type {result.type}")
-            found[name] = {"value": value, **({"unit": result.unit} if result.unit else {})}
+            found[name] = {
+                "value": value,
+                **_stated(
+                    ("unit", result.unit), ("title", result.title), ("better", result.better)
+                ),
+            }
         return found
 
     def as_json(self) -> Dict[str, object]:
@@ -191,7 +217,12 @@ class DeclaredType:
         }
         found["results"] = {
             each.name: _stated(
-                ("type", each.type), ("unit", each.unit), ("description", each.description)
+                ("type", each.type),
+                ("unit", each.unit),
+                ("description", each.description),
+                ("title", each.title),
+                ("better", each.better),
+                ("primary", each.primary),
             )
             for each in self.results
         }
@@ -225,6 +256,9 @@ def declared_type(name: str, declaration: object) -> DeclaredType:
     )
     if not results:
         raise ValueError("results is empty: a run returns at least one value")
+    primary = [each.name for each in results if each.primary]
+    if len(primary) > 1:
+        raise ValueError(f"results: {' and '.join(primary)} are primary, and at most one can be")
     found = DeclaredType(
         name=name,
         description=_text("description", fields.get("description", "")),
@@ -323,15 +357,33 @@ def _parameter(name: str, value: object) -> TypeParameter:
 
 def _result(name: str, value: object) -> TypeResult:
     at = f"results/{name}"
-    fields = _fields(at, value, ("type", "unit", "description"))
-    kind = fields.get("type", "number")
+    names = ("type", "unit", "description", "title", "better", "primary")
+    fields = _fields(at, value, names)
+    kind, better, primary = (
+        fields.get("type", "number"),
+        fields.get("better", ""),
+        fields.get("primary", False),
+    )
+    if name in RESERVED_NAMES:
+        raise ValueError(f"{at} has the name of a metric that every result has: another name")
     if kind not in VALUE_TYPES:
         raise ValueError(f"{at}/type is not one of {', '.join(VALUE_TYPES)}")
+    if better not in ("", *DIRECTIONS):
+        raise ValueError(f"{at}/better is not one of {', '.join(DIRECTIONS)}")
+    if not isinstance(primary, bool):
+        raise ValueError(f"{at}/primary is neither true nor false")
+    if (better or primary) and kind not in ("integer", "number"):
+        raise ValueError(f"{at}: better and primary are for numbers only")
+    if primary and not better:
+        raise ValueError(f"{at} is primary, so better has to be one of {', '.join(DIRECTIONS)}")
     return TypeResult(
         name=name,
         type=str(kind),
         unit=_text(f"{at}/unit", fields.get("unit", "")),
         description=_text(f"{at}/description", fields.get("description", "")),
+        title=_text(f"{at}/title", fields.get("title", "")),
+        better=str(better),
+        primary=primary,
     )
 
 

@@ -28,19 +28,13 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
+from edgeyard.benchmark_api.printing import printable
+from edgeyard.devices.metrics import Metric
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.model.quantities import ratio
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.gate import Check, Gate
-
-_COLUMNS = (
-    Column(title="BASELINE", of=field("baseline_id"), whole=True),
-    Column(title="ms", of=lambda row: three_digits(row.get("baseline_ms")), right=True),
-    Column(title="CANDIDATE", of=field("candidate_id"), whole=True),
-    Column(title="ms", of=lambda row: three_digits(row.get("candidate_ms")), right=True),
-    Column(title="SLOWDOWN", of=lambda row: _slowdown(row), right=True),
-)
 
 
 def check(
@@ -108,8 +102,10 @@ def check(
     """Check that a model or setting is not slower than a baseline.
 
     Both are measured alternately on one board until the interval of the slowdown is decided, or
-    the budget is spent. A decision is wrong with a probability of at most 5 %. --junit and
-    --markdown are written whatever the outcome is, also if a run fails or Ctrl-C ends the check.
+    the budget is spent. The slowdown is that of the primary metric: it grew where lower is better,
+    or fell where higher is better. A decision is wrong with a probability of at most 5 %. --junit
+    and --markdown are written whatever the outcome is, also if a run fails or Ctrl-C ends the
+    check.
 
     Exit status: 0 passed, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not decided,
     5 a run was cancelled, 130 Ctrl-C, which cancels the run that is under way.
@@ -214,18 +210,31 @@ def _print(session: Session, found: Check) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
         return
-    emit(session.output, items(found.as_json(), "pairs"), _COLUMNS, "no pair")
+    emit(session.output, items(found.as_json(), "pairs"), _columns(found.metric), "no pair")
     if session.output is Output.TABLE:
         if remarks := list(_remarks(found)):
             show(*(note(about, why) for about, why in remarks))
         echo(sentence(found))
 
 
+def _columns(metric: Metric) -> tuple[Column, ...]:
+    unit = printable(metric.unit or metric.name)
+    return (
+        Column(title="BASELINE", of=field("baseline_id"), whole=True),
+        Column(title=unit, of=lambda row: three_digits(row.get("baseline_value")), right=True),
+        Column(title="CANDIDATE", of=field("candidate_id"), whole=True),
+        Column(title=unit, of=lambda row: three_digits(row.get("candidate_value")), right=True),
+        Column(title="SLOWDOWN", of=_slowdown, right=True),
+    )
+
+
 def _remarks(found: Check) -> Iterator[tuple[str, str]]:
     """Yield each pair that does not count, and why."""
+    from edgeyard.benchmark_api.sdk.gate import NOT_MEASURED
+
     for number, pair in enumerate(found.pairs, start=1):
         if not pair.counts:
-            why = "; ".join(pair.reasons) or "a latency was not measured"
+            why = "; ".join(pair.reasons) or NOT_MEASURED
             yield f"pair {number} does not count", why
 
 
@@ -279,11 +288,11 @@ def _share(text: str) -> float:
 
 def _slowdown(row: Mapping[str, object]) -> str:
     """Return the slowdown of a pair, marked if the pair does not count."""
-    return _percent(row.get("ratio"), 1.0) + ("" if row.get("counts") else MARKS["invalid"])
+    return _percent(row.get("slowdown")) + ("" if row.get("counts") else MARKS["invalid"])
 
 
-def _percent(value: object, less: float = 0.0) -> str:
-    return f"{value - less:+.2%}" if isinstance(value, int | float) else ""
+def _percent(value: object) -> str:
+    return f"{value:+.2%}" if isinstance(value, int | float) else ""
 
 
 def sentence(found: Check) -> str:
@@ -333,19 +342,20 @@ def markdown_of(found: Check) -> str:
     def row(pair: Mapping[str, object]) -> str:
         cells = (
             cell(pair["baseline_id"]),
-            three_digits(pair["baseline_ms"]),
+            three_digits(pair["baseline_value"]),
             cell(pair["candidate_id"]),
-            three_digits(pair["candidate_ms"]),
+            three_digits(pair["candidate_value"]),
             _slowdown(pair),
         )
         return f"| {' | '.join(cells)} |"
 
+    number = cell(found.metric.label)
     lines = [
         f"### Benchmark check {found.decision.value}",
         "",
         f"{cell(found.candidate)} against {cell(found.baseline)}: {cell(sentence(found))}.",
         "",
-        "| baseline | p50, ms | candidate | p50, ms | slowdown |",
+        f"| baseline | {number} | candidate | {number} | slowdown |",
         "| --- | ---: | --- | ---: | ---: |",
         *map(row, items(found.as_json(), "pairs")),
     ]

@@ -15,24 +15,26 @@ from edgeyard.benchmark_api.cli.output import (
     emit,
     field,
     local_time,
-    marked,
     not_shown_to_differ,
     note,
     plain,
+    primary_column,
     ratio_text,
     show,
     table,
     when,
 )
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib
-from edgeyard.benchmark_api.cli.plot import COLOURS
+from edgeyard.benchmark_api.cli.plot import COLOURS, axis_label
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
+    interval_of_row,
     ratio_of,
+    shared_metric,
     workload_key,
     workload_text,
 )
@@ -53,7 +55,6 @@ _BEFORE = (
     Column(title="BOARD", of=field("target_uid"), whole=True),
 )
 _AFTER = (
-    Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True),
     Column(
         title="TO PREVIOUS (95 %)",
         of=ratio_text,
@@ -101,7 +102,7 @@ def show_history(
         where = f" on {board}" if board else ""
         raise InvalidInput.at(
             "--history",
-            f"no completed benchmark of {model!r}{where} has a latency{left_out}",
+            f"no completed benchmark of {model!r}{where} has a number{left_out}",
         )
     if session.output is Output.TABLE:
         show(*_table(rows, across_versions))
@@ -121,7 +122,7 @@ def _tags(benchmark: Benchmark) -> list[object]:
 
 
 def over_time(rows: Sequence[Row], *, across_versions: bool = False) -> list[dict[str, object]]:
-    """Return the rows with a latency by time, with the ratio to the one before.
+    """Return the rows with a primary metric by time, with the ratio to the one before.
 
     The one before is the last valid one on the same board that did the same work.
 
@@ -134,7 +135,8 @@ def over_time(rows: Sequence[Row], *, across_versions: bool = False) -> list[dic
         ``ratio``, ``ratio_low`` and ``ratio_high``.
     """
     ordered = sorted(
-        (row for row in rows if row.get("p50_ms")), key=lambda row: plain(row.get("ended_at"))
+        (row for row in rows if row.get("primary_value")),
+        key=lambda row: plain(row.get("ended_at")),
     )
     groups: dict[str, int] = {}
     last: dict[tuple[str, int], Row] = {}
@@ -156,7 +158,7 @@ def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
     differing = differences(rows)
     width = console().width
     work, remarks = work_columns(rows, differing, width)
-    columns = [*_BEFORE, *work, *_AFTER]
+    columns = [*_BEFORE, *work, primary_column(rows), *_AFTER]
     several = len({row.get("group") for row in rows}) > 1
     if several:
         columns.insert(0, GROUP)
@@ -171,11 +173,15 @@ def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
 
 
 def draw_history(rows: Sequence[Row], path: Path) -> None:
-    """Draw the p50 of each result over time, with its interval, a line for each board.
+    """Draw the primary metric of each result over time, with its interval, a line for each board.
 
     Raises:
+        InvalidInput: There are several primary metrics, which have no common axis.
         MissingExtra: matplotlib is not installed.
     """
+    metric = shared_metric(rows)
+    if metric is None:
+        raise InvalidInput.at("--plot", "several metrics have no common axis", "one, by --type")
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -191,11 +197,12 @@ def draw_history(rows: Sequence[Row], path: Path) -> None:
         label = f"{plain(line[0].get('target_uid'))} · {work or plain(line[0].get('runtime'))}"
         _draw_line(axes, line, COLOURS[position % len(COLOURS)], label)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("latency of one inference, ms")
+    axes.set_ylabel(axis_label(metric))
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.set_title(f"{plain(rows[0].get('model'))} over time (p50, 95 %)", loc="left", fontsize=11)
+    title = f"{plain(rows[0].get('model'))} over time ({metric.name}, 95 %)"
+    axes.set_title(title, loc="left", fontsize=11)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     figure.autofmt_xdate()
     figure.savefig(path)
@@ -208,16 +215,15 @@ def _is_constant(name: str, lines: Iterable[Sequence[Row]]) -> bool:
 def _draw_line(axes: Any, line: Sequence[Row], colour: str, label: str) -> None:
     points: list[tuple[datetime, float, float, float]] = []
     for row in line:
-        at, p50 = when(row.get("ended_at")), number(row, "p50_ms")
-        if at is None or p50 is None:
+        at, value = when(row.get("ended_at")), number(row, "primary_value")
+        if at is None or value is None:
             continue
-        low, high = number(row, "p50_repeat_low_ms"), number(row, "p50_repeat_high_ms")
-        if low is None or high is None:
-            low, high = number(row, "p50_low_ms"), number(row, "p50_high_ms")
-        points.append((at, p50, max(0.0, p50 - (low or p50)), max(0.0, (high or p50) - p50)))
+        low, high = interval_of_row(row)
+        below, above = value - (low or value), (high or value) - value
+        points.append((at, value, max(0.0, below), max(0.0, above)))
     axes.errorbar(
         [at for at, *_ in points],
-        [p50 for _, p50, *_ in points],
+        [value for _, value, *_ in points],
         yerr=[[below for *_, below, _ in points], [above for *_, above in points]],
         color=colour,
         marker="o",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeyard.benchmark_api.cli.program import Output
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.devices.metrics import P50
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import InvalidInput
 
@@ -365,13 +366,39 @@ def three_digits(value: object) -> str:
 
 
 def marked(name: str) -> Callable[[Row], str]:
-    """Return a function for a latency, marked with its verdict: ``?`` suspect, ``!`` invalid."""
+    """Return a function for a number, marked with its verdict: ``?`` suspect, ``!`` invalid."""
 
     def of(row: Row) -> str:
         text = three_digits(row.get(name))
         return text + MARKS.get(plain(row.get("verdict")), "") if text else ""
 
     return of
+
+
+def primary_column(rows: Sequence[Row], *, always: bool = True) -> Column:
+    """Return the column of the primary metric, marked with the verdict.
+
+    Its title has name and unit. Where rows have several primary metrics, the cells have the unit.
+    """
+    from edgeyard.benchmark_api.sdk.comparison import shared_metric
+
+    metric = shared_metric(rows)
+    of = marked("primary_value")
+    if metric is not None:
+        return Column(title=printable(metric.heading), of=of, right=True, whole=True, always=always)
+    return Column(title="RESULT", of=primary_text, right=True, whole=True, always=always)
+
+
+def primary_text(row: Row) -> str:
+    """Return the primary metric with its unit, marked with the verdict, e.g. ``12.3 ms?``."""
+    number = three_digits(row.get("primary_value"))
+    mark = MARKS.get(plain(row.get("verdict")), "")
+    return f"{number} {plain(row.get('primary_unit'))}".strip() + mark if number else ""
+
+
+def p90_of_latency(row: Row) -> str:
+    """Return the p90 of a row that is about its latency, marked with the verdict."""
+    return marked("p90_ms")(row) if row.get("primary_metric") == P50.name else ""
 
 
 def timed_together(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Draw a comparison: grouped bars of the p50, by model and board."""
+"""Draw a comparison: grouped bars of the primary metric, by model and board."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from edgeyard.benchmark_api.cli.output import MARKS, accuracy, plain, three_digi
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.fields import number
+from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,56 +22,58 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f
 """The palette of Okabe and Ito, which is distinguishable with any colour vision."""
 _HATCHES = {"suspect": "///", "invalid": "xxx"}
 LOG_FROM = 20.0
-"""Ratio of the largest to the smallest p50 from which a linear axis hides the small bars."""
+"""Ratio of the largest to the smallest number from which a linear axis hides the small bars."""
 MAX_LABELS = 24
 """Maximum number of bars that are labelled with their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One benchmark's latency.
+    """One benchmark's primary metric.
 
     Attributes:
-        accuracy: Of TYPE2, as it is shown below the latency; "": none.
-        low_ms: Lower end of the p50's confidence interval, with the variance between runs where
+        accuracy: Of TYPE2, as it is shown below the number; "": none.
+        low: Lower end of the number's confidence interval, with the variance between runs where
             it is known; None: not known.
+        p90_ms: Of a latency; None: it is none, or not known.
     """
 
     model: str
     series: str
-    p50_ms: float
-    low_ms: float | None = None
-    high_ms: float | None = None
+    metric: Metric
+    value: float
+    low: float | None = None
+    high: float | None = None
     p90_ms: float | None = None
     verdict: str = "comparable"
     accuracy: str = ""
 
 
 def bars_of(results: Iterable[Results]) -> list[Bar]:
-    """Return a bar for each row with a latency; each engine of a board is a series of its own."""
-    found = [one for one in results if one.latency is not None and one.latency.p50_ms]
-    engines = {plain(as_json(one.summary).get("runtime")) for one in found}
-    from edgeyard.benchmark_api.sdk.comparison import model_labels
+    """Return a bar for each row with a number; each engine of a board is a series of its own."""
+    from edgeyard.benchmark_api.sdk.comparison import interval_of_row, metric_of_row, model_labels
 
-    labels = model_labels([as_json(one.summary) for one in found])
+    rows = [as_json(one.summary) for one in results if one.summary is not None]
+    rows = [row for row in rows if row.get("primary_value")]
+    engines = {plain(row.get("runtime")) for row in rows}
     bars = []
-    for one, label in zip(found, labels, strict=True):
-        latency = one.latency
-        if latency is None or latency.p50_ms is None:
+    for row, label in zip(rows, model_labels(rows), strict=True):
+        metric, value = metric_of_row(row), number(row, "primary_value")
+        if metric is None or value is None:
             continue
-        row = as_json(one.summary)
-        low, high = number(row, "p50_repeat_low_ms"), number(row, "p50_repeat_high_ms")
+        low, high = interval_of_row(row)
         where = plain(row.get("target_uid") or row.get("target"))
         engine = plain(row.get("runtime"))
         bars.append(
             Bar(
                 model=label,
                 series=f"{where} · {engine}" if len(engines) > 1 else where,
-                p50_ms=latency.p50_ms,
-                low_ms=latency.p50_low_ms if low is None else low,
-                high_ms=latency.p50_high_ms if high is None else high,
-                p90_ms=latency.p90_ms,
-                verdict=one.verdict.verdict if one.verdict else "comparable",
+                metric=metric,
+                value=value,
+                low=low,
+                high=high,
+                p90_ms=number(row, "p90_ms") if metric.name == P50.name else None,
+                verdict=plain(row.get("verdict")) or "comparable",
                 accuracy=accuracy(row),
             )
         )
@@ -85,7 +88,7 @@ def draw(bars: Sequence[Bar], path: Path) -> None:
         InvalidInput: There is nothing to draw.
     """
     if not bars:
-        raise InvalidInput.at("--plot", "nothing to draw: no latency was measured")
+        raise InvalidInput.at("--plot", "nothing to draw: nothing was measured")
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -133,20 +136,20 @@ def _bar(axes: Any, bar: Bar, x: float, colour: str) -> None:
     hatch = _HATCHES.get(bar.verdict)
     axes.bar(
         x,
-        bar.p50_ms,
+        bar.value,
         width=0.86,
         facecolor="none" if invalid else colour,
         edgecolor=colour if invalid else "white",
         hatch=hatch,
         linewidth=1.2 if invalid else 0.8,
     )
-    if bar.low_ms is not None and bar.high_ms is not None:
-        below, above = max(0.0, bar.p50_ms - bar.low_ms), max(0.0, bar.high_ms - bar.p50_ms)
+    if bar.low is not None and bar.high is not None:
+        below, above = max(0.0, bar.value - bar.low), max(0.0, bar.high - bar.value)
         axes.errorbar(
-            x, bar.p50_ms, yerr=[[below], [above]], fmt="none", ecolor="#222222", capsize=5, lw=1.4
+            x, bar.value, yerr=[[below], [above]], fmt="none", ecolor="#222222", capsize=5, lw=1.4
         )
     if bar.p90_ms is not None:
-        axes.vlines(x, bar.p50_ms, bar.p90_ms, color="#222222", lw=0.8, linestyles=(0, (2, 2)))
+        axes.vlines(x, bar.value, bar.p90_ms, color="#222222", lw=0.8, linestyles=(0, (2, 2)))
         axes.plot(x, bar.p90_ms, marker="v", ms=5, mfc="white", mec="#222222", mew=1.0)
 
 
@@ -169,26 +172,33 @@ def _axes(
     names.tick_params(axis="x", length=0)
     names.spines["bottom"].set_visible(False)
     axes.set_xlim(-0.8, slots[-1][1] + 0.8)
-    smallest = min(bar.p50_ms for bar in bars)
-    largest = max(max(bar.p50_ms, bar.p90_ms or 0.0) for bar in bars)
+    metric = bars[0].metric
+    smallest = min(bar.value for bar in bars)
+    largest = max(max(bar.value, bar.p90_ms or 0.0) for bar in bars)
     if largest / smallest >= LOG_FROM:
         axes.set_yscale("log")
         axes.set_ylim(10 ** math.floor(math.log10(smallest) - 0.15), largest * 2.0)
-        axes.set_ylabel("latency of one inference, ms (log)")
+        axes.set_ylabel(f"{axis_label(metric)} (log)")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     else:
         axes.set_ylim(0, largest * 1.16)
-        axes.set_ylabel("latency of one inference, ms")
+        axes.set_ylabel(axis_label(metric))
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.set_title("Median latency by model and board (lower is better)", loc="left", fontsize=11)
+    title = f"{metric.title[:1].upper()}{metric.title[1:]} by model and board ({metric.direction})"
+    axes.set_title(title, loc="left", fontsize=11)
+
+
+def axis_label(metric: Metric) -> str:
+    """Return the label of an axis of this metric."""
+    return ", ".join(filter(None, (metric.title, metric.unit)))
 
 
 def _label(bar: Bar) -> str:
-    latency = f"{three_digits(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
-    return f"{latency}\n{bar.accuracy}" if bar.accuracy else latency
+    number = f"{three_digits(bar.value)}{MARKS.get(bar.verdict, '')}"
+    return f"{number}\n{bar.accuracy}" if bar.accuracy else number
 
 
 def _legend(figure: Any, bars: Sequence[Bar], colours: Mapping[str, Any]) -> None:
@@ -196,8 +206,8 @@ def _legend(figure: Any, bars: Sequence[Bar], colours: Mapping[str, Any]) -> Non
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Patch(facecolor=colours[name], label=name) for name in colours]
-    if any(bar.low_ms is not None for bar in bars):
-        label = "95 % interval of the p50"
+    if any(bar.low is not None for bar in bars):
+        label = f"95 % interval of the {bars[0].metric.name}"
         handles.append(Line2D([], [], color="#222222", lw=1.4, marker="_", ms=9, label=label))
     if any(bar.p90_ms is not None for bar in bars):
         handles.append(

@@ -13,7 +13,9 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     marked,
     not_shown_to_differ,
+    p90_of_latency,
     plain,
+    primary_text,
     ratio_text,
     reasons_of,
     size,
@@ -21,8 +23,15 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.plot import COLOURS
 from edgeyard.benchmark_api.printing import printable
-from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+from edgeyard.benchmark_api.sdk.comparison import (
+    WORKLOAD,
+    differences,
+    metric_of_row,
+    shared_metric,
+    workload_text,
+)
 from edgeyard.benchmark_api.sdk.fields import number
+from edgeyard.devices.metrics import Metric
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
@@ -71,21 +80,30 @@ def _common(rows: Sequence[Row]) -> list[str]:
 
 
 def _chart(rows: Sequence[Row]) -> list[str]:
-    """Return bars of the p50 with their intervals, by group of equal work."""
-    measured = [row for row in rows if number(row, "p50_ms")]
-    if not measured:
-        return []
-    largest = max(number(row, "p50_high_ms") or number(row, "p50_ms") or 0.0 for row in measured)
-    lines = ["<h2>Median latency (lower is better)</h2><table class=chart>"]
+    """Return bars of the primary metrics with their intervals, by group of equal work."""
+    by_metric: dict[Metric, list[Row]] = {}
+    for row in rows:
+        metric = metric_of_row(row)
+        if metric is not None and (number(row, "primary_value") or 0.0) > 0:
+            by_metric.setdefault(metric, []).append(row)
+    return [line for metric, measured in by_metric.items() for line in _bars(metric, measured)]
+
+
+def _bars(metric: Metric, measured: Sequence[Row]) -> list[str]:
+    largest = max(
+        number(row, "primary_high") or number(row, "primary_value") or 0.0 for row in measured
+    )
+    title = f"{metric.title[:1].upper()}{metric.title[1:]} ({metric.direction})"
+    lines = [f"<h2>{_text(title)}</h2><table class=chart>"]
     for row in measured:
-        p50 = number(row, "p50_ms") or 0.0
-        low, high = number(row, "p50_low_ms") or p50, number(row, "p50_high_ms") or p50
+        value = number(row, "primary_value") or 0.0
+        low, high = number(row, "primary_low") or value, number(row, "primary_high") or value
         group = row.get("group")
         colour = COLOURS[(group - 1) % len(COLOURS)] if isinstance(group, int) else COLOURS[0]
-        share, start, end = (100 * each / largest for each in (p50, low, high))
+        share, start, end = (100 * each / largest for each in (value, low, high))
         lines.append(
             f"<tr><td>{_text(row.get('model'))}<td>{_text(_board(row))}<td class=n>"
-            f"{_text(marked('p50_ms')(row))} ms<td style='width:60%'><div class=bar>"
+            f"{_text(primary_text(row))}<td style='width:60%'><div class=bar>"
             f"<div class=bar style='width:{share:.2f}%;background:{colour}'></div>"
             f"<i style='left:{start:.2f}%;width:{max(0.2, end - start):.2f}%'></i></div>"
         )
@@ -101,7 +119,10 @@ def _table(rows: Sequence[Row]) -> list[str]:
     differing = differences(rows)
     names = [WORKLOAD[name] for name in differing]
     heads = ["Model", "Board", *(name.capitalize() for name in names)]
-    numbers = ["p50, ms", "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
+    metric = shared_metric(rows)
+    named = metric.label if metric is not None else "Result"
+    number_of = marked("primary_value") if metric is not None else primary_text
+    numbers = [named, "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
     lines = [
         "<h2>Results</h2><table><tr><th class=n>Group"
         + "".join(f"<th>{_text(each)}" for each in heads)
@@ -109,12 +130,12 @@ def _table(rows: Sequence[Row]) -> list[str]:
         + "<th>Verdict<th>Benchmark"
     ]
     for row in rows:
-        low, high = number(row, "p50_low_ms"), number(row, "p50_high_ms")
+        low, high = number(row, "primary_low"), number(row, "primary_high")
         interval = "" if low is None or high is None else f"{low:.3g} to {high:.3g}"
         texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
         cells = [f"<td class=n>{_text(row.get('group'))}"]
         cells += [f"<td>{_text(each)}" for each in texts]
-        figures = (marked("p50_ms")(row), interval, marked("p90_ms")(row))
+        figures = (number_of(row), interval, p90_of_latency(row))
         cells += [f"<td class=n>{_text(each)}" for each in figures]
         cells.append(f"<td class='n {not_shown_to_differ(row)}'>{_text(ratio_text(row))}")
         more = (accuracy(row), size(row.get("ram_peak_bytes")))
@@ -140,5 +161,5 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         if (timed := timed_together(row))
     ]
     if len({plain(row.get("group")) for row in rows}) > 1:
-        lines.insert(0, "<li>Ratios are relative to the fastest of each group of equal work.")
+        lines.insert(0, "<li>Ratios are relative to the best of each group of equal work.")
     return ["<h2>Remarks</h2><ul>", *lines, "</ul>"] if lines else []

@@ -18,10 +18,11 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     local_time,
-    marked,
     not_shown_to_differ,
     note,
+    p90_of_latency,
     plain,
+    primary_column,
     ratio_text,
     reasons_of,
     show,
@@ -36,12 +37,14 @@ from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from edgeyard.benchmark_api.sdk import Benchmark, Results
+    from edgeyard.benchmark_api.sdk.results import DeclaredValue
 
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
@@ -91,9 +94,10 @@ def results(
     """Show what was measured.
 
     Each result has a verdict on its numbers: comparable, suspect or invalid. Several ids, or a
-    campaign, give a comparison. Its ratios are relative to the fastest benchmark that did the same
-    work (content of the model, inputs, engine and version, parameters, type) and have a 95 %
-    interval; a ratio is dim if its interval contains 1. With --history, each result is compared
+    campaign, give a comparison of the primary metric: the p50, or what the engine declares. Its
+    ratios are relative to the best benchmark that did the same work (content of the model, inputs,
+    engine and version, parameters, type, metric) and have a 95 % interval; a ratio is dim if its
+    interval contains 1. With --history, each result is compared
     with the one before it on the same board that did the same work; runs of `edgeyard check` are
     left out.
     """
@@ -161,15 +165,22 @@ def results(
 
 
 def _one_axis(rows: Sequence[Row]) -> None:
-    """Refuse results that cannot share an axis: different types, or training steps.
+    """Refuse results that cannot share an axis: different types or metrics, or training steps.
 
     Raises:
-        InvalidInput: There are several types, or there is no latency of an inference.
+        InvalidInput: There are several types or primary metrics, or only times of training steps.
     """
-    types = sorted({plain(row.get("benchmark_type")) for row in rows if row.get("p50_ms")})
+    from edgeyard.benchmark_api.sdk.comparison import metric_of_row
+
+    measured = [row for row in rows if row.get("primary_value")]
+    types = sorted({plain(row.get("benchmark_type")) for row in measured})
     if len(types) > 1:
         problem = f"{' and '.join(types)} have no common axis"
         raise InvalidInput.at("--plot", problem, "one of them, by --type")
+    metrics = sorted({metric.label for each in measured if (metric := metric_of_row(each))})
+    if len(metrics) > 1:
+        problem = f"{'; '.join(metrics)} have no common axis"
+        raise InvalidInput.at("--plot", problem, "benchmarks with one primary metric")
     if types == ["TYPE3"]:
         raise InvalidInput.at(
             "--plot", "can draw latencies of inferences only, and TYPE3 measures training"
@@ -187,6 +198,7 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
         *_MODEL_AND_BOARD,
         *work,
         *(_WHEN if _look_alike(rows, differing) else ()),
+        primary_column(rows, always=False),
         *_MEASURED,
     ]
     if len({row.get("group") for row in rows}) > 1:
@@ -197,7 +209,7 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
         parts.append(
             note(
                 "groups",
-                f"did different work ({names}); ratios are relative to the fastest of each group",
+                f"did different work ({names}); ratios are relative to the best of each group",
             )
         )
     for board, sentence in _between_runs_of_boards(rows):
@@ -263,8 +275,7 @@ _WHEN = (
 """What tells apart runs of the same work on the same board."""
 
 _MEASURED = (
-    Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
-    Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, from_width=100),
+    Column(title="P90 ms", of=p90_of_latency, right=True, whole=True, from_width=100, always=False),
     Column(
         title="RATIO (95 %)",
         of=ratio_text,
@@ -308,6 +319,8 @@ def _csv_rows(found: Results) -> list[Row]:
     rows: list[Row] = []
     for position, each in enumerate(map(as_json, found.answer.inference)):
         of_set = {name: value for name, value in each.items() if name in row}
+        for end, name in (("value", "p50_ms"), ("low", "p50_low_ms"), ("high", "p50_high_ms")):
+            of_set[f"primary_{end}"] = each[name]
         shared = {k: v for k, v in row.items() if not position or k not in _OF_FIRST_SET}
         inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
         workload = {**as_json(found.summary.workload), "inputs": inputs}
@@ -316,9 +329,9 @@ def _csv_rows(found: Results) -> list[Row]:
 
 
 _OF_FIRST_SET = (
-    "p50_degrees",
-    "p50_repeat_low_ms",
-    "p50_repeat_high_ms",
+    "primary_degrees",
+    "primary_repeat_low",
+    "primary_repeat_high",
     "between_runs",
 )
 """Fields of a summary that hold for the first set of inputs only."""
@@ -355,9 +368,7 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     if facts:
         parts.append(facts_table(facts))
     if found.values:
-        values = {
-            name: f"{plain(each.value)} {each.unit}".strip() for name, each in found.values.items()
-        }
+        values = {name: _declared(name, each) for name, each in found.values.items()}
         parts += [Text("\nValues", style="bold"), facts_table(values)]
     if found.answer.inference:
         from edgeyard.benchmark_api.cli.inferring import set_notes, set_table
@@ -388,7 +399,26 @@ _FILES = (
 )
 
 
+def _declared(name: str, each: DeclaredValue) -> str:
+    """Return a value of a type that the engine declares, with what the declaration states of it."""
+    if isinstance(each.value, bool | str):
+        return plain(each.value)
+    metric = Metric(name, each.title, each.unit, each.better)
+    about = f"{each.title}, {metric.direction}" if each.title != name else metric.direction
+    text = _with_interval(each.value, each.low, each.high, each.unit)
+    return "; ".join(filter(None, (text, about.removesuffix(", "))))
+
+
+def _with_interval(value: object, low: object, high: object, unit: str, more: str = "") -> str:
+    """Return a number with its unit and its 95 % interval, as far as that is known."""
+    ends = three_digits(low), three_digits(high)
+    interval = f" (95 %: {ends[0]} to {ends[1]})" if all(ends) else ""
+    return f"{plain(value)} {unit}".strip() + interval + more
+
+
 def _facts(found: Results) -> Mapping[str, str]:
+    from edgeyard.benchmark_api.sdk.comparison import metric_of_row
+
     mark = f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
     facts: dict[str, str] = {}
     latency = found.latency
@@ -396,6 +426,16 @@ def _facts(found: Results) -> Mapping[str, str]:
     sets = found.answer.inference
     if len(sets) > 1:
         facts["numbers of"] = f"set {sets[0].name}, the first of {len(sets)}; all are below"
+    row = as_json(found.summary)
+    metric = metric_of_row(row)
+    if metric is not None and metric.name != P50.name:
+        facts[metric.name] = _with_interval(
+            row.get("primary_value"),
+            row.get("primary_low"),
+            row.get("primary_high"),
+            metric.unit,
+            f"{mark}, {metric.direction}",
+        )
     if latency is not None:
         low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
         interval = f" (95 %: {low} to {high})" if low and high else ""
@@ -411,18 +451,16 @@ def _facts(found: Results) -> Mapping[str, str]:
         ):
             facts[name] = f"{three_digits(value)} ms{mark}" if value is not None else ""
         facts["timed"] = timed_together({"inner_loops": latency.inner_loops})
-    row = as_json(found.summary)
     if latency is not None and latency.count is not None and not trained:
         workload = found.summary.workload if found.summary else None
         batch_size = (workload.batch_size if workload else None) or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         facts["batches" if rows else "inferences"] = f"{latency.count:,}{rows}"
-    again_low = three_digits(row.get("p50_repeat_low_ms"))
-    again_high = three_digits(row.get("p50_repeat_high_ms"))
-    if again_low and again_high:
-        facts["repeated p50"] = (
-            f"95 %: {again_low} to {again_high} ms ({_between_runs(row.get('between_runs'))})"
-        )
+    again_low = three_digits(row.get("primary_repeat_low"))
+    again_high = three_digits(row.get("primary_repeat_high"))
+    if metric is not None and again_low and again_high:
+        again = f"95 %: {again_low} to {again_high} {metric.unit}".rstrip()
+        facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))

@@ -14,9 +14,9 @@ from edgeyard.benchmark_api.cli.output import (
     emit,
     emit_json,
     field,
-    marked,
     note,
     plain,
+    primary_column,
     reasons_of,
     show,
     three_digits,
@@ -33,12 +33,13 @@ IDS_COLUMNS = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
     Column(title="STATUS", of=field("status"), whole=True),
 )
-_END_COLUMNS = (
+_BEFORE = (
     *IDS_COLUMNS,
     Column(title="MODEL", of=field("model"), shorten=True, always=False),
     Column(title="TYPE", of=field("type"), whole=True, always=False),
     Column(title="BOARD", of=field("target_uid"), always=False, from_width=100),
-    Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
+)
+_AFTER = (
     Column(title="ACCURACY", of=accuracy, right=True, whole=True, always=False),
     Column(
         title="LOSS",
@@ -49,7 +50,20 @@ _END_COLUMNS = (
     ),
     Column(title="VERDICT", of=field("verdict"), always=False),
 )
-_MEASURED = ("p50_ms", "accuracy", "metric", "metric_value", "final_loss", "verdict")
+_MEASURED = (
+    "primary_metric",
+    "primary_title",
+    "primary_unit",
+    "primary_better",
+    "primary_value",
+    "primary_low",
+    "primary_high",
+    "accuracy",
+    "metric",
+    "metric_value",
+    "final_loss",
+    "verdict",
+)
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
 Campaign = Annotated[
@@ -224,7 +238,9 @@ def _show_ends(session: Session, states: Benchmarks) -> None:
     if len(types) > 1 and session.output is Output.TABLE:
         for one in states:
             rows[one.benchmark_id]["type"] = plain(one.description.get("benchmark_type"))
-    emit(session.output, list(rows.values()), _END_COLUMNS, "nothing")
+    ends = list(rows.values())
+    columns = (*_BEFORE, primary_column(ends, always=False), *_AFTER)
+    emit(session.output, ends, columns, "nothing")
     if session.output is Output.TABLE:
         show(*(note(name, plain(row["why"])) for name, row in rows.items() if row["why"]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -13,6 +13,7 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
+from edgeyard.devices.metrics import HIGHER, Metric, primary_metric
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
@@ -292,6 +293,8 @@ def summary(
     verdict = table(report, "verdict")
     accuracy = table(report, "accuracy")
     low, high = _interval(latency, "p50_ci95")
+    primary = primary_metric(report)
+    metric = primary.metric if primary is not None else None
     repeat_low, repeat_high = _repeat_interval(report, benchmark.target_uid, variation)
     return shapes.ResultRow(
         benchmark_id=benchmark.benchmark_id,
@@ -302,13 +305,20 @@ def summary(
         benchmark_type=benchmark.description.benchmark_type.value,
         status=benchmark.status,
         workload=msgspec.convert(workload(benchmark, report), shapes.Workload),
+        primary_metric=metric.name if metric is not None else None,
+        primary_title=metric.title if metric is not None else None,
+        primary_unit=metric.unit if metric is not None else None,
+        primary_better=_better(metric),
+        primary_value=primary.value if primary is not None else None,
+        primary_low=primary.low if primary is not None else None,
+        primary_high=primary.high if primary is not None else None,
+        primary_degrees=primary.degrees if primary is not None else None,
+        primary_repeat_low=repeat_low,
+        primary_repeat_high=repeat_high,
+        between_runs=_between_runs(variation),
         p50_ms=number(latency, "p50"),
         p50_low_ms=low,
         p50_high_ms=high,
-        p50_degrees=number(latency, "p50_ci95_degrees"),
-        p50_repeat_low_ms=repeat_low,
-        p50_repeat_high_ms=repeat_high,
-        between_runs=_between_runs(variation),
         p90_ms=number(latency, "p90"),
         p99_ms=number(latency, "p99"),
         mean_ms=number(latency, "mean"),
@@ -331,6 +341,12 @@ def summary(
         reasons=_reasons(verdict.get("reasons")),
         ended_at=benchmark.ended_at,
     )
+
+
+def _better(metric: Metric | None) -> Literal["lower", "higher"] | None:
+    if metric is None:
+        return None
+    return "higher" if metric.better == HIGHER else "lower"
 
 
 def inference_sets(report: Mapping[str, object]) -> list[shapes.InferenceSet]:

@@ -557,12 +557,13 @@ class ResultFile(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What was measured: latencies may be compared where all of it is equal.
+    """What was measured: primary metrics may be compared where all of it is equal.
 
     Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
     name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
     accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
-    null.
+    null. ``metric`` states the primary metric with unit and direction, in words; it is null where
+    only a run shows which one the engine declares.
     """
 
     model_sha256: str | None
@@ -574,6 +575,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     inputs: list[JsonObject]
     batch_size: float | None
     training: JsonObject | None
+    metric: str | None
 
 
 class BetweenRuns(Struct, frozen=True, kw_only=True):
@@ -593,6 +595,13 @@ class BetweenRuns(Struct, frozen=True, kw_only=True):
 class ResultRow(Struct, frozen=True, kw_only=True):
     """One row of a comparison; what was not measured is null.
 
+    ``primary_metric`` is the name of the metric that the type or its engine declares as primary,
+    for example ``p50``. ``primary_title`` is its plain name, ``primary_unit`` its unit (may be
+    empty), and ``primary_better`` states whether lower or higher numbers are better.
+    ``primary_value`` has the 95 % interval ``primary_low`` to ``primary_high`` with its
+    ``primary_degrees`` of freedom, as the run states them; that of a repeated run is
+    ``primary_repeat_low`` to ``primary_repeat_high``.
+
     ``nb_inference`` counts inferences, or of TYPE2 batches and of TYPE3 training steps. Each timed
     number is the mean of ``inner_loops`` consecutive ones, above 1 for a model of microseconds:
     ``p50_ms`` to ``p99_ms`` are quantiles of these means then, not of single inferences.
@@ -610,13 +619,20 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     benchmark_type: str
     status: StatusWord
     workload: Workload
+    primary_metric: str | None
+    primary_title: str | None
+    primary_unit: str | None
+    primary_better: Literal["lower", "higher"] | None
+    primary_value: float | None
+    primary_low: float | None
+    primary_high: float | None
+    primary_degrees: float | None
+    primary_repeat_low: float | None
+    primary_repeat_high: float | None
+    between_runs: BetweenRuns | None
     p50_ms: float | None
     p50_low_ms: float | None
     p50_high_ms: float | None
-    p50_degrees: float | None
-    p50_repeat_low_ms: float | None
-    p50_repeat_high_ms: float | None
-    between_runs: BetweenRuns | None
     p90_ms: float | None
     p99_ms: float | None
     mean_ms: float | None

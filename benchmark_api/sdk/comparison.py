@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.schemas.answers import ResultRow
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text, whole
+from edgeyard.devices.metrics import HIGHER, Metric
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.prediction.repeatability import MeasuredNumber
@@ -23,6 +24,7 @@ WORKLOAD = {
     "inputs": "inputs",
     "batch_size": "batch size",
     "training": "training",
+    "metric": "metric",
 }
 """What has to be equal for a ratio: keys of a row's ``workload``, with their names for people."""
 
@@ -34,10 +36,12 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
         rows: Rows as the server gives them.
 
     Returns:
-        The rows, by model, group and speed, each with ``group`` (equal workloads have the same
-        number, from 1 on), ``ratio`` (p50 over the smallest p50 of the group; None for an invalid
-        number, and where there is nothing to compare with), and ``ratio_low`` and ``ratio_high``,
-        its 95 % interval (None where an interval is unknown, and for the fastest itself).
+        The rows, by model and group, the best of each first, each with ``group`` (equal workloads
+        have the same number, from 1 on), ``ratio`` (the primary metric over the best one of the
+        group: 1 or more where lower is better, 1 or less where higher is better; None for an
+        invalid number, and where there is nothing to compare with), and ``ratio_low`` and
+        ``ratio_high``, its 95 % interval (None where an interval is unknown, and for the best
+        itself).
     """
     groups: dict[str, list[Record]] = {}
     for row in rows:
@@ -45,11 +49,11 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
     ordered = sorted(groups.values(), key=lambda group: text(group[0], "model") or "")
     compared: list[dict[str, object]] = []
     for position, group in enumerate(ordered, start=1):
-        valid = [row for row in group if _valid_p50(row) is not None]
-        fastest = min(valid, key=lambda row: _valid_p50(row) or math.inf, default=None)
-        for row in sorted(group, key=lambda row: number(row, "p50_ms") or math.inf):
-            alone = fastest is None or len(valid) < 2
-            ratio, low, high = (None, None, None) if alone else ratio_of(row, fastest or row)
+        valid = [row for row in group if _valid_value(row) is not None]
+        best = min(valid, key=_badness, default=None)
+        for row in sorted(group, key=_badness):
+            alone = best is None or len(valid) < 2
+            ratio, low, high = (None, None, None) if alone else ratio_of(row, best or row)
             compared.append(
                 {
                     **row,
@@ -60,6 +64,14 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
                 }
             )
     return compared
+
+
+def _badness(row: Record) -> float:
+    """Return a number that is lower for a better row; infinite for a row without a number."""
+    value = number(row, "primary_value")
+    if value is None or value <= 0:
+        return math.inf
+    return -value if row.get("primary_better") == HIGHER else value
 
 
 def workload_key(row: Record, without: Sequence[str] = ()) -> str:
@@ -163,15 +175,15 @@ def _part(row: Record, name: str) -> object:
 
 
 def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None, float | None]:
-    """Return the ratio of the p50s of a row and a reference, and its 95 % interval.
+    """Return the ratio of the primary metrics of a row and a reference, and its 95 % interval.
 
     Each is None if it is not known: the ratio for an invalid number, the interval also if a run
     states none.
     """
-    p50, reference_p50 = _valid_p50(row), _valid_p50(reference)
-    if p50 is None or reference_p50 is None:
+    value, reference_value = _valid_value(row), _valid_value(reference)
+    if value is None or reference_value is None:
         return None, None, None
-    ratio = p50 / reference_p50
+    ratio = value / reference_value
     own, other = _measured(row), _measured(reference)
     if row is reference or own is None or other is None:
         return ratio, None, None
@@ -197,15 +209,39 @@ def _measured(row: Record) -> MeasuredNumber | None:
             numbers=whole(between, "numbers") or 0,
         )
     return measured_number(
-        number(row, "p50_ms"),
-        number(row, "p50_low_ms"),
-        number(row, "p50_high_ms"),
-        number(row, "p50_degrees"),
+        number(row, "primary_value"),
+        number(row, "primary_low"),
+        number(row, "primary_high"),
+        number(row, "primary_degrees"),
         target_uid=text(row, "target_uid") or "",
         variation=variation,
     )
 
 
-def _valid_p50(row: Mapping[str, object]) -> float | None:
-    p50 = number(row, "p50_ms")
-    return p50 if p50 is not None and p50 > 0 and row.get("verdict") != "invalid" else None
+def _valid_value(row: Mapping[str, object]) -> float | None:
+    value = number(row, "primary_value")
+    return value if value is not None and value > 0 and row.get("verdict") != "invalid" else None
+
+
+def metric_of_row(row: Record) -> Metric | None:
+    """Return what the primary metric of a row of results is; None where it has none."""
+    name = text(row, "primary_metric")
+    if name is None:
+        return None
+    title, unit, better = (
+        text(row, f"primary_{each}") or "" for each in ("title", "unit", "better")
+    )
+    return Metric(name, title, unit, better)
+
+
+def interval_of_row(row: Record) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of a row's primary metric, of a repeated run where it is known."""
+    repeated = number(row, "primary_repeat_low"), number(row, "primary_repeat_high")
+    own = number(row, "primary_low"), number(row, "primary_high")
+    return own if None in repeated else repeated
+
+
+def shared_metric(rows: Sequence[Record]) -> Metric | None:
+    """Return the primary metric of all rows that have one; None where there are several."""
+    found = {metric for row in rows if (metric := metric_of_row(row)) is not None}
+    return found.pop() if len(found) == 1 else None

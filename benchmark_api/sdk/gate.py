@@ -22,7 +22,12 @@ from edgeyard.benchmark_api.schemas.answers import (
 )
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
-from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+from edgeyard.benchmark_api.sdk.comparison import (
+    WORKLOAD,
+    differences,
+    metric_of_row,
+    workload_text,
+)
 from edgeyard.benchmark_api.sdk.errors import (
     ClientError,
     NotFoundError,
@@ -43,6 +48,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     refuse_fields,
     with_uploads,
 )
+from edgeyard.devices.metrics import HIGHER, P50, Metric
 from edgeyard.errors import InvalidInput
 from edgeyard.home import expanded
 
@@ -54,6 +60,7 @@ DEFAULT_PAIRS = 10
 DEFAULT_BUDGET_S = 1800.0
 CHECK_TAG = "edgeyard-check"
 """Tag of the runs of a check, instead of the tags of its baseline."""
+NOT_MEASURED = "a number was not measured"
 _MAY_DIFFER = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
 """Parts of the workload in which the two versions may differ."""
 
@@ -95,16 +102,21 @@ class Pair:
     """One measurement of each version, one directly after the other.
 
     Attributes:
-        ratio: p50 of the candidate over that of the baseline; None if one of the two has none.
+        baseline_value: Primary metric of the baseline, in the unit of the check's metric.
+        ratio: Primary metric of the candidate over that of the baseline; None if one of the two has
+            none.
+        slowdown: By how much the candidate is worse, relative to the baseline: the number grew
+            where lower is better, or fell where higher is better. None without a ratio.
         counts: Whether the check uses it: there is a ratio, and neither number is invalid.
         reasons: Why a number of it is invalid, each with the version that it is of.
     """
 
     baseline_id: str
     candidate_id: str
-    baseline_ms: float | None
-    candidate_ms: float | None
+    baseline_value: float | None
+    candidate_value: float | None
     ratio: float | None
+    slowdown: float | None
     counts: bool
     reasons: tuple[str, ...] = ()
 
@@ -114,8 +126,9 @@ class Check:
     """The outcome of a check.
 
     Attributes:
-        slowdown: By how much the candidate is slower, e.g. 0.03; negative: it is faster. None
-            without a valid pair.
+        metric: The primary metric that was compared; the p50 until a run has shown another one.
+        slowdown: By how much the candidate is slower, e.g. 0.03; negative: it is faster. Where
+            higher numbers are better it is slower if its number falls. None without a valid pair.
         low: Lower end of the interval of the slowdown; None: there are too few pairs.
         level: Confidence level of this interval. It is above 95 %, so that all intervals of a
             check, one after each pair, hold together with 95 %.
@@ -127,6 +140,7 @@ class Check:
     baseline: str
     candidate: str
     target_uid: str
+    metric: Metric
     max_slowdown: float
     slowdown: float | None
     low: float | None
@@ -221,7 +235,8 @@ class Gate:
             client: CheckClient of the server.
             baseline: Id of a benchmark, a tag (its newest completed benchmark), a campaign with
                 one benchmark, or a model file.
-            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %.
+            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %: of the primary metric, by
+                which it may grow where lower is better, and fall where higher is better.
             changes: Fields of the job description in which the candidate differs; with a model
                 file as baseline, all fields of both except the model.
             budget_s: Time for all runs together.
@@ -247,6 +262,7 @@ class Gate:
         self._max_pairs = max_pairs
         self._report = report
         self._monotonic_s = monotonic_s
+        self._metric = P50
 
     def run(self) -> Check:
         """Measure until the interval decides or the budget is spent.
@@ -263,22 +279,24 @@ class Gate:
         while len(self.pairs) < self._max_pairs:
             try:
                 swapped = len(self.pairs) % 2 == 1
-                pair = sides.measure(swapped, lambda: end_s - self._monotonic_s())
+                pair, metric = sides.measure(swapped, lambda: end_s - self._monotonic_s())
             except WaitTimeout:
                 spent = f"the budget of {self._budget_s:g} s was spent"
                 return self._outcome(Decision.UNDECIDED, f"{spent} after {_count(self.pairs)}")
             self.pairs.append(pair)
-            self._report(_sentence(len(self.pairs), pair))
+            self._metric = metric or self._metric
+            self._report(_sentence(len(self.pairs), pair, self._metric))
+            self._refuse_slowdown()
             ratios = self._ratios()
             if len(self.pairs) - len(ratios) >= MIN_PAIRS:
                 return self._outcome(Decision.UNDECIDED, self._unusable())
             if len(ratios) < MIN_PAIRS:
                 continue
-            _, low, high = interval_of(ratios, self._looks)
+            _, low, high = self._slowdowns(ratios)
             limit = f"{self._max_slowdown:.2%}"
-            if high <= 1 + self._max_slowdown:
+            if high <= self._max_slowdown:
                 return self._outcome(Decision.PASSED, f"the slowdown is at most {limit}")
-            if low > 1 + self._max_slowdown:
+            if low > self._max_slowdown:
                 return self._outcome(Decision.FAILED, f"the slowdown is more than {limit}")
         return self._outcome(Decision.UNDECIDED, self._undecided())
 
@@ -299,6 +317,22 @@ class Gate:
         """How often the interval is looked at, at most."""
         return self._max_pairs - MIN_PAIRS + 1
 
+    def _slowdowns(self, ratios: Sequence[float]) -> tuple[float, float, float]:
+        """Return the slowdown that ratios mean, and its interval."""
+        mean, *ends = interval_of(ratios, self._looks)
+        low, high = sorted(map(self._metric.slowdown, ends))
+        return self._metric.slowdown(mean), low, high
+
+    def _refuse_slowdown(self) -> None:
+        """Refuse a limit that the metric cannot exceed.
+
+        Raises:
+            InvalidInput: Higher numbers are better, and none can fall that far.
+        """
+        if self._metric.better == HIGHER and self._max_slowdown >= 1:
+            reason = f"is {self._max_slowdown:.2%}, and {self._metric.name} cannot fall that far"
+            raise InvalidInput.at("--max-slowdown", reason, "a share below 100 %")
+
     def _ratios(self) -> list[float]:
         return [each.ratio for each in self.pairs if each.counts and each.ratio is not None]
 
@@ -318,9 +352,9 @@ class Gate:
         ratios = self._ratios()
         mean = low = high = None
         if len(ratios) >= MIN_PAIRS:
-            mean, low, high = (each - 1 for each in interval_of(ratios, self._looks))
+            mean, low, high = self._slowdowns(ratios)
         elif ratios:
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1
+            mean = self._metric.slowdown(math.exp(sum(map(math.log, ratios)) / len(ratios)))
         sides = self._sides
         return Check(
             decision=decision,
@@ -328,6 +362,7 @@ class Gate:
             baseline=sides.baseline if sides else str(self._baseline),
             candidate=sides.candidate if sides else _candidate(self._changes),
             target_uid=(sides.target_uid if sides else None) or "",
+            metric=self._metric,
             max_slowdown=self._max_slowdown,
             slowdown=mean,
             low=low,
@@ -341,14 +376,15 @@ def _count(pairs: Sequence[Pair]) -> str:
     return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
 
 
-def _sentence(number: int, pair: Pair) -> str:
-    if pair.ratio is None:
-        measured = f"pair {number}: a latency was not measured"
+def _sentence(number: int, pair: Pair, metric: Metric) -> str:
+    if pair.slowdown is None:
+        measured = f"pair {number}: {NOT_MEASURED}"
     else:
         mark = "" if pair.counts else "!"
+        unit = f" {metric.unit}".rstrip()
         measured = (
-            f"pair {number}: baseline {pair.baseline_ms:.4g} ms, candidate "
-            f"{pair.candidate_ms:.4g} ms ({pair.ratio - 1:+.2%}{mark})"
+            f"pair {number}: baseline {pair.baseline_value:.4g}{unit}, candidate "
+            f"{pair.candidate_value:.4g}{unit} ({pair.slowdown:+.2%}{mark})"
         )
     why = f": {'; '.join(pair.reasons)}" if pair.reasons else ""
     return measured if pair.counts else f"{measured}; the pair does not count{why}"
@@ -456,7 +492,7 @@ class _Sides:
         with self._about_baseline():
             first = self._preview(self._baseline)
         second = self._preview(self._changes)
-        late = ("inputs", "batch_size", "training")
+        late = ("inputs", "batch_size", "training", "metric")
         _refuse_differences(first.workload, second.workload, known_late=late)
         return list(dict.fromkeys([*first.warnings, *second.warnings]))
 
@@ -489,8 +525,8 @@ class _Sides:
             where += f"/{part(self._origin)}/clone"
         return where, body
 
-    def measure(self, swapped: bool, left_s: Callable[[], float]) -> Pair:
-        """Run both, one after the other.
+    def measure(self, swapped: bool, left_s: Callable[[], float]) -> tuple[Pair, Metric | None]:
+        """Run both, one after the other; return the pair and the metric of both, if it is known.
 
         Args:
             swapped: The candidate first.
@@ -508,17 +544,23 @@ class _Sides:
             self.target_uid = self.target_uid or ended.target_uid
         first, second = rows[0], rows[1]
         _refuse_differences(first.workload, second.workload)
-        ratio = second.p50_ms / first.p50_ms if first.p50_ms and second.p50_ms else None
+        before, after = first.primary_value, second.primary_value
+        metric = metric_of_row(as_json(first)) or metric_of_row(as_json(second))
+        ratio = None
+        if before is not None and after is not None and before > 0 and after > 0:
+            ratio = after / before
         valid = "invalid" not in (first.verdict, second.verdict)
-        return Pair(
+        pair = Pair(
             baseline_id=first.benchmark_id,
             candidate_id=second.benchmark_id,
-            baseline_ms=first.p50_ms,
-            candidate_ms=second.p50_ms,
+            baseline_value=before,
+            candidate_value=after,
             ratio=ratio,
+            slowdown=metric.slowdown(ratio) if metric is not None and ratio is not None else None,
             counts=ratio is not None and valid,
             reasons=(*_invalid(first, "baseline"), *_invalid(second, "candidate")),
         )
+        return pair, metric
 
 
 def _invalid(row: ResultRow, side: str) -> Iterator[str]:
@@ -531,7 +573,7 @@ def _invalid(row: ResultRow, side: str) -> Iterator[str]:
 def _refuse_differences(
     first: Workload, second: Workload, known_late: Collection[str] = ()
 ) -> None:
-    """Refuse two workloads whose latencies may not be compared.
+    """Refuse two workloads whose numbers may not be compared.
 
     Args:
         first: The baseline's.

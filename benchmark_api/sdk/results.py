@@ -11,6 +11,7 @@ from typing import Any
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, text, whole
+from edgeyard.devices.metrics import P50, MeasuredMetric, measured_metrics
 from edgeyard.errors import InvalidInput
 
 Fetch = Callable[[str, shapes.ResultFile, Path], Path]
@@ -56,10 +57,22 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredValue:
-    """A value that the engine's declaration of a benchmark type lists; ``unit`` may be empty."""
+    """A value that the engine's declaration of a benchmark type lists.
+
+    Attributes:
+        unit: May be empty.
+        title: Its plain name; its name where the declaration states none.
+        better: Which numbers are better, ``lower`` or ``higher``; "": the declaration states none.
+        low: Lower end of its 95 % interval; None: the engine returned no series of numbers.
+        high: Upper end.
+    """
 
     value: str | int | float | bool
     unit: str
+    title: str
+    better: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,6 +83,8 @@ class Results:
         summary: The row that comparisons show; None before there is a report.
         report: The last attempt's ``report.json``; empty before there is one.
         verdict: None before there is a report.
+        metrics: All numbers of the report with unit, plain name and direction, by name; the
+            primary one, which comparisons use, is first.
         accuracy: Share of right answers, 0-1 (TYPE2); None elsewhere.
         values: Values of a type that the engine declares, by name; empty for other types.
         answer: The server's answer, with the reports of all attempts.
@@ -81,6 +96,7 @@ class Results:
     report: Record
     latency: Latency | None
     verdict: Trust | None
+    metrics: Mapping[str, MeasuredMetric]
     accuracy: float | None
     values: Mapping[str, DeclaredValue]
     files: tuple[shapes.ResultFile, ...]
@@ -104,31 +120,36 @@ class Results:
 
     def _facts(self, *, reasons: bool = False) -> dict[str, str]:
         """What says most about it, by name; empty where there is nothing to say."""
-        row, latency = self.summary, self.latency
-        ran = p50 = verdict = ""
+        row = self.summary
+        ran = verdict = ""
         if row is not None:
             ran = f"{row.model} ({row.runtime}) on {row.target_uid or row.target}"
-        if latency is not None and latency.p50_ms is not None:
-            p50 = f"{latency.p50_ms:.4g} ms"
-            if latency.p50_low_ms is not None and latency.p50_high_ms is not None:
-                p50 += f" (95 %: {latency.p50_low_ms:.4g} to {latency.p50_high_ms:.4g} ms)"
         if self.verdict is not None:
             why = " ".join(each.sentence or each.code for each in self.verdict.reasons)
             verdict = self.verdict.verdict + (f": {why}" if why and reasons else "")
         found = {
             "status": self.status,
             "ran": ran,
-            "p50": p50,
+            **{
+                name: _text(each)
+                for name, each in self.metrics.items()
+                if each.primary or name == P50.name
+            },
             "verdict": verdict,
             "accuracy": "" if self.accuracy is None else f"{self.accuracy:.2%}",
         }
         if row is not None and row.metric is not None and row.metric_value is not None:
             found[row.metric] = f"{row.metric_value:.4g}"
         for name, each in self.values.items():
-            found[name] = f"{each.value} {each.unit}".strip()
+            found.setdefault(name, f"{each.value} {each.unit}".strip())
         if reasons:
             found["files"] = ", ".join(sorted({each.name for each in self.files}))
         return found
+
+    @property
+    def primary(self) -> MeasuredMetric | None:
+        """The number that comparisons use; None before there is one."""
+        return next((each for each in self.metrics.values() if each.primary), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return the server's answer as JSON values."""
@@ -166,6 +187,7 @@ def results_of(answer: shapes.Results, fetch: Fetch) -> Results:
         report=report,
         latency=latency_of(report),
         verdict=trust_of(report),
+        metrics={each.metric.name: each for each in measured_metrics(report)},
         accuracy=accuracy if accuracy is not None else accuracy_of(report),
         values=declared_values(report),
         files=tuple(answer.files),
@@ -219,7 +241,15 @@ def declared_values(report: Record) -> Mapping[str, DeclaredValue]:
         each = record(results, name)
         value = each.get("value")
         if isinstance(value, str | int | float):
-            found[name] = DeclaredValue(value=value, unit=text(each, "unit") or "")
+            low, high = _pair(each.get("ci95"))
+            found[name] = DeclaredValue(
+                value=value,
+                unit=text(each, "unit") or "",
+                title=text(each, "title") or name,
+                better=text(each, "better") or "",
+                low=low,
+                high=high,
+            )
     return found
 
 
@@ -235,6 +265,22 @@ def accuracy_of(report: Record) -> float | None:
     return number(report, "accuracy")
 
 
+def _text(measured: MeasuredMetric) -> str:
+    """Return a number with its unit and its interval."""
+    unit = f" {measured.metric.unit}".rstrip()
+    found = f"{measured.value:.4g}{unit}"
+    if measured.low is not None and measured.high is not None:
+        found += f" (95 %: {measured.low:.4g} to {measured.high:.4g}{unit})"
+    return found
+
+
+def _pair(value: object) -> tuple[float | None, float | None]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return None, None
+    pair = {"low": value[0], "high": value[1]}
+    return number(pair, "low"), number(pair, "high")
+
+
 def _interval(raw: Record) -> tuple[float | None, float | None]:
     """Return the p50's confidence interval, as a pair or as an object."""
     for key in ("p50_interval", "p50_ci", "p50_ci95"):
@@ -242,6 +288,5 @@ def _interval(raw: Record) -> tuple[float | None, float | None]:
         if isinstance(value, Mapping):
             return number(value, "low"), number(value, "high")
         if isinstance(value, list | tuple) and len(value) == 2:
-            pair = {"low": value[0], "high": value[1]}
-            return number(pair, "low"), number(pair, "high")
+            return _pair(value)
     return number(raw, "p50_low"), number(raw, "p50_high")

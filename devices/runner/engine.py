@@ -284,14 +284,19 @@ class DeclaredRun:
     """What a run of a declared benchmark type led to.
 
     Attributes:
-        values: The values that the type's declaration lists under ``results``, by name.
+        values: The values that the type's declaration lists under ``results``, by name, except
+            those of ``series``.
         latencies_ms: Time of each measured unit of the work, milliseconds; at least one.
         files: Files in the given folder that belong to the result.
+        series: The numbers that a value of type ``number`` is the median of, by its name, in the
+            order of measuring, one of each repeat. Its 95 % interval comes from them; if it is the
+            type's primary metric, so does the verdict. Other values have no interval.
     """
 
     values: Mapping[str, Union[str, int, float, bool]]
     latencies_ms: Sequence[float]
     files: Sequence[str] = ()
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @runtime_checkable

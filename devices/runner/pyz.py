@@ -21,6 +21,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _DEVICES = (
     "devices/__init__.py",
     "devices/benchmark_types.py",
+    "devices/metrics.py",
     "devices/model.py",
     "devices/ssh.py",
 )

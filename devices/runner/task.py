@@ -11,10 +11,17 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, cast
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, cast
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES, DeclaredType
-from edgeyard.devices.runner.engine import BoardFacts, DeclaringEngine, Engine, Session
+from edgeyard.devices.metrics import P50
+from edgeyard.devices.runner.engine import (
+    BoardFacts,
+    DeclaredRun,
+    DeclaringEngine,
+    Engine,
+    Session,
+)
 from edgeyard.devices.runner.launches import limit_memory, measure_in_launches
 from edgeyard.devices.runner.memory import job_limit_bytes
 from edgeyard.devices.runner.spec import RunSpec
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
     from edgeyard.devices.runner.conditions import Conditions, Watch
     from edgeyard.devices.runner.measure import Measurement
+    from edgeyard.devices.runner.trust import Series
 
 RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric", "truth")
 """Parameters of the runner; all others are the engine's."""
@@ -34,6 +42,7 @@ RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric", "truth")
 RAW_OUTPUT = "raw_output.bin"
 OUTPUTS = "outputs.npz"
 SET_LATENCIES = "set_latencies.npz"
+SERIES = "series.npz"
 """Files of a result."""
 
 _WARM_LOAD_UP_TO_S = 30.0
@@ -362,6 +371,10 @@ class _Task:
 
     def _declared(self, engine: Engine) -> Report:
         """A type that the engine declares: it runs it, and its values become the result."""
+        import numpy as np
+
+        from edgeyard.devices.runner.trust import Series
+
         spec = self.spec
         declaring, declared = _declaration(engine, spec)
         problems = declared.parameter_problems(spec.parameters)
@@ -389,27 +402,42 @@ class _Task:
         )
         conditions = watch.stop()
         try:
-            report["results"] = declared.checked_results(found.values)
+            results, series = declared_results(declared, found)
         except ValueError as error:
             raise RunFailed(
                 "engine_unsupported",
                 f"the result of engine {spec.engine} is not what it declares for "
                 f"{declared.name}: {error}",
             ) from error
+        report["results"] = results
+        report["primary_metric"] = declared.primary.name
         latencies_ms = declared_latencies(found.latencies_ms, spec.engine, declared.name)
-        self._add_engine_times(report, latencies_ms, conditions)
+        numbers = series.get(declared.primary.name)
+        self._add_engine_times(
+            report,
+            latencies_ms,
+            conditions,
+            None if numbers is None else Series(declared.primary, numbers),
+        )
+        if series:
+            np.savez(spec.results_dir / SERIES, **series)  # type: ignore[arg-type]
+            self._add_file(report, SERIES)
         for name in found.files:
             self._add_file(report, name)
         return report
 
     def _add_engine_times(
-        self, report: Report, latencies_ms: NDArray[np.float64], conditions: Conditions
+        self,
+        report: Report,
+        latencies_ms: NDArray[np.float64],
+        conditions: Conditions,
+        primary: Optional[Series] = None,
     ) -> None:
         """Add the times that an engine measured itself, without a warm-up that is known."""
         from edgeyard.devices.runner.measure import Measurement
         from edgeyard.devices.runner.trust import judge
 
-        verdict = judge(latencies_ms, conditions)
+        verdict = judge(latencies_ms, conditions, primary=primary)
         found = Measurement(
             latencies_ms=latencies_ms, warmup=None, conditions=conditions, verdict=verdict
         )
@@ -419,6 +447,7 @@ class _Task:
         import numpy as np
 
         report.update(found.as_json())
+        report.setdefault("primary_metric", P50.name)
         np.save(self.spec.results_dir / "latencies.npy", found.latencies_ms)
         self._add_file(report, "latencies.npy")
 
@@ -458,6 +487,37 @@ class _Task:
                 "user_input", f"own inputs are one dataset file; there are {len(files)}"
             )
         return files[0]
+
+
+def declared_results(
+    declared: DeclaredType, found: DeclaredRun
+) -> Tuple[Dict[str, Dict[str, object]], Dict[str, NDArray[np.float64]]]:
+    """Return the values of a run as the report states them, and the numbers they are medians of.
+
+    Raises:
+        ValueError: The run is not what the type's declaration lists.
+    """
+    import numpy as np
+
+    from edgeyard.devices.runner.interval import median_interval
+
+    series = {name: np.array(numbers, dtype=np.float64) for name, numbers in found.series.items()}
+    types = {each.name: each.type for each in declared.results}
+    for name, numbers in series.items():
+        if name in found.values:
+            raise ValueError(f"{name} is given twice, as a value and as a series")
+        if types.get(name) != "number":
+            raise ValueError(f"the series {name!r} is not declared as a value of type number")
+        if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+            raise ValueError(f"the series {name} is not one or more finite numbers")
+    medians = {name: float(np.median(numbers)) for name, numbers in series.items()}
+    results = declared.checked_results({**found.values, **medians})
+    for name, numbers in series.items():
+        interval = median_interval(numbers)
+        if interval is not None:
+            ends = [interval.low, interval.high]
+            results[name] |= {"ci95": ends, "ci95_degrees": interval.degrees}
+    return results, series
 
 
 def declared_latencies(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.metrics import Metric
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
     MIN_LAUNCHES,
@@ -61,6 +62,13 @@ class Reason:
     invalid: bool = False
 
 
+class Series(NamedTuple):
+    """Numbers of a primary metric other than the p50; shape (n,), in the order of measuring."""
+
+    metric: Metric
+    numbers: NDArray[np.float64]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """How far a number can be trusted.
@@ -94,8 +102,9 @@ def judge(
     cap: str = "",
     loops: int = 1,
     launches: int = 1,
+    primary: Optional[Series] = None,
 ) -> Verdict:
-    """Return the verdict on a series of latencies.
+    """Return the verdict on a series of latencies, or on the primary metric next to them.
 
     Args:
         latencies_ms: Shape (runs,), in the order of the runs.
@@ -104,12 +113,18 @@ def judge(
         cap: Why the measurement ended if it is not reached, as the beginning of a sentence.
         loops: Consecutive inferences that each latency is the mean of.
         launches: Processes that measured them, one after another, as many each.
+        primary: The numbers whose interval and drift count; None: those of the latencies.
     """
     interval = median_interval(latencies_ms)
     if interval is not None and launches >= MIN_LAUNCHES and float(latencies_ms.min()) > 0:
         interval = launches_interval(interval, latencies_ms.reshape(launches, -1))
     reasons: List[Reason] = [
-        *_of_the_runs(latencies_ms, interval, warmup, precision, cap, loops),
+        *_of_the_clock(latencies_ms, interval, warmup, loops),
+        *(
+            _of_the_runs(latencies_ms, interval, precision, cap)
+            if primary is None
+            else _of_the_series(primary)
+        ),
         *_of_the_conditions(conditions),
     ]
     verdict = "comparable"
@@ -208,15 +223,12 @@ def labels_shifted(
             )
 
 
-def _of_the_runs(
+def _of_the_clock(
     latencies_ms: NDArray[np.float64],
     interval: Optional[MedianInterval],
     warmup: Optional[WarmUp],
-    precision: Optional[float],
-    cap: str,
     loops: int,
 ) -> Iterator[Reason]:
-    runs = len(latencies_ms)
     if warmup is not None and not warmup.settled:
         yield Reason(
             code="not_settled",
@@ -224,12 +236,55 @@ def _of_the_runs(
             f"({warmup.seconds:.1f} s): there is no steady state to measure.",
             invalid=True,
         )
-    if runs and float(latencies_ms.min()) <= 0:
+    if len(latencies_ms) and float(latencies_ms.min()) <= 0:
         yield Reason(
             code="clock",
             sentence="The clock stood still or went back during a run.",
             invalid=True,
         )
+    if interval is not None and interval.median * loops < CLOCK_READ_MS / CLOCK_READ_SHARE:
+        yield Reason(
+            code="clock_resolution",
+            sentence=f"What is timed at once took {interval.median * loops * 1e3:.2f} µs in the "
+            "median, which is near the cost of reading the clock.",
+        )
+
+
+def _of_the_series(series: Series) -> Iterator[Reason]:
+    """State what the interval and the drift of another metric than the p50 speak against."""
+    metric, numbers = series
+    interval = median_interval(numbers)
+    if interval is None:
+        yield Reason(
+            code="too_few_runs",
+            sentence=f"{len(numbers)} numbers are too few for a 95 % interval of {metric.name}: "
+            f"that takes {MIN_SAMPLES} or more.",
+            invalid=True,
+        )
+        return
+    if interval.half_width > MAX_INTERVAL_WIDTH:
+        yield Reason(
+            code="wide_interval",
+            sentence=f"The {_interval(interval, MAX_INTERVAL_WIDTH, metric.name, metric.unit)}, "
+            f"wider than ±{_limit(MAX_INTERVAL_WIDTH)}{_alike(len(numbers), interval)}; more "
+            "numbers would narrow it.",
+        )
+    drift = _drift(numbers)
+    if drift is not None:
+        yield Reason(
+            code="drift",
+            sentence=f"The second half of the numbers of {metric.name} was "
+            f"{_percent(abs(drift), DRIFT)} {'higher' if drift > 0 else 'lower'} than the first.",
+        )
+
+
+def _of_the_runs(
+    latencies_ms: NDArray[np.float64],
+    interval: Optional[MedianInterval],
+    precision: Optional[float],
+    cap: str,
+) -> Iterator[Reason]:
+    runs = len(latencies_ms)
     if interval is None:
         yield Reason(
             code="too_few_runs",
@@ -238,12 +293,6 @@ def _of_the_runs(
             invalid=True,
         )
         return
-    if interval.median * loops < CLOCK_READ_MS / CLOCK_READ_SHARE:
-        yield Reason(
-            code="clock_resolution",
-            sentence=f"What is timed at once took {interval.median * loops * 1e3:.2f} µs in the "
-            "median, which is near the cost of reading the clock.",
-        )
     if precision is not None and interval.half_width > precision:
         yield Reason(
             code="precision_not_reached",
@@ -265,14 +314,19 @@ def _of_the_runs(
         )
 
 
-def _interval(interval: MedianInterval, passed: float) -> str:
-    """State the 95 % interval of the p50, in ms; relative to the p50 only where that helps.
+def _interval(
+    interval: MedianInterval, passed: float, name: str = "the p50", unit: str = "ms"
+) -> str:
+    """State the 95 % interval of a metric; relative to its median only where that helps.
 
     Args:
         passed: Half-width that it is wider than.
+        name: Of the metric.
+        unit: Of the metric; "": none.
     """
     width = f" (±{_percent(interval.half_width, passed)})" if interval.half_width < 1 else ""
-    return f"95 % interval of the p50 is {interval.low:.3g} to {interval.high:.3g} ms{width}"
+    ends = f"{interval.low:.3g} to {interval.high:.3g} {unit}".rstrip()
+    return f"95 % interval of {name} is {ends}{width}"
 
 
 def _alike(runs: int, interval: MedianInterval) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from edgeyard.devices.metrics import primary_metric
 from edgeyard.errors import ConcurrentUpdate, Conflict
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.retry import (
@@ -1140,9 +1141,10 @@ def _outcome(
     started = attempt.started_at
     latency = (report or {}).get("inference_latency")
     p50 = latency.get("p50") if isinstance(latency, Mapping) else None
+    primary = primary_metric(report or {})
     verdict = (report or {}).get("verdict")
     word = verdict.get("verdict") if isinstance(verdict, Mapping) else None
-    is_repeatable = word == "comparable" and attempt.target_uid and isinstance(p50, int | float)
+    is_repeatable = word == "comparable" and attempt.target_uid
     measured = reported_number(report) if report is not None and is_repeatable else None
     error = measured.error if measured is not None else None
     return Outcome(
@@ -1165,6 +1167,10 @@ def _outcome(
         user_id=benchmark.user_id,
         nb_inference=benchmark.description.nb_inference,
         variant=variant_of(benchmark),
+        primary_metric=primary.metric.name if primary else None,
+        primary_unit=primary.metric.unit if primary else None,
+        primary_better=primary.metric.better if primary else None,
+        primary_value=primary.value if primary else None,
         workload=workload_digest(benchmark, report) if error is not None and report else None,
-        p50_error=error,
+        primary_error=error,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edgeyard.devices.metrics import primary_metric
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
@@ -24,10 +25,10 @@ class RunVariations:
         """Return what numbers of a benchmark's work vary by on its board, without its own number.
 
         Returns:
-            None where it ran on no board, or measured no latency.
+            None where it ran on no board, or has no primary metric.
         """
         uid = benchmark.target_uid
-        if uid is None or not isinstance(report.get("inference_latency"), Mapping):
+        if uid is None or primary_metric(report) is None:
             return None
         if uid not in self._by_board:
             family = benchmark.description.family

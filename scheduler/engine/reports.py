@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edgeyard.devices.benchmark_types import STANDARD_TYPES
+from edgeyard.devices.metrics import P50, primary_metric
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
 
@@ -28,6 +30,7 @@ def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
         if report.get("status") not in ("ok", "failed"):
             found.append(FieldError("/status", "is not a status of a result", "ok or failed"))
         found += _latency_problems(report.get("inference_latency"))
+        found += _primary_problems(report)
     if found:
         raise InvalidInput(found)
 
@@ -42,6 +45,21 @@ def _latency_problems(latency: object) -> list[FieldError]:
         for name in _STATISTICS
         if not _is_number(latency.get(name))
     ]
+
+
+def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
+    stated = report.get("primary_metric")
+    if stated in (None, P50.name):
+        return []
+    if report.get("benchmark_type") in STANDARD_TYPES:
+        reason = "is not the primary metric of this type"
+        return [FieldError("/primary_metric", reason, P50.name)]
+    results = report.get("results")
+    names = results if isinstance(results, Mapping) else {}
+    if isinstance(stated, str) and stated in names and primary_metric(report) is not None:
+        return []
+    accepted = f"{P50.name}, or a number of results that states which numbers are better"
+    return [FieldError("/primary_metric", "is no metric that results can be compared by", accepted)]
 
 
 def _is_number(value: object) -> bool:

@@ -198,8 +198,11 @@ class Outcome:
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
         seq: Number in the order of commits, assigned by the store; 0: not stored yet.
         latency_p50_ms: None if nothing was measured.
-        workload: Digest of what was measured, and `p50_error`, the p50's standard error relative to
-            it, as far as one run can know it; both None unless the number is comparable.
+        primary_metric: Name of the primary metric, as in `edgeyard.devices.metrics.Metric`, with
+            `primary_unit`, `primary_better` (``lower`` or ``higher``) and `primary_value`; all None
+            if nothing was measured.
+        workload: Digest of what was measured, and `primary_error`, the standard error of the value
+            relative to it, as far as one run can know it; both None unless the value is comparable.
         replaces: Number of the outcome that was recorded before a late result arrived; 0: none.
     """
 
@@ -219,8 +222,12 @@ class Outcome:
     user_id: str = ""
     nb_inference: int = 20
     variant: str = ""
+    primary_metric: str | None = None
+    primary_unit: str | None = None
+    primary_better: str | None = None
+    primary_value: float | None = None
     workload: str | None = None
-    p50_error: float | None = None
+    primary_error: float | None = None
     loading_s: float | None = None
     seq: int = field(default=0, compare=False)
     replaces: int = field(default=0, compare=False)

@@ -406,11 +406,12 @@ class RepeatedNumber:
 
     Attributes:
         workload: Digest of what was measured.
-        error: Standard error of the p50, relative to it, as far as its own run can know it.
+        value: Of the run's primary metric, above 0.
+        error: Its standard error, relative to it, as far as its own run can know it.
     """
 
     benchmark_id: str
     target_uid: str
     workload: str
-    p50_ms: float
+    value: float
     error: float

@@ -1,4 +1,4 @@
-"""What a benchmark measured: latencies may be compared where all of it is equal."""
+"""What a benchmark measured: primary metrics may be compared where all of it is equal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+from edgeyard.devices.benchmark_types import STANDARD_TYPES
+from edgeyard.devices.metrics import P50, primary_metric
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, FileRole, JobDescription
 
 
@@ -58,6 +60,7 @@ def workload_of(
         "inputs": inputs,
         "batch_size": batch_size if is_number else None,
         "training": dict(config) or None,
+        "metric": _metric(description, report),
     }
 
 
@@ -65,6 +68,15 @@ def workload_digest(benchmark: Benchmark, report: Mapping[str, object]) -> str:
     """Return a short text that is equal where the workload is."""
     body = json.dumps(workload(benchmark, report), sort_keys=True, default=str)
     return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
+
+
+def _metric(description: JobDescription, report: Mapping[str, object]) -> str | None:
+    """Return the primary metric, in words; None until a run shows what its engine declares."""
+    kind = description.benchmark_type.value
+    found = primary_metric({"benchmark_type": kind, **report})
+    if found is not None:
+        return found.metric.sentence
+    return P50.sentence if kind in STANDARD_TYPES else None
 
 
 def _table(of: Mapping[str, object], key: str) -> Mapping[str, object]:

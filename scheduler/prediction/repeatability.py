@@ -25,6 +25,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from edgeyard.devices.metrics import primary_metric
 from edgeyard.devices.runner.interval import dependence, half_width_of, student_quantile
 from edgeyard.scheduler.model.history import RepeatedNumber
 
@@ -98,17 +99,17 @@ class MeasuredNumber:
     """A number as comparisons use it. All errors are those of its logarithm.
 
     Attributes:
-        p50_ms: The number, above 0.
-        low_ms: Lower end of the 95 % interval that its own run states, above 0.
-        high_ms: Upper end; the number is between the two.
+        value: The number, above 0, in the unit of its metric.
+        low: Lower end of the 95 % interval that its own run states, above 0.
+        high: Upper end; the number is between the two.
         degrees: Degrees of freedom of that interval.
         target_uid: Its board.
         variation: None: nothing is known between runs, and only the runs' own intervals count.
     """
 
-    p50_ms: float
-    low_ms: float
-    high_ms: float
+    value: float
+    low: float
+    high: float
     degrees: float
     target_uid: str
     variation: RunVariation | None
@@ -119,10 +120,10 @@ class MeasuredNumber:
 
         It is the mean of both sides: ranks make an interval lopsided by chance.
         """
-        return math.log(self.high_ms / self.low_ms) / 2 / student_quantile(self.degrees)
+        return math.log(self.high / self.low) / 2 / student_quantile(self.degrees)
 
     def repeat_interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval of another run's number, ms; None if unknown.
+        """Return the 95 % interval of another run's number; None if unknown.
 
         It contains the run's own interval.
         """
@@ -130,13 +131,13 @@ class MeasuredNumber:
         if half > MAX_HALF_WIDTH:
             return None
         return (
-            min(self.low_ms, self.p50_ms * math.exp(-half)),
-            max(self.high_ms, self.p50_ms * math.exp(half)),
+            min(self.low, self.value * math.exp(-half)),
+            max(self.high, self.value * math.exp(half)),
         )
 
     def ratio_interval(self, other: MeasuredNumber) -> tuple[float, float] | None:
         """Return the 95 % interval of this number over another one; None if unknown."""
-        ratio, half = self.p50_ms / other.p50_ms, self.ratio_half_width(other)
+        ratio, half = self.value / other.value, self.ratio_half_width(other)
         if half > MAX_HALF_WIDTH:
             return None
         return ratio * math.exp(-half), ratio * math.exp(half)
@@ -173,25 +174,25 @@ class _ExcessVariance:
 
 
 def measured_number(
-    p50_ms: object,
-    low_ms: object,
-    high_ms: object,
+    value: object,
+    low: object,
+    high: object,
     degrees: object,
     *,
     target_uid: str,
     variation: RunVariation | None,
 ) -> MeasuredNumber | None:
     """Return a number as comparisons use it; None where its run states no interval around it."""
-    stated = (p50_ms, low_ms, high_ms, degrees)
+    stated = (value, low, high, degrees)
     if not all(isinstance(one, int | float) and math.isfinite(one) for one in stated):
         return None
-    p50, low, high, known = (float(one) for one in stated if isinstance(one, int | float))
-    if not 0 < low <= p50 <= high:
+    middle, first, last, known = (float(one) for one in stated if isinstance(one, int | float))
+    if not 0 < first <= middle <= last:
         return None
     return MeasuredNumber(
-        p50_ms=p50,
-        low_ms=low,
-        high_ms=high,
+        value=middle,
+        low=first,
+        high=last,
         degrees=known,
         target_uid=target_uid,
         variation=variation,
@@ -201,19 +202,15 @@ def measured_number(
 def reported_number(
     report: Mapping[str, object], target_uid: str = "", variation: RunVariation | None = None
 ) -> MeasuredNumber | None:
-    """Return the p50 of a report as comparisons use it; None where it states no interval."""
-    latency = report.get("inference_latency")
-    if not isinstance(latency, Mapping):
+    """Return a report's primary metric as comparisons use it; None where it has no interval."""
+    primary = primary_metric(report)
+    if primary is None:
         return None
-    interval = latency.get("p50_ci95")
-    if not isinstance(interval, Sequence) or len(interval) != 2:
-        return None
-    low, high = interval
     return measured_number(
-        latency.get("p50"),
-        low,
-        high,
-        latency.get("p50_ci95_degrees"),
+        primary.value,
+        primary.low,
+        primary.high,
+        primary.degrees,
         target_uid=target_uid,
         variation=variation,
     )
@@ -274,7 +271,7 @@ def _excess(series: Sequence[RepeatedNumber]) -> _ExcessVariance | None:
     count = len(series)
     if count < 2:
         return None
-    logs = np.log([number.p50_ms for number in series])
+    logs = np.log([number.value for number in series])
     own = float(np.mean([number.error**2 for number in series]))
     degrees, spread = count - 1.0, 1 - 1 / count
     if count >= _MIN_SERIES:

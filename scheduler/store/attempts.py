@@ -98,8 +98,8 @@ _REPEATED = (
         outcomes.c.benchmark_id,
         outcomes.c.target_uid,
         outcomes.c.workload,
-        outcomes.c.latency_p50_ms,
-        outcomes.c.p50_error,
+        outcomes.c.primary_value,
+        outcomes.c.primary_error,
     )
     .where(text(IS_REPEATABLE))
     .order_by(outcomes.c.seq.desc())

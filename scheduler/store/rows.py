@@ -137,8 +137,8 @@ def repeated_number_of(row: Row) -> RepeatedNumber:
         benchmark_id=r["benchmark_id"],
         target_uid=r["target_uid"],
         workload=r["workload"],
-        p50_ms=r["latency_p50_ms"],
-        error=r["p50_error"],
+        value=r["primary_value"],
+        error=r["primary_error"],
     )
 
 

@@ -100,7 +100,7 @@ the cluster reports it, the recorded board is an assumption, which others may sh
 HAS_HCL = "state = 'ended' AND hcl <> ''"
 """As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
 
-IS_REPEATABLE = "p50_error IS NOT NULL"
+IS_REPEATABLE = "primary_error IS NOT NULL"
 """As `LIVE_STATUSES`: outcomes whose number is comparable with others of the same workload."""
 
 
@@ -360,8 +360,12 @@ outcomes = Table(
     Column("variant", Text, nullable=False),
     Column("replaces", BigInteger, nullable=False),
     Column("workload", Text),
-    Column("p50_error", Float),
+    Column("primary_error", Float),
     Column("loading_s", Float),
+    Column("primary_metric", Text),
+    Column("primary_unit", Text),
+    Column("primary_better", Text),
+    Column("primary_value", Float),
 )
 Index(
     "uq_outcomes_attempt",

@@ -130,13 +130,32 @@ def test_a_type_that_an_engine_declares_runs_from_submission_to_result(
         assert report["benchmark_type"] == "TYPE4"
         assert report["results"]["access"] == {"value": "fill"}
         assert report["results"]["bandwidth"]["unit"] == "MiB/s"
-        assert report["results"]["bandwidth"]["value"] > 0
+        assert report["primary_metric"] == "bandwidth"
+        low, high = report["results"]["bandwidth"]["ci95"]
+        assert 0 < low <= report["results"]["bandwidth"]["value"] <= high
+        reasons = [each["sentence"] for each in report["verdict"]["reasons"]]
+        assert not [each for each in reasons if "p50" in each], "the bandwidth is judged"
         assert report["verdict"]["verdict"] in ("comparable", "suspect", "invalid")
         shown = _edgeyard(server, "results", made["benchmark_id"])
         assert "MiB/s" in shown
         assert "fill" in shown
+        assert "higher is better" in shown
         listed: Any = server.call("GET", "/v1/benchmarks?benchmark_type=TYPE4&status=completed")
         assert [each["benchmark_id"] for each in listed["items"]] == [made["benchmark_id"]]
+        _compares(made["benchmark_id"], server)
+
+
+def _compares(benchmark_id: str, server: Server) -> None:
+    """Of two runs of the same work, the one with the highest bandwidth is the best."""
+    again: Any = server.call("POST", f"/v1/benchmarks/{benchmark_id}/retry")
+    server.wait(again["benchmark_id"], timeout_s=120)
+    ids = (benchmark_id, again["benchmark_id"])
+    rows: Any = json.loads(_edgeyard(server, "results", *ids, "--json"))
+    assert {row["primary_metric"] for row in rows} == {"bandwidth"}
+    assert {row["group"] for row in rows} == {1}
+    assert [row["primary_value"] for row in rows] == sorted(
+        (row["primary_value"] for row in rows), reverse=True
+    )
 
 
 def _publishes(server: Server) -> None:

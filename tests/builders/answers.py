@@ -217,6 +217,7 @@ def report(verdict: str = "comparable", **changes: object) -> Body:
         "schema": "edgeyard/result/v1",
         "status": "ok",
         "nb_inference": 20,
+        "primary_metric": "p50",
         "inference_latency": {
             "unit": "ms",
             "mean": 12.5,
@@ -246,12 +247,13 @@ def workload(**changes: object) -> Body:
         "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
         "batch_size": None,
         "training": None,
+        "metric": "p50 in ms, lower is better",
     } | changes
 
 
 def row(benchmark_id: str = ID, **changes: object) -> Body:
-    """A row of `GET /v1/results`."""
-    return {
+    """A row of `GET /v1/results`; its primary metric is the p50 unless stated."""
+    base: Body = {
         "benchmark_id": benchmark_id,
         "model": "net.onnx",
         "target": "rpi4b",
@@ -263,9 +265,6 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "p50_ms": 12.3,
         "p50_low_ms": 12.1,
         "p50_high_ms": 12.6,
-        "p50_degrees": 3.0,
-        "p50_repeat_low_ms": None,
-        "p50_repeat_high_ms": None,
         "between_runs": None,
         "p90_ms": 13.5,
         "p99_ms": 14.9,
@@ -289,6 +288,20 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "reasons": [],
         "ended_at": "2026-11-21T08:00:03Z",
     } | changes
+    measured = base["p50_ms"] is not None
+    primary = {
+        "primary_metric": "p50" if measured else None,
+        "primary_title": "median latency" if measured else None,
+        "primary_unit": "ms" if measured else None,
+        "primary_better": "lower" if measured else None,
+        "primary_value": base["p50_ms"],
+        "primary_low": base["p50_low_ms"],
+        "primary_high": base["p50_high_ms"],
+        "primary_degrees": 3.0,
+        "primary_repeat_low": None,
+        "primary_repeat_high": None,
+    }
+    return primary | base
 
 
 def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:

@@ -4,6 +4,7 @@ import json
 import math
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -179,6 +180,14 @@ def test_what_a_shadow_decided_is_exported_as_such(
     assert len([row for row in rows if row["shadow_of"] is None]) == 120
 
 
+TOKENS: dict[str, Any] = {
+    "primary_metric": "tokens_per_s",
+    "primary_unit": "1/s",
+    "primary_better": "higher",
+    "primary_value": 50.0,
+}
+
+
 def test_outcomes_are_exported_with_what_was_known_at_their_decision(tmp_path: Path) -> None:
     known: list[Knowledge] = []
     store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
@@ -189,10 +198,12 @@ def test_outcomes_are_exported_with_what_was_known_at_their_decision(tmp_path: P
 
     add_past(store, 2, knowledge=kept, quality=disturbed_by_load)
     with store.write() as uow:
-        uow.attempts.add_outcome(make.an_outcome("undecided"))
+        uow.attempts.add_outcome(make.an_outcome("undecided", **TOKENS))
     store.close()
     assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
     rows = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
+    [undecided] = [each for each in rows if each["benchmark_id"] == "undecided"]
+    assert {name: undecided[name] for name in TOKENS} == TOKENS
     first = [each for each in rows if each["placed_at"] and each["placed_at"] < NOW + HOUR]
     assert len(first) == 8
     for row in first:

@@ -104,11 +104,11 @@ def _add_attempt(connection: Connection, benchmark_id: str, started_at: int | No
     )  # fmt: skip
 
 
-def _add_outcome(connection: Connection, seq: int, benchmark_id: str) -> None:
+def _add_outcome(connection: Connection, seq: int, benchmark_id: str, **values: object) -> None:
     _insert(
         connection, "outcomes", seq=seq, benchmark_id=benchmark_id, attempt=1,
         family="rpi4b", engine="ort", benchmark_type="TYPE1", run_s=5.0, ended_at=9_000_000,
-        user_id="ada", nb_inference=20, variant="", replaces=0,
+        user_id="ada", nb_inference=20, variant="", replaces=0, **values,
     )  # fmt: skip
 
 
@@ -126,6 +126,24 @@ def test_an_upgrade_fills_in_the_time_of_loading_of_attempts_that_are_still_stor
         found = {each.benchmark_id: each.loading_s for each in uow.attempts.outcomes()}
     store.close()
     assert found == {"started": 2.5, "refused": None, "deleted": None}
+
+
+def test_an_upgrade_takes_the_p50_for_the_primary_metric_of_outcomes(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    measured = {"target_uid": "rpi4b-0001-0001", "latency_p50_ms": 12.5, "workload": "w"}
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        _add_outcome(connection, 1, "measured", **measured, p50_error=0.01)
+        _add_outcome(connection, 2, "failed")
+    store = SqlStore(empty_url)
+    with store.read() as uow:
+        found = {
+            each.benchmark_id: (each.primary_metric, each.primary_better, each.primary_value)
+            for each in uow.attempts.outcomes()
+        }
+        (repeated,) = uow.attempts.repeated_numbers(family="rpi4b", newest=9)
+    store.close()
+    assert found == {"measured": ("p50", "lower", 12.5), "failed": (None, None, None)}
+    assert (repeated.value, repeated.error) == (12.5, 0.01)
 
 
 def test_an_upgrade_counts_the_booked_starts_of_benchmarks_that_wait(empty_url: str) -> None:

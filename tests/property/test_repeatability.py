@@ -99,7 +99,7 @@ def test_what_is_assumed_before_the_first_repeat_follows_from_the_recorded_numbe
         found = [reported_number(report(*row), "a", None) for row in rows]
         series = [
             RepeatedNumber(
-                benchmark_id=str(n), target_uid="a", workload="w", p50_ms=row[0], error=one.error
+                benchmark_id=str(n), target_uid="a", workload="w", value=row[0], error=one.error
             )
             for n, (row, one) in enumerate(zip(rows, found, strict=True))
             if one is not None
@@ -116,7 +116,7 @@ def numbers(
             benchmark_id=f"{target_uid}-{workload}-{n}",
             target_uid=target_uid,
             workload=workload,
-            p50_ms=value,
+            value=value,
             error=error,
         )
         for n, value in enumerate(p50)
@@ -216,7 +216,7 @@ def test_the_interval_with_the_variance_between_runs_contains_the_runs_own(
     number: MeasuredNumber,
 ) -> None:
     repeated = number.repeat_interval()
-    assert repeated is None or repeated[0] <= number.low_ms <= number.high_ms <= repeated[1]
+    assert repeated is None or repeated[0] <= number.low <= number.high <= repeated[1]
 
 
 @given(any_numbers(), st.one_of(any_numbers("a"), any_numbers("b")))
@@ -226,7 +226,7 @@ def test_a_ratios_interval_contains_the_one_without_the_variance_between_runs(
     wide = number.ratio_half_width(other)
     narrow = replace(number, variation=None).ratio_half_width(replace(other, variation=None))
     assert wide >= narrow * (1 - 1e-12)
-    certain = replace(other, low_ms=other.p50_ms, high_ms=other.p50_ms)
+    certain = replace(other, low=other.value, high=other.value)
     less = "another number that is less known makes no ratio better known"
     assert wide >= number.ratio_half_width(certain) * (1 - 1e-12), less
 

@@ -22,8 +22,10 @@ from edgeyard.devices.benchmark_types import (
     simulated_types,
 )
 from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.metrics import P50, Metric
 from edgeyard.devices.model import BoardEngine
-from edgeyard.devices.runner.task import declared_latencies
+from edgeyard.devices.runner.engine import DeclaredRun
+from edgeyard.devices.runner.task import declared_latencies, declared_results
 from edgeyard.errors import ConfigError, RunFailed
 from edgeyard.plugins.testing import board
 from edgeyard.scheduler.framework.policy import parse_policy, read_policy
@@ -110,6 +112,16 @@ def test_a_declaration_comes_back_from_the_boards_file() -> None:
         ("TYPE4", {"results": {"X": {}}}, "'X' is not a lower-case letter"),
         ("TYPE4", {"results": {f"x{n}": {} for n in range(65)}}, "at most 64"),
         ("TYPE4", {"dataset": "some"}, "dataset is not one of none, optional, required"),
+        ("TYPE4", {"results": {"x": {"better": "more"}}}, "results/x/better is not one of lower"),
+        ("TYPE4", {"results": {"x": {"type": "string", "better": "lower"}}}, "for numbers only"),
+        ("TYPE4", {"results": {"x": {"primary": True}}}, "results/x is primary, so better has to"),
+        ("TYPE4", {"results": {"x": {"primary": 1}}}, "results/x/primary is neither"),
+        ("TYPE4", {"results": {"p50": {}}}, "results/p50 has the name of a metric"),
+        (
+            "TYPE4",
+            {"results": {name: {"better": "lower", "primary": True} for name in "xy"}},
+            "results: x and y are primary, and at most one can be",
+        ),
         ("TYPE4", {"unknown": 1}, "unknown field 'unknown'"),
         ("TYPE4", {"description": "a\nb"}, "description is not text"),
         ("TYPE4", {"description": 1}, "description is not text"),
@@ -231,7 +243,10 @@ def test_parameters_are_checked_by_the_declaration(
 
 def test_results_carry_their_units_and_are_what_is_declared() -> None:
     found = BANDWIDTH.checked_results({"bandwidth": 2.5, "access": "copy"})
-    assert found == {"bandwidth": {"value": 2.5, "unit": "MiB/s"}, "access": {"value": "copy"}}
+    bandwidth = {"unit": "MiB/s", "title": "memory bandwidth", "better": "higher"}
+    assert found == {"bandwidth": {"value": 2.5, **bandwidth}, "access": {"value": "copy"}}
+    assert BANDWIDTH.primary == Metric("bandwidth", "", "MiB/s", "higher")
+    assert declared_type("TYPE4", {"results": {"x": {}}}).primary == P50
     for values, message in (
         ({"bandwidth": 2.5}, "access is missing"),
         ({"bandwidth": float("nan"), "access": "copy"}, "bandwidth is not of type number"),
@@ -277,3 +292,33 @@ def test_times_that_are_none_fail_the_run_and_name_the_engine(times: Any) -> Non
 def test_times_may_be_a_list_or_an_array() -> None:
     for times in ([1, 2.5], np.array([1.0, 2.5], np.float32)):
         assert declared_latencies(times, "memory", "TYPE4").tolist() == [1.0, 2.5]  # type: ignore[arg-type]
+
+
+def test_a_value_of_a_series_is_its_median_with_an_interval() -> None:
+    run = DeclaredRun({"access": "copy"}, [1.0], series={"bandwidth": range(1, 22)})
+    results, series = declared_results(BANDWIDTH, run)
+    bandwidth: Any = results["bandwidth"]
+    assert bandwidth["value"] == 11.0
+    low, high = bandwidth["ci95"]
+    assert low < 11.0 < high
+    assert bandwidth["ci95_degrees"] >= 1
+    assert series["bandwidth"].tolist() == list(range(1, 22))
+    few, _ = declared_results(BANDWIDTH, replace(run, series={"bandwidth": [2.0]}))
+    assert "ci95" not in few["bandwidth"], "one number has no interval"
+
+
+@pytest.mark.parametrize(
+    ("values", "series", "message"),
+    [
+        ({"access": "copy", "bandwidth": 1.0}, {"bandwidth": [1.0]}, "given twice"),
+        ({}, {"bandwidth": [1.0], "access": [1.0]}, "'access' is not declared as a value of type"),
+        ({"access": "copy"}, {"bandwidth": []}, "not one or more finite numbers"),
+        ({"access": "copy"}, {"bandwidth": [float("nan")]}, "not one or more finite numbers"),
+        ({"access": "copy"}, {}, "bandwidth is missing"),
+    ],
+)
+def test_a_series_that_the_type_does_not_declare_is_refused(
+    values: dict[str, Any], series: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        declared_results(BANDWIDTH, DeclaredRun(values, [1.0], series=series))

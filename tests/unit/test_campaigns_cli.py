@@ -238,7 +238,7 @@ def test_a_history_is_without_the_runs_of_checks(server: FakeServer) -> None:
     assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a"]
     server.on("GET", "/v1/benchmarks", page(of_check))
     refused = refusal(run("results", "--history", "net.onnx"))
-    assert "has a latency; 1 of `edgeyard check` do not count" in refused
+    assert "has a number; 1 of `edgeyard check` do not count" in refused
 
 
 def test_runs_of_the_same_work_can_be_told_apart(

@@ -22,6 +22,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import cli
 from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.benchmark_api.sdk import Client
+from edgeyard.devices.metrics import P50
 from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
@@ -1378,7 +1379,13 @@ def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_many_boards_of_very_different_speed_can_be_drawn(tmp_path: Path, suffix: str) -> None:
     bars = [
-        Bar(model=f"m{m}", series=f"board-{b}", p50_ms=10.0 ** (b - 3), p90_ms=10.0 ** (b - 2))
+        Bar(
+            model=f"m{m}",
+            series=f"board-{b}",
+            metric=P50,
+            value=10.0 ** (b - 3),
+            p90_ms=10.0 ** (b - 2),
+        )
         for m in range(3)
         for b in range(9)
     ]
@@ -1820,8 +1827,8 @@ BETWEEN_RUNS = {
 def test_a_result_is_shown_with_what_its_board_varies_by(server: FakeServer) -> None:
     shown = results()
     shown["summary"] |= {
-        "p50_repeat_low_ms": 11.8,
-        "p50_repeat_high_ms": 12.9,
+        "primary_repeat_low": 11.8,
+        "primary_repeat_high": 12.9,
         "between_runs": BETWEEN_RUNS,
     }
     server.on("GET", f"{ONE}/results", shown)
@@ -1830,10 +1837,9 @@ def test_a_result_is_shown_with_what_its_board_varies_by(server: FakeServer) -> 
 
 
 def test_a_comparison_includes_what_boards_vary_by_and_says_so(server: FakeServer) -> None:
-    pair = [row("a", p50_ms=12.3), row("b", p50_ms=12.6)]
     near = [
-        one | {"p50_low_ms": one["p50_ms"] - 0.01, "p50_high_ms": one["p50_ms"] + 0.01}
-        for one in pair
+        row(name, p50_ms=p50, p50_low_ms=p50 - 0.01, p50_high_ms=p50 + 0.01)
+        for name, p50 in (("a", 12.3), ("b", 12.6))
     ]
     server.on("GET", "/v1/results", {"items": near})
     assert json.loads(run("results", "a", "b", "--json").stdout)[1]["ratio_low"] > 1.02

@@ -170,8 +170,8 @@ def test_a_pair_without_a_latency_has_no_ratio(server: FakeServer) -> None:
     measured(server, [1.0, 1.0, 1.0, 1.0], p50_ms=None)
     done = run(*CHECK)
     assert done.exit_code == 4
-    assert "pair 1: a latency was not measured; the pair does not count" in done.stderr
-    assert "pair 1 does not count: a latency was not measured" in done.stdout
+    assert "pair 1: a number was not measured; the pair does not count" in done.stderr
+    assert "pair 1 does not count: a number was not measured" in done.stdout
 
 
 def test_other_work_is_refused(server: FakeServer) -> None:

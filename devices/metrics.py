@@ -1,0 +1,292 @@
+"""The metrics of benchmark types: unit, direction, a plain name, and which one is primary.
+
+The primary metric of a result is the one that tables show, that ratios, series and checks compare,
+and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50. An engine
+marks one of the values that its declaration of a type lists
+(`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50 of the times
+that the engine measured.
+
+A report states its own primary metric (``primary_metric``), with unit and direction of declared
+values, so that a result stays right when the declaration changes.
+
+Imported on boards too: only the standard library, Python 3.10.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Dict, List, Mapping, Optional, Tuple, Union
+
+LOWER, HIGHER = "lower", "higher"
+DIRECTIONS = (LOWER, HIGHER)
+
+_Path = Tuple[Union[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number of a result is.
+
+    Attributes:
+        name: Key in the report, e.g. ``p50``.
+        title: Its plain name, e.g. ``median latency``; of no meaning for equality.
+        unit: E.g. ``ms``; "": none.
+        better: Which numbers are better: one of `DIRECTIONS`; "": not known, so that nothing
+            decides by it.
+    """
+
+    name: str
+    title: str = field(default="", compare=False)
+    unit: str = ""
+    better: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Its name as the title of a column, with the unit, e.g. ``P50 ms``."""
+        return f"{self.name.replace('_', ' ').upper()} {self.unit}".strip()
+
+    @property
+    def label(self) -> str:
+        """Its name with the unit, e.g. ``p50, ms``."""
+        return ", ".join(filter(None, (self.name, self.unit)))
+
+    @property
+    def direction(self) -> str:
+        """Which numbers are better, in words; "": not known."""
+        return f"{self.better} is better" if self.better else ""
+
+    @property
+    def sentence(self) -> str:
+        """Name, unit and direction, which numbers that are compared have in common."""
+        named = f"{self.name} in {self.unit}" if self.unit else self.name
+        return ", ".join(filter(None, (named, self.direction)))
+
+    def slowdown(self, ratio: float) -> float:
+        """Return by how much a number is worse than a reference, relative to the reference.
+
+        Args:
+            ratio: The number over the reference.
+
+        Returns:
+            E.g. 0.03 for 3 % more where lower is better, or 3 % less where higher is better;
+            negative: it is better.
+        """
+        return 1 - ratio if self.better == HIGHER else ratio - 1
+
+
+@dataclass(frozen=True)
+class MeasuredMetric:
+    """A number of a report.
+
+    Attributes:
+        metric: What it is.
+        value: In the metric's unit; finite.
+        primary: Whether it is the report's primary metric.
+        low: Lower end of its 95 % interval; None: not known.
+        high: Upper end.
+        degrees: Degrees of freedom of that interval.
+    """
+
+    metric: Metric
+    value: float
+    primary: bool = False
+    low: Optional[float] = None
+    high: Optional[float] = None
+    degrees: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class StandardMetric:
+    """A metric of Edgeyard's own, and where a report states it.
+
+    Attributes:
+        metric: What it is.
+        path: Keys and positions that lead to its number.
+        interval: Keys that lead to the two ends of its 95 % interval; empty: there is none.
+        degrees: Keys that lead to the interval's degrees of freedom; empty: there are none.
+    """
+
+    metric: Metric
+    path: _Path
+    interval: _Path = ()
+    degrees: _Path = ()
+
+
+P50 = Metric("p50", "median latency", "ms", LOWER)
+"""Primary metric of Edgeyard's own types, and of declared ones without another."""
+
+_LATENCY = "inference_latency"
+
+
+def _times(unit_of_work: str) -> Tuple[StandardMetric, ...]:
+    """Return the times of a unit of work, e.g. ``a batch``; "": of an inference."""
+    of = f" of {unit_of_work}" if unit_of_work else ""
+    ci95, degrees = (_LATENCY, "p50_ci95"), (_LATENCY, "p50_ci95_degrees")
+    return (
+        StandardMetric(replace(P50, title=f"median latency{of}"), (_LATENCY, "p50"), ci95, degrees),
+        *(
+            StandardMetric(Metric(name, f"{title}{of}", "ms", LOWER), (_LATENCY, name))
+            for name, title in (
+                ("p90", "90th percentile of the latency"),
+                ("p99", "99th percentile of the latency"),
+                ("mean", "mean latency"),
+            )
+        ),
+    )
+
+
+def _number(name: str, title: str, unit: str, better: str, *path: "str | int") -> StandardMetric:
+    return StandardMetric(Metric(name, title, unit, better), path or (name,))
+
+
+_INFERENCE = (
+    _number("runs_per_s", "inferences per second", "1/s", HIGHER),
+    _number("rows_per_s", "rows per second", "1/s", HIGHER),
+    _number("first_inference_ms", "first inference after loading", "ms", LOWER),
+    _number("load_cold_ms", "first loading of the model", "ms", LOWER, "load", "cold_ms"),
+    _number("load_warm_ms", "second loading of the model", "ms", LOWER, "load", "warm_ms"),
+)
+_MEMORY = (
+    _number("ram_peak", "peak memory", "B", LOWER),
+    _number("ram_model", "peak memory without the runner's own", "B", LOWER),
+)
+_ACCURACY = (
+    StandardMetric(Metric("top1", "accuracy", "", HIGHER), ("accuracy", "top1")),
+    *(
+        _number(name, title, "", better, "accuracy", name)
+        for name, title, better in (
+            ("top5", "right class among the five best", HIGHER),
+            ("mae", "mean absolute error", LOWER),
+            ("rmse", "root mean square error", LOWER),
+            ("miou", "mean intersection over union", HIGHER),
+            ("pixel_accuracy", "share of right pixels", HIGHER),
+            ("map", "mean average precision", HIGHER),
+            ("map50", "mean average precision at an overlap of 50 %", HIGHER),
+        )
+    ),
+)
+_TRAINING = (
+    _number("runs_per_s", "training steps per second", "1/s", HIGHER),
+    _number("final_loss", "loss of the last step", "", LOWER, "training", "final_loss"),
+    _number(
+        *("validation_accuracy", "accuracy on validation rows after the last epoch", "", HIGHER),
+        *("training", "validation_accuracy", -1),
+    ),
+)
+
+STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
+    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY),
+    "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
+    "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
+}
+"""Metrics of Edgeyard's own types, each type's primary one first."""
+
+_DECLARED = (*_times("a measured unit of work"), *_MEMORY)
+"""Metrics of types that engines declare, next to the values that the declaration lists."""
+
+RESERVED_NAMES = frozenset(each.metric.name for each in _DECLARED)
+"""Names that no declared value has."""
+
+_NAMED_ACCURACIES = ("classification", "regression", "segmentation", "detection")
+"""Accuracies of TYPE2 whose numbers `_ACCURACY` lists."""
+
+
+def standard_metrics(benchmark_type: str) -> Tuple[StandardMetric, ...]:
+    """Return the metrics that results of a type have whatever its engine declares."""
+    return STANDARD_METRICS.get(benchmark_type, _DECLARED)
+
+
+def measured_metrics(report: Mapping[str, object]) -> List[MeasuredMetric]:
+    """Return the numbers of a report, each name once, the primary one first.
+
+    Args:
+        report: May come from anywhere; what is no number of a metric is left out.
+    """
+    kind = report.get("benchmark_type")
+    every = [
+        *_declared_values(report.get("results")),
+        *_standard_values(report, standard_metrics(kind if isinstance(kind, str) else "TYPE1")),
+        *_other_accuracy(report.get("accuracy")),
+    ]
+    found: Dict[str, MeasuredMetric] = {}
+    for each in every:
+        found.setdefault(each.metric.name, each)
+    stated = report.get("primary_metric")
+    primary = found.get(stated if isinstance(stated, str) else P50.name)
+    if primary is None or not primary.metric.better:
+        return list(found.values())
+    others = (each for each in found.values() if each is not primary)
+    return [replace(primary, primary=True), *others]
+
+
+def primary_metric(report: Mapping[str, object]) -> Optional[MeasuredMetric]:
+    """Return the number of a report that comparisons use; None where it has none."""
+    return next((each for each in measured_metrics(report) if each.primary), None)
+
+
+def _standard_values(
+    report: Mapping[str, object], metrics: Tuple[StandardMetric, ...]
+) -> List[MeasuredMetric]:
+    found = []
+    for each in metrics:
+        value = _finite(_at(report, each.path))
+        if value is not None:
+            low, high = _ends(_at(report, each.interval) if each.interval else None)
+            degrees = _finite(_at(report, each.degrees)) if each.degrees else None
+            found.append(MeasuredMetric(each.metric, value, False, low, high, degrees))
+    return found
+
+
+def _declared_values(results: object) -> List[MeasuredMetric]:
+    """Return the numbers that a declared type has, as `results` of the report states them."""
+    found = []
+    for name, stated in results.items() if isinstance(results, dict) else ():
+        value = _finite(stated.get("value")) if isinstance(stated, dict) else None
+        if not isinstance(name, str) or not isinstance(stated, dict) or value is None:
+            continue
+        title, unit, better = (
+            text if isinstance(text := stated.get(key), str) else ""
+            for key in ("title", "unit", "better")
+        )
+        metric = Metric(name, title or name, unit, better if better in DIRECTIONS else "")
+        low, high = _ends(stated.get("ci95"))
+        degrees = _finite(stated.get("ci95_degrees"))
+        found.append(MeasuredMetric(metric, value, False, low, high, degrees))
+    return found
+
+
+def _other_accuracy(accuracy: object) -> List[MeasuredMetric]:
+    """Return an accuracy that only a foreign runner knows: its direction is not known."""
+    if not isinstance(accuracy, dict) or accuracy.get("metric") in (None, *_NAMED_ACCURACIES):
+        return []
+    name, value = accuracy.get("name"), _finite(accuracy.get("value"))
+    return [MeasuredMetric(Metric(name, name), value)] if isinstance(name, str) and value else []
+
+
+def _at(report: object, path: _Path) -> object:
+    """Return what a path leads to; None where it leads nowhere."""
+    for key in path:
+        if isinstance(report, Mapping) and isinstance(key, str):
+            report = report.get(key)
+        elif isinstance(report, list) and isinstance(key, int) and report:
+            report = report[key]
+        else:
+            return None
+    return report
+
+
+def _ends(interval: object) -> Tuple[Optional[float], Optional[float]]:
+    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
+        return None, None
+    return _finite(interval[0]), _finite(interval[1])
+
+
+def _finite(value: object) -> Optional[float]:
+    """Return a number of a report; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number that no double holds
+        return None

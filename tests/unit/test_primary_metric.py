@@ -1,0 +1,278 @@
+"""Benchmarks whose engine declares a primary metric of which higher is better, everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from edgeyard.benchmark_api.sdk import Client
+from edgeyard.devices.metrics import Metric, measured_metrics, primary_metric
+from tests.builders.answers import (
+    ID,
+    UID,
+    accepted,
+    benchmark,
+    dry_run,
+    report,
+    results,
+    row,
+    workload,
+)
+from tests.builders.cli import printed, refusal, run
+from tests.fakes.api_server import Answer, FakeServer
+
+TOKENS = Metric("tokens_per_s", "decoded tokens per second", "1/s", "higher")
+WORK = workload(benchmark_type="TYPE4", engine="chat", metric=TOKENS.sentence)
+
+
+def decoded(benchmark_id: str, tokens_per_s: float | None, **changes: object) -> dict[str, Any]:
+    """A row of a benchmark whose primary metric is known to 0.1 %."""
+    value = tokens_per_s
+    return row(
+        benchmark_id,
+        benchmark_type="TYPE4",
+        runtime="chat",
+        workload=WORK,
+        primary_metric=TOKENS.name,
+        primary_title=TOKENS.title,
+        primary_unit=TOKENS.unit,
+        primary_better=TOKENS.better,
+        primary_value=value,
+        primary_low=None if value is None else 0.999 * value,
+        primary_high=None if value is None else 1.001 * value,
+    ) | dict(changes)
+
+
+def lines_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_a_comparison_is_relative_to_the_highest_number(server: FakeServer) -> None:
+    rows = [decoded("a", 50.0), decoded("b", 100.0), decoded("c", 400.0, verdict="invalid")]
+    server.on("GET", "/v1/results", {"items": rows})
+    found = json.loads(printed(run("results", "a", "b", "c", "--json")))
+    assert [(each["benchmark_id"], each["ratio"]) for each in found] == [
+        ("c", None),
+        ("b", 1.0),
+        ("a", 0.5),
+    ]
+    low, high = found[2]["ratio_low"], found[2]["ratio_high"]
+    assert 0.49 < low < 0.5 < high < 0.51
+    shown = printed(run("results", "a", "b", "c"))
+    assert "TOKENS PER S 1/s" in shown
+    assert "tokens_per_s in 1/s, higher is better" in shown
+    assert "0.50× (0.50-0.50)" in shown
+    assert "400!" in shown
+    assert "P90" not in shown, "the p90 of the latency says nothing next to tokens per second"
+
+
+def test_numbers_of_several_metrics_are_shown_with_their_units_and_never_compared(
+    server: FakeServer,
+) -> None:
+    server.on("GET", "/v1/results", {"items": [decoded("a", 50.0), row("b", p50_ms=12.3)]})
+    shown = printed(run("results", "a", "b"))
+    assert "RESULT" in shown
+    assert "50 1/s" in shown
+    assert "12.3 ms" in shown
+    assert "p50 in ms, lower is better" in shown
+    found = json.loads(printed(run("results", "a", "b", "--json")))
+    assert {each["ratio"] for each in found} == {None}
+    refused = refusal(run("results", "a", "b", "--plot", "all.svg"))
+    assert "no common axis" in refused
+
+
+def test_the_report_page_has_bars_of_each_metric_with_its_direction(server: FakeServer) -> None:
+    rows = [decoded("a", 50.0), decoded("b", 100.0), row("c")]
+    server.on("GET", "/v1/results", {"items": rows})
+    assert run("results", "a", "b", "c", "--html", "all.html").exit_code == 0
+    text = Path("all.html").read_text()
+    assert "<h2>Decoded tokens per second (higher is better)</h2>" in text
+    assert "<h2>Median latency (lower is better)</h2>" in text
+    assert "width:50.00%" not in text.split("higher is better")[0]
+    assert "100 1/s" in text
+    server.on("GET", "/v1/results", {"items": rows[:2]})
+    assert run("results", "a", "b", "--html", "all.html").exit_code == 0
+    assert "<th class=n>tokens_per_s, 1/s" in Path("all.html").read_text()
+
+
+def test_a_plot_is_of_the_primary_metric(server: FakeServer) -> None:
+    pytest.importorskip("matplotlib")
+    server.on("GET", "/v1/results", {"items": [decoded("a", 50.0), decoded("b", 100.0)]})
+    for name in "ab":
+        shown = results(name)
+        shown["summary"] = decoded(name, 50.0 if name == "a" else 100.0)
+        server.on("GET", f"/v1/benchmarks/{name}/results", shown)
+    assert run("results", "a", "b", "--plot", "tokens.svg").exit_code == 0
+    assert Path("tokens.svg").read_text().count("<svg") == 1
+
+
+def test_the_end_of_a_benchmark_shows_its_primary_metric(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks/a", benchmark("a"))
+    server.on("GET", "/v1/results", {"items": [decoded("a", 50.0)]})
+    assert "TOKENS PER S 1/s" in printed(run("wait", "a"))
+    assert "primary_value" in printed(run("wait", "a", "-o", "csv"))
+
+
+def test_a_history_compares_each_number_with_the_one_before(server: FakeServer) -> None:
+    pytest.importorskip("matplotlib")
+    ended = [f"2026-11-2{day}T08:00:00Z" for day in range(3)]
+    rows = [
+        decoded(name, tokens, ended_at=at)
+        for name, tokens, at in zip("abc", (100.0, 50.0, 60.0), ended, strict=True)
+    ]
+    listed = [benchmark(name) for name in "cba"]
+    server.on("GET", "/v1/benchmarks", {"items": listed, "next_cursor": None})
+    server.on("GET", "/v1/results", {"items": rows})
+    shown = printed(run("results", "--history", "net.onnx", "--plot", "history.svg"))
+    assert "TOKENS PER S 1/s" in shown
+    assert "higher is better" in shown
+    assert "0.50× (0.50-0.50)" in shown
+    assert "1.20×" in shown
+    assert Path("history.svg").is_file()
+
+
+def checked(server: FakeServer, tokens_per_s: list[float]) -> None:
+    """Answer the alternating runs of a check: the baseline has 100, candidates these numbers."""
+    server.on("GET", "/v1/benchmarks/base", benchmark("base", target_uid=UID))
+    answers, rows = [], []
+    for number, tokens in enumerate(tokens_per_s):
+        sides = [(f"a{number}", 100.0), (f"b{number}", tokens)]
+        for name, value in reversed(sides) if number % 2 else sides:
+            answers.append(Answer(accepted(name), 202))
+            rows.append({"items": [decoded(name, value)]})
+            server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, target_uid=UID))
+    unknown = dry_run(workload=WORK | {"metric": None})
+    server.on("POST", "/v1/benchmarks/base/clone", unknown, unknown, *answers)
+    server.on("GET", "/v1/results", *rows)
+
+
+CHECK = ("check", "--baseline", "base", "--parameter", "threads=1")
+
+
+def test_a_check_fails_if_the_number_falls(server: FakeServer) -> None:
+    checked(server, [90.0, 90.1, 89.9, 90.0])
+    files = ("--markdown", "check.md", "--junit", "check.xml")
+    done = run(*CHECK, "--max-slowdown", "3 %", *files)
+    assert done.exit_code == 2
+    assert "failed: +10.0" in done.stdout
+    assert "the slowdown is more than 3.00%" in done.stdout
+    assert "pair 1: baseline 100 1/s, candidate 90 1/s (+10.00%)" in done.stderr
+    assert "| baseline | tokens_per_s, 1/s | candidate |" in Path("check.md").read_text()
+    assert ElementTree.parse("check.xml").getroot().get("failures") == "1"
+
+
+def test_a_check_passes_if_the_number_rises(server: FakeServer) -> None:
+    checked(server, [110.0, 110.1, 109.9, 110.0])
+    found = json.loads(printed(run(*CHECK, "--max-slowdown", "3 %", "--json")))
+    assert found["decision"] == "passed"
+    assert found["slowdown"] == pytest.approx(-0.1, abs=1e-3)
+    assert found["low"] < found["slowdown"] < found["high"] < 0
+    assert found["metric"]["better"] == "higher"
+    assert (found["pairs"][0]["baseline_value"], found["pairs"][0]["ratio"]) == (100.0, 1.1)
+
+
+def test_a_check_passes_if_the_number_falls_within_the_limit(server: FakeServer) -> None:
+    checked(server, [98.0, 98.1, 97.9, 98.0])
+    assert run(*CHECK, "--max-slowdown", "3 %").exit_code == 0
+
+
+def test_a_limit_that_nothing_can_fall_below_is_refused(server: FakeServer) -> None:
+    checked(server, [1.0, 1.0, 1.0])
+    refused = run(*CHECK, "--max-slowdown", "100 %")
+    assert refused.exit_code == 1
+    assert "--max-slowdown: is 100.00%, and tokens_per_s cannot fall that far" in refused.stderr
+
+
+def test_a_check_refuses_versions_with_different_primary_metrics(server: FakeServer) -> None:
+    checked(server, [100.0])
+    other = workload(benchmark_type="TYPE4", engine="chat")
+    rows = [{"items": [decoded("a0", 100.0)]}, {"items": [row("b0", workload=other)]}]
+    server.on("GET", "/v1/results", *rows)
+    refused = refusal(run(*CHECK))
+    assert "other work than the candidate: metric (tokens_per_s in 1/s, higher" in refused
+
+
+def declared_report(**changes: Any) -> dict[str, Any]:
+    tokens: dict[str, Any] = {
+        "value": 50.0,
+        "unit": "1/s",
+        "title": TOKENS.title,
+        "better": "higher",
+        "ci95": [49.5, 50.5],
+        "ci95_degrees": 3.0,
+    }
+    values = {TOKENS.name: tokens, "joules": {"value": 3.5, "unit": "J"}, "text": {"value": "no"}}
+    stated = {"benchmark_type": "TYPE4", "primary_metric": TOKENS.name, "results": values}
+    return report(**{**stated, **changes})
+
+
+def test_one_result_shows_the_primary_metric_first_and_what_is_declared(server: FakeServer) -> None:
+    shown = results()
+    shown["summary"] = decoded(ID, 50.0, primary_repeat_low=48.0, primary_repeat_high=52.0)
+    shown["reports"][0]["report"] = declared_report()
+    server.on("GET", f"/v1/benchmarks/{ID}/results", shown)
+    output = [" ".join(line) for line in lines_of(printed(run("results", ID)))]
+    text = "\n".join(output)
+    assert "tokens_per_s 50 1/s (95 %: 50 to 50), higher is better" in text
+    assert "repeated tokens_per_s 95 %: 48 to 52 1/s" in text
+    assert "p50 12.3 ms" in text, "the latency stays"
+    assert text.index("tokens_per_s 50") < text.index("p50 12.3")
+    assert "50 1/s (95 %: 49.5 to 50.5); decoded tokens per second, higher is better" in text
+    assert "joules 3.5 J" in text
+    with Client() as client:
+        found = client.results(ID)
+    assert found.primary is not None
+    assert (found.primary.metric, found.primary.value) == (TOKENS, 50.0)
+    assert found.primary.metric.title == TOKENS.title
+    assert (found.values["tokens_per_s"].better, found.values["tokens_per_s"].low) == (
+        "higher",
+        49.5,
+    )
+    assert found.metrics["joules"].metric.better == ""
+    assert found.metrics["p90"].metric.better == "lower"
+    assert "tokens_per_s 50 1/s (95 %: 49.5 to 50.5 1/s)" in repr(found)
+
+
+def test_a_data_frame_has_the_primary_metric(server: FakeServer) -> None:
+    pytest.importorskip("pandas")
+    server.on("GET", "/v1/results", {"items": [decoded("a", 50.0), decoded("b", 100.0)]})
+    with Client() as client:
+        frame = client.results_frame(["a", "b"])
+    assert list(frame.index) == ["b", "a"]
+    assert frame["primary_value"].tolist() == [100.0, 50.0]
+    assert frame["ratio"].tolist() == [1.0, 0.5]
+    assert frame["primary_better"].tolist() == ["higher", "higher"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, TOKENS.name),
+        ({"primary_metric": "p50"}, "p50"),
+        ({"primary_metric": None}, "p50"),
+        ({"primary_metric": "joules"}, None),  # its direction is not known
+        ({"primary_metric": "text"}, None),
+        ({"primary_metric": "unknown"}, None),
+        ({"results": {"tokens_per_s": {"value": 10**400, "better": "higher"}}}, None),
+        ({"inference_latency": None, "primary_metric": None}, None),
+    ],
+)
+def test_a_number_without_a_direction_is_never_primary(
+    changes: dict[str, Any], name: str | None
+) -> None:
+    found = primary_metric(declared_report(**changes))
+    assert (None if found is None else found.metric.name) == name
+
+
+def test_an_accuracy_that_only_its_runner_knows_is_shown_without_a_direction() -> None:
+    accuracy = {"metric": "bleu", "name": "BLEU", "value": 0.3}
+    found = {
+        each.metric.name: each
+        for each in measured_metrics(report(benchmark_type="TYPE2", accuracy=accuracy))
+    }
+    assert next(iter(found)) == "p50"
+    assert (found["BLEU"].value, found["BLEU"].metric.direction) == (0.3, "")
