@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
     json_text,
     local_time,
     plain,
+    primary_text,
     warn_of_stale_state,
     when,
 )
@@ -102,6 +105,7 @@ LIST_COLUMNS = (
     Column(title="MODEL", of=field("description.model"), shorten=True),
     Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
     Column(title="TYPE", of=field("description.benchmark_type"), from_width=110),
+    Column(title="RESULT", of=primary_text, right=True, whole=True, from_width=100, always=False),
     Column(title="WHY", of=_why, from_width=110, always=False),
 )
 _QUEUE_COLUMNS = (
@@ -175,10 +179,24 @@ def list_benchmarks(
     rows = [one.as_json() for one in itertools.islice(found, limit + 1)]
     if not rows:
         _refuse_unknown(session, filters)
-    emit(session.output, rows[:limit], LIST_COLUMNS, "no benchmarks")
+    shown = rows[:limit]
+    if session.output is Output.TABLE:
+        _add_numbers(session, shown)
+    emit(session.output, shown, LIST_COLUMNS, "no benchmarks")
     if len(rows) > limit:
         total = session.client.count(**filters)
         session.report(f"{limit} of {total} benchmarks; --limit {total} shows all")
+
+
+def _add_numbers(session: Session, rows: Sequence[dict[str, Any]]) -> None:
+    """Add the primary metric and the verdict to the rows of completed benchmarks."""
+    from edgeyard.benchmark_api.sdk import NotFoundError
+
+    ended = {row["benchmark_id"]: row for row in rows if row.get("status") == "completed"}
+    with suppress(NotFoundError):  # one was deleted in the meantime
+        for measured in map(as_json, session.client.result_rows(ended)):
+            names = ("primary_value", "primary_unit", "verdict")
+            ended[measured["benchmark_id"]] |= {name: measured[name] for name in names}
 
 
 def _refuse_unknown(session: Session, filters: Filters) -> None:

@@ -413,7 +413,7 @@ def _with_interval(value: object, low: object, high: object, unit: str, more: st
     """Return a number with its unit and its 95 % interval, as far as that is known."""
     ends = three_digits(low), three_digits(high)
     interval = f" (95 %: {ends[0]} to {ends[1]})" if all(ends) else ""
-    return f"{plain(value)} {unit}".strip() + interval + more
+    return f"{three_digits(value)} {unit}".strip() + interval + more
 
 
 def _facts(found: Results) -> Mapping[str, str]:

@@ -42,6 +42,7 @@ from edgeyard.benchmark_api.sdk.inference import (
 )
 from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
 from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
+from edgeyard.devices.metrics import MeasuredMetric, Metric
 
 __all__ = [
     "ApiError",
@@ -69,6 +70,8 @@ __all__ = [
     "JobChanges",
     "JobFields",
     "Latency",
+    "MeasuredMetric",
+    "Metric",
     "MissingExtra",
     "NotFoundError",
     "OutputComparison",

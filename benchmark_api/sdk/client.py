@@ -589,7 +589,8 @@ class Client:
         Args:
             baseline: Id of a benchmark, a tag (its newest completed benchmark), a campaign with
                 one completed benchmark, or a model file.
-            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %.
+            max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %: of the primary metric, by
+                which it may grow where lower is better, and fall where higher is better.
             budget_s: Time for all runs together, in seconds.
             max_pairs: Maximum number of pairs of runs, from 3 to 100.
             report: Receives warnings, and a sentence about each pair.
@@ -925,9 +926,9 @@ class Client:
         """Return a data frame with a row for each benchmark, indexed by ``benchmark_id``.
 
         Columns of numbers are numeric, ``ended_at`` is a time in UTC, and all others are text. Rows
-        with equal ``group`` measured the same thing; ``ratio`` is the p50 over the smallest of the
-        group, with its 95 % interval. The parts of the workload state what was measured, and
-        ``between_runs`` is the standard deviation between runs, relative to the number.
+        with equal ``group`` measured the same thing; ``ratio`` is the primary metric over the best
+        one of the group, with its 95 % interval. The parts of the workload state what was measured,
+        and ``between_runs`` is the standard deviation between runs, relative to the number.
 
         Raises:
             MissingExtra: pandas is not installed.

@@ -383,11 +383,18 @@ def _sentence(number: int, pair: Pair, metric: Metric) -> str:
         mark = "" if pair.counts else "!"
         unit = f" {metric.unit}".rstrip()
         measured = (
-            f"pair {number}: baseline {pair.baseline_value:.4g}{unit}, candidate "
-            f"{pair.candidate_value:.4g}{unit} ({pair.slowdown:+.2%}{mark})"
+            f"pair {number}: baseline {_number(pair.baseline_value)}{unit}, candidate "
+            f"{_number(pair.candidate_value)}{unit} ({pair.slowdown:+.2%}{mark})"
         )
     why = f": {'; '.join(pair.reasons)}" if pair.reasons else ""
     return measured if pair.counts else f"{measured}; the pair does not count{why}"
+
+
+def _number(value: float | None) -> str:
+    """Return a number with four significant digits, and never in powers of ten above 1."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def _candidate(changes: Mapping[str, object]) -> str:

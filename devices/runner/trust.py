@@ -257,8 +257,8 @@ def _of_the_series(series: Series) -> Iterator[Reason]:
     if interval is None:
         yield Reason(
             code="too_few_runs",
-            sentence=f"{len(numbers)} numbers are too few for a 95 % interval of {metric.name}: "
-            f"that takes {MIN_SAMPLES} or more.",
+            sentence=f"A series of {len(numbers)} is too short for a 95 % interval of "
+            f"{metric.name}: that takes {MIN_SAMPLES} numbers or more.",
             invalid=True,
         )
         return
@@ -325,8 +325,12 @@ def _interval(
         unit: Of the metric; "": none.
     """
     width = f" (±{_percent(interval.half_width, passed)})" if interval.half_width < 1 else ""
-    ends = f"{interval.low:.3g} to {interval.high:.3g} {unit}".rstrip()
+    ends = f"{_three_digits(interval.low)} to {_three_digits(interval.high)} {unit}".rstrip()
     return f"95 % interval of {name} is {ends}{width}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _alike(runs: int, interval: MedianInterval) -> str:

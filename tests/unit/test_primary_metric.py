@@ -17,6 +17,7 @@ from tests.builders.answers import (
     accepted,
     benchmark,
     dry_run,
+    problem,
     report,
     results,
     row,
@@ -108,6 +109,21 @@ def test_a_plot_is_of_the_primary_metric(server: FakeServer) -> None:
         server.on("GET", f"/v1/benchmarks/{name}/results", shown)
     assert run("results", "a", "b", "--plot", "tokens.svg").exit_code == 0
     assert Path("tokens.svg").read_text().count("<svg") == 1
+
+
+def test_the_list_has_the_primary_metric_of_completed_benchmarks(server: FakeServer) -> None:
+    listed = [benchmark("a"), benchmark("b"), benchmark("c", "running")]
+    server.on("GET", "/v1/benchmarks", {"items": listed, "next_cursor": None})
+    rows = [decoded("a", 50.0, verdict="suspect"), row("b", p50_ms=12.3)]
+    server.on("GET", "/v1/results", {"items": rows})
+    header, first, second, third = lines_of(printed(run("list")))
+    assert "RESULT" in header
+    assert (first[0], " ".join(first[-2:])) == ("a", "50 1/s?")
+    assert (second[0], " ".join(second[-2:])) == ("b", "12.3 ms")
+    assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a", "b"]
+    assert "ms" not in third
+    server.on("GET", "/v1/results", Answer(problem(404, "not_found", "deleted"), 404))
+    assert "RESULT" not in printed(run("list"))
 
 
 def test_the_end_of_a_benchmark_shows_its_primary_metric(server: FakeServer) -> None:

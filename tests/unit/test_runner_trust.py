@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgeyard.devices.metrics import Metric
 from edgeyard.devices.runner.board import board_facts, cpu_model, temperature_c
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
@@ -21,7 +22,7 @@ from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.interval import median_interval
 from edgeyard.devices.runner.measure import Measurement, StopRule, measure, timed_runs
-from edgeyard.devices.runner.trust import judge
+from edgeyard.devices.runner.trust import Series, judge
 from edgeyard.devices.runner.warmup import MAX_WINDOWS, warm_up
 from edgeyard.errors import RunFailed
 from tests.builders.runner import linear_model
@@ -440,3 +441,22 @@ def test_the_timed_loop_adds_nothing_to_a_bare_one(tmp_path: Path) -> None:
         ratios.append(taken[0] / taken[1])
     # half a microsecond: twice what a Python call takes
     assert np.median(ratios) < 1.06
+
+
+TOKENS = Metric("tokens_per_s", "", "1/s", "higher")
+
+
+def test_the_series_of_another_primary_metric_is_judged_instead_of_the_latencies() -> None:
+    noisy_ms = np.array([1.0, 9.0] * 10)
+    steady = np.array([50.0, 50.1] * 10)
+    assert judge(noisy_ms, QUIET, primary=Series(TOKENS, steady)).verdict == "comparable"
+    falls = Series(TOKENS, np.array([12000.0] * 10 + [6000.0] * 10))
+    found = {each.code: each.sentence for each in judge(noisy_ms, QUIET, primary=falls).reasons}
+    assert found.keys() == {"wide_interval", "drift"}
+    assert "95 % interval of tokens_per_s is" in found["wide_interval"]
+    assert " 1/s" in found["wide_interval"]
+    assert "e+" not in found["wide_interval"]
+    assert found["drift"].endswith("was 50% lower than the first.")
+    (few,) = judge(noisy_ms, QUIET, primary=Series(TOKENS, np.array([50.0]))).reasons
+    assert (few.code, few.invalid) == ("too_few_runs", True)
+    assert few.sentence.startswith("A series of 1 is too short for a 95 % interval of tokens_per_s")
