@@ -15,6 +15,7 @@ from starlette.types import Lifespan
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import problems
+from edgeyard.benchmark_api.acts import FailedSignIns
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.extensions import server_routers
 from edgeyard.benchmark_api.heavy_work import HeavyWork
@@ -24,6 +25,7 @@ from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
     accounts,
+    acts,
     benchmarks,
     campaigns,
     contract,
@@ -82,6 +84,7 @@ ROUTERS: tuple[Router, ...] = (
     schedules.router,
     exchange.router,
     accounts.router,
+    acts.router,
     health.router,
     *platform.ROUTERS,
 )
@@ -140,6 +143,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
+    app.state.failed_sign_ins = FailedSignIns(services.store, services.clock.now)
     app.state.rate_limits = RateLimits(services.settings, services.clock.monotonic_s)
     app.state.context = Context(
         services=services,
@@ -157,7 +161,12 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         app.add_middleware(
             TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
         )
-    app.add_middleware(RequestMiddleware, metrics=metrics, rate_limits=app.state.rate_limits)
+    app.add_middleware(
+        RequestMiddleware,
+        metrics=metrics,
+        rate_limits=app.state.rate_limits,
+        now=services.clock.now,
+    )
     return app
 
 

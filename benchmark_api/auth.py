@@ -14,8 +14,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from edgeyard.benchmark_api.acts import FailedSignIns, door_of, know_route
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
+from edgeyard.scheduler.model.acts import acting
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.users import ApiToken, Role, User
@@ -253,12 +255,28 @@ async def any_caller(request: Request) -> Caller:
     rate_limits: RateLimits = request.app.state.rate_limits
     if not authenticator.was_good(token):
         rate_limits.check_failures(request.scope)
-    caller = await authenticator.authenticated(token)
+    try:
+        caller = await authenticator.authenticated(token)
+    except NotAuthenticated:
+        await count_failure(request)
+        raise
+    who = acting()
+    if who is not None:
+        know_route(who, request.scope)
+        who.user_id, who.token_id = caller.user_id, caller.token_id
     count_caller(rate_limits, caller, token)
     if caller.role is Role.SUBMITTER:
         rate_limits.open_request(request.scope, caller.user_id)
     request.state.caller = caller
     return caller
+
+
+async def count_failure(request: Request) -> None:
+    """Count a failed sign-in of the request's address."""
+    failed: FailedSignIns = request.app.state.failed_sign_ins
+    rate_limits: RateLimits = request.app.state.rate_limits
+    door = door_of(request.scope)
+    await run_in_threadpool(failed.count, rate_limits.address(request.scope), door)
 
 
 def count_caller(rate_limits: RateLimits, caller: Caller, token: str) -> None:

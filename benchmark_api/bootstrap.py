@@ -780,6 +780,7 @@ def retention(settings: Settings) -> Retention:
     """Return the retention time of each class of records, from the settings."""
     return {
         RetentionClass.EVENTS: settings.retain_events_s,
+        RetentionClass.ACTS: settings.retain_acts_s,
         RetentionClass.CYCLES: settings.retain_cycles_s,
         RetentionClass.HCL: settings.retain_hcl_s,
         RetentionClass.UPLOADS: settings.retain_uploads_s,

@@ -7,13 +7,16 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from datetime import datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from edgeyard.benchmark_api.acts import begun
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.problems import problem_of
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import RateLimited
+from edgeyard.scheduler.model.acts import acting_as
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +49,15 @@ SECURITY_HEADERS = [
 class RequestMiddleware:
     """ASGI middleware; written by hand, since Starlette's base class breaks streaming."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, rate_limits: RateLimits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        rate_limits: RateLimits,
+        now: Callable[[], datetime],
+    ) -> None:
         self._app = app
+        self._now = now
         self._metrics = metrics
         self._rate_limits = rate_limits
         # Looking a labelled figure up costs more than the rest of this class.
@@ -81,7 +91,8 @@ class RequestMiddleware:
                 except RateLimited as error:
                     await problem_of(error)(scope, receive, passed_on)
                     return
-            await self._app(scope, receive, passed_on)
+            with acting_as(begun(scope, self._rate_limits.address(scope), self._now())):
+                await self._app(scope, receive, passed_on)
         finally:
             self._rate_limits.close_request(scope)
             self._note(scope, status, time.monotonic() - began, request_id)

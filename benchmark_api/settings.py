@@ -556,6 +556,12 @@ class Settings(BaseSettings):
     retain_events_s: Seconds = Field(
         90 * _DAY_S, gt=0, description="How long events of ended benchmarks are kept, s."
     )
+    retain_acts_s: Seconds | None = Field(
+        730 * _DAY_S,
+        ge=366 * _DAY_S,
+        description="How long the records of what people did are kept, s: at least a year; "
+        f"{_EVER}.",
+    )
     retain_cycles_s: Seconds = Field(
         90 * _DAY_S,
         gt=0,

@@ -131,6 +131,25 @@ such a report.
 """
 
 
+def _events() -> str:
+    from edgeyard.scheduler.model.event_types import EVENT_TYPES
+
+    rows = "\n".join(
+        f"| `{name}` | {each.text} | {'yes' if each.act else ''} | {'yes' if each.sent else ''} |"
+        for name, each in EVENT_TYPES.items()
+    )
+    return f"""# Types of events
+
+Each type of event and of act. Somebody did what is marked as an act: the
+[log of acts](../how-to/acts.md) has a record of this type. What is marked as sent goes to
+[webhooks](../how-to/webhooks.md).
+
+| type | what happened | act | sent |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+
 def _job_description() -> str:
     schema: Any = description_schema()
     flags = submit_flags()
@@ -265,6 +284,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "authorization.md": _authorization,
     "attributes.md": _attributes,
     "metrics.md": _metrics,
+    "events.md": _events,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

@@ -283,16 +283,94 @@ def logs(
 
 def events(
     session: Session,
-    benchmark_id: Id,
-    follow: Follow = False,
+    benchmark_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id of a benchmark; without: the log of acts."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Also print new ones, as they come.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Since: a date, RFC 3339, or e.g. '7 d'.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")] = None,
+    actor: Annotated[str | None, typer.Option(metavar="USER", help="Who acted.")] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="Type of act, such as board.drained.")
+    ] = None,
+    board: Annotated[str | None, typer.Option(help="Board that it was done to.")] = None,
+    limit: Limit = 50,
 ) -> None:
-    """Print what happened to a benchmark.
+    """Print what happened to a benchmark, or without its id who did what, newest first.
 
     With -o json: one JSON object per line, with all data.
     """
     width = console().width
-    for event in map(as_json, session.client.events(benchmark_id, follow=follow)):
-        echo(json_text(event) if session.output is Output.JSON else _event_lines(event, width))
+    if benchmark_id is not None:
+        if (since, until, actor, type_, board) != (None,) * 5:
+            raise InvalidInput.at("ID", "has no effect with a filter", "one of the two")
+        for event in map(as_json, session.client.events(benchmark_id, follow=follow)):
+            echo(json_text(event) if session.output is Output.JSON else _event_lines(event, width))
+        return
+    if follow:
+        if (since, until) != (None, None):
+            raise InvalidInput.at("--follow", "begins now", "no --since and no --until")
+        for act in session.client.follow_acts(actor=actor, type=type_, board=board):
+            row = as_json(act)
+            echo(json_text(row) if session.output is Output.JSON else _act_line(row))
+        return
+    found = session.client.acts(
+        since=asking.past(since, "--since"),
+        until=asking.past(until, "--until"),
+        actor=actor,
+        type=type_,
+        board=board,
+    )
+    rows = [as_json(each) for each in itertools.islice(found, limit + 1)]
+    if session.output is Output.JSON:
+        for row in rows[:limit]:
+            echo(json_text(row))
+    else:
+        emit(session.output, rows[:limit], _ACT_COLUMNS, "no acts")
+    if len(rows) > limit:
+        session.report(f"the newest {limit} acts; a larger --limit shows more")
+
+
+def _act_what(row: Row) -> str:
+    about = plain(row.get("board") or row.get("benchmark_id"))
+    count = row.get("count")
+    times = f"{count} times" if isinstance(count, int) and count > 1 else ""
+    return " ".join(filter(None, [about, times, _act_change(row)]))
+
+
+def _act_change(row: Row) -> str:
+    before, after = row.get("before"), row.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return ""
+    return ", ".join(
+        f"{name}: {plain(before[name])} -> {plain(after.get(name))}"
+        for name in before
+        if name not in ("at", "by_user_id", "reason")
+    )
+
+
+def _act_who(row: Row) -> str:
+    return plain(row.get("email") or row.get("user_id"))
+
+
+_ACT_COLUMNS = (
+    Column(title="AT", of=lambda row: local_time(row.get("at")), whole=True),
+    Column(title="WHO", of=_act_who),
+    Column(title="DOOR", of=field("door"), from_width=90),
+    Column(title="FROM", of=field("address"), from_width=110),
+    Column(title="TYPE", of=field("kind"), whole=True),
+    Column(title="WHAT", of=_act_what),
+    Column(title="REASON", of=field("reason")),
+)
+
+
+def _act_line(row: Row) -> str:
+    return "  ".join(filter(None, [column.of(row) for column in _ACT_COLUMNS]))
 
 
 def _event_lines(event: Row, width: int) -> str:

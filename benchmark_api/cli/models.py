@@ -133,9 +133,7 @@ def models_promote(
 def models_rollback(
     session: Session,
     kind: KindName,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why, for the event log.")
-    ] = "by an operator",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the event log.")] = "",
 ) -> None:
     """Retire the active version: the one before it, or the history, predicts (operators only)."""
     answer = session.client.api.post(

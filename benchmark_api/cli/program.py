@@ -65,10 +65,12 @@ class Session:
     def client(self) -> Client:
         """Make the client on first use: help needs none, and httpx takes long to load."""
         if self._client is None:
+            from edgeyard import __version__
             from edgeyard.benchmark_api.sdk import Client
 
             url, token, profile = self._where
             self._client = Client(url, token, profile, on_notice=self.report)
+            self._client.api.introduce(f"edgeyard-cli/{__version__}")
         return self._client
 
     @property

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from fastapi.responses import Response
 
@@ -34,6 +35,7 @@ from edgeyard.benchmark_api.schemas.requests import (
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
 from edgeyard.scheduler.engine import credentials, quotas
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
 from edgeyard.scheduler.model.strict_json import time_to_json
@@ -115,7 +117,9 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
         uow.accounts.add_user(user)
         if login is not None:
             uow.accounts.put_login(login)
-        uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
+        uow.log.append(
+            _event(now, "user.added", caller, user_id=user.user_id, **difference(None, user))
+        )
 
     context.services.store.transact(add)
     return Answer(views.user(user), 201)
@@ -149,7 +153,9 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
         if caller.expires_at is not None:
             _check_no_wider(user, changed)
         uow.accounts.save_user(changed)
-        uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
+        uow.log.append(
+            _event(now, "user.changed", caller, user_id=user_id, **difference(user, changed))
+        )
         return changed
 
     changed = context.services.store.transact(change, frees_space=True)
@@ -189,7 +195,9 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
         else:
             raise Conflict("the password was changed by another request")
         credentials.revoke_sessions(uow, user_id, now)
-        uow.log.append(_event(now, "password.set", caller, user_id=user_id))
+        uow.log.append(
+            _event(now, "password.set", caller, user_id=user_id, **_mail_change(known, login))
+        )
 
     context.services.store.transact(change)
     context.authenticator.forget()
@@ -203,9 +211,12 @@ def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
 
     def change(uow: UnitOfWork) -> None:
         uow.accounts.user(user_id, for_update=True)
+        known = _login_of(uow, user_id)
         uow.accounts.remove_login(user_id)
         credentials.revoke_sessions(uow, user_id, now)
-        uow.log.append(_event(now, "password.removed", caller, user_id=user_id))
+        uow.log.append(
+            _event(now, "password.removed", caller, user_id=user_id, **_mail_change(known, None))
+        )
 
     context.services.store.transact(change)
     context.authenticator.forget()
@@ -244,6 +255,7 @@ def set_webhook(
         secret = None
         uow.accounts.user(user_id, for_update=True)
         _lock_own(uow, caller)
+        before = _host_of_webhook(uow, user_id)
         uow.webhooks.remove(user_id)
         if request.url is not None:
             made = Webhook(
@@ -257,7 +269,16 @@ def set_webhook(
             uow.webhooks.put(made)
             secret = services.webhook_keys.secret(made)
         kind = "webhook.removed" if request.url is None else "webhook.set"
-        uow.log.append(_event(now, kind, caller, user_id=user_id))
+        uow.log.append(
+            _event(
+                now,
+                kind,
+                caller,
+                user_id=user_id,
+                before={"host": before},
+                after={"host": _host_of_webhook(uow, user_id)},
+            )
+        )
         return _webhook(uow, user_id, secret)
 
     return Answer(services.store.transact(change))
@@ -309,7 +330,16 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Toke
         )
         uow.accounts.add_token(token)
         quotas.check_tokens(uow, user_id, quotas_of(user, services.settings.quotas), now)
-        uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
+        uow.log.append(
+            _event(
+                now,
+                "token.added",
+                caller,
+                token_id=token.token_id,
+                user_id=user_id,
+                **difference(None, token),
+            )
+        )
         return token
 
     token = services.store.transact(add)
@@ -344,7 +374,16 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx, keep_made: Flag = Fal
             if keep_made:
                 credentials.keep_made(uow, token)
             credentials.revoke(uow, [token_id], now)
-            uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
+            uow.log.append(
+                _event(
+                    now,
+                    "token.revoked",
+                    caller,
+                    token_id=token_id,
+                    user_id=token.user_id,
+                    **difference(token, replace(token, revoked_at=now)),
+                )
+            )
 
     context.services.store.transact(change, frees_space=True)
     context.authenticator.forget()
@@ -498,5 +537,21 @@ def _default_role(user: User, caller: Caller) -> Role:
     return user.role if allows(caller.role, user.role) else caller.role
 
 
-def _event(now: datetime, kind: str, caller: Caller, **data: str) -> Event:
+def _mail_change(before: Login | None, after: Login | None) -> dict[str, object]:
+    """Return what is told of a changed log-in: never its password."""
+    return {
+        "before": {} if before is None else {"email": before.email},
+        "after": {} if after is None else {"email": after.email},
+    }
+
+
+def _host_of_webhook(uow: UnitOfWork, user_id: str) -> str | None:
+    """Return the host alone: paths and queries of webhooks often hold secrets."""
+    try:
+        return urlsplit(uow.webhooks.of(user_id).url).hostname
+    except NotFound:
+        return None
+
+
+def _event(now: datetime, kind: str, caller: Caller, **data: object) -> Event:
     return Event(at=now, kind=kind, user_id=caller.user_id, data={**data, "by": caller.user_id})

@@ -71,8 +71,9 @@ def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Answer[
         raise NotFound("family", family)
 
     def change(uow: UnitOfWork) -> shapes.Rates:
+        before = uow.credits.rates().get(family, 1.0)
         uow.credits.set_rate(family, request.rate)
-        uow.log.append(_event(context, caller, family, request.rate))
+        uow.log.append(_event(context, caller, family, before, request.rate))
         return _rates(uow, context)
 
     changed = services.store.transact(change)
@@ -109,7 +110,13 @@ def _rates(uow: UnitOfWork, context: Context) -> shapes.Rates:
     return shapes.Rates(rates={**known, **uow.credits.rates()})
 
 
-def _event(context: Context, caller: Caller, family: str, rate: float) -> Event:
-    data = {"family": family, "rate": rate, "by": caller.user_id}
+def _event(context: Context, caller: Caller, family: str, before: float, rate: float) -> Event:
+    data = {
+        "family": family,
+        "rate": rate,
+        "by": caller.user_id,
+        "before": {"rate": before},
+        "after": {"rate": rate},
+    }
     now = context.services.clock.now()
     return Event(at=now, kind="rate.set", user_id=caller.user_id, data=data)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from edgeyard.errors import EdgeyardError, Unavailable
+from edgeyard.scheduler.model.acts import acting, acting_as
 from edgeyard.scheduler.ports import Store, UnitOfWork
 
 MAX_GROUP = 64
@@ -84,7 +85,8 @@ class GroupCommit(Generic[_View]):
 
     def _commit(self, group: Sequence[_Runnable[_View]]) -> None:
         try:
-            self._store.transact(partial(self._run, group))
+            with acting_as(None):
+                self._store.transact(partial(self._run, group))
         except Exception as error:
             # Trying a store again that can't be had now would only keep everybody waiting.
             alone = len(group) == 1 or isinstance(error, Unavailable)
@@ -120,6 +122,7 @@ class _Item(Generic[_View, _Found, _Made]):
         user_id: str,
     ) -> None:
         self.user_id = user_id
+        self._acting = acting()
         self._look = look
         self._change = change
         self._made: _Made | None = None
@@ -135,7 +138,8 @@ class _Item(Generic[_View, _Found, _Made]):
         except EdgeyardError as error:
             self._error = error
         else:
-            self._made = self._change(uow, found)
+            with acting_as(self._acting):  # whoever leads writes for others, too
+                self._made = self._change(uow, found)
 
     def failed(self, error: Exception) -> None:
         """Record that the change was rolled back."""

@@ -26,6 +26,7 @@ from edgeyard.devices.attributes import attributes_of, meaning, members
 from edgeyard.devices.inventory import Family, known_families
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import NotFound, Unavailable
+from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.event import Event
@@ -287,22 +288,19 @@ def _overridden(
         raise NotFound("board", target_uid)
     now = services.clock.now()
 
+    made = BoardOverride(
+        target_uid=target_uid, drained=drained, reason=reason, by_user_id=caller.user_id, at=now
+    )
+
     def change(uow: UnitOfWork) -> None:
-        uow.board_overrides.put(
-            BoardOverride(
-                target_uid=target_uid,
-                drained=drained,
-                reason=reason,
-                by_user_id=caller.user_id,
-                at=now,
-            )
-        )
+        before = uow.board_overrides.all().get(target_uid)
+        uow.board_overrides.put(made)
         uow.log.append(
             Event(
                 at=now,
                 kind="board.drained" if drained else "board.resumed",
                 user_id=caller.user_id,
-                data={"target_uid": target_uid, "reason": reason},
+                data={"target_uid": target_uid, "reason": reason, **difference(before, made)},
             )
         )
 

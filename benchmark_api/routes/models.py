@@ -105,7 +105,7 @@ def roll_back_model(
     kind: ModelKind,
     caller: Operator,
     context: Ctx,
-    reason: Annotated[LongText, Query(min_length=1, max_length=500)] = "by an operator",
+    reason: Annotated[LongText, Query(max_length=500)] = "",
 ) -> Answer[shapes.ModelDetails]:
     """Retire the active version; the one that it replaced becomes active, otherwise the history.
 
@@ -113,8 +113,9 @@ def roll_back_model(
     """
     services = context.services
     now = services.clock.now()
+    why = reason or f"by {caller.user_id}"
     retired, _ = services.store.transact(
-        lambda uow: roll_back(uow, kind, now, by_user_id=caller.user_id, reason=reason)
+        lambda uow: roll_back(uow, kind, now, by_user_id=caller.user_id, reason=why)
     )
     return Answer(_details(retired))
 

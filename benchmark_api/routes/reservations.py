@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.schemas.requests import LeaseIn, QuarantineIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine.quarantine import lift_quarantine, quarantine_board
 from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.strict_json import time_to_json
@@ -69,7 +70,7 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Answe
         uow.reservations.add_lease(made)
         if not caller.is_operator:
             _check_bound(uow, caller, context)
-        uow.log.append(_event(context, caller, "board.leased", made))
+        uow.log.append(_event(context, caller, "board.leased", None, made))
 
     services.store.transact(add)
     services.engine.wake()
@@ -87,7 +88,7 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Lea
             raise Forbidden("only the user of the lease, or an operator, may end it")
         ended = uow.reservations.end_lease(lease_id, services.clock.certain())
         if ended != found:
-            uow.log.append(_event(context, caller, "board.released", ended))
+            uow.log.append(_event(context, caller, "board.released", found, ended))
         return ended
 
     ended = services.store.transact(end)
@@ -101,7 +102,7 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Lea
 )
 def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Quarantine a board until an operator lifts it; the board is not probed."""
-    reason = parse(QuarantineIn, body.tree()).reason or "quarantined by an operator"
+    reason = parse(QuarantineIn, body.tree()).reason or f"quarantined by {caller.user_id}"
     services = context.services
     now = services.clock.now()
     _known(context, target_uid)
@@ -154,7 +155,9 @@ def _check_bound(uow: UnitOfWork, caller: Caller, context: Context) -> None:
         )
 
 
-def _event(context: Context, caller: Caller, kind: str, lease: Lease) -> Event:
+def _event(
+    context: Context, caller: Caller, kind: str, before: Lease | None, lease: Lease
+) -> Event:
     data = {
         "lease_id": lease.lease_id,
         "target_uid": lease.target_uid,
@@ -162,6 +165,7 @@ def _event(context: Context, caller: Caller, kind: str, lease: Lease) -> Event:
         "until": time_to_json(lease.until),
         "reason": lease.reason,
         "for": lease.user_id,
+        **difference(before, lease),
     }
     now = context.services.clock.now()
     return Event(at=now, kind=kind, user_id=caller.user_id, data=data)

@@ -542,6 +542,45 @@ class Events(Struct, frozen=True, kw_only=True):
     next_after: int
 
 
+class Act(Struct, frozen=True, kw_only=True):
+    """One record of the log of acts: who did what, by which door, from where, and why.
+
+    ``door`` is ``cli``, ``sdk``, ``page``, ``platform``, ``http`` or ``server``, by what the client
+    says of itself, which proves nothing. ``address`` (an IPv6 one as its /64) and ``agent`` are
+    null for acts of others, unless you are an operator. ``before`` and ``after`` hold what the act
+    changed, without secrets. ``count`` is above 1 for failed sign-ins only.
+    """
+
+    seq: int
+    at: datetime
+    kind: str
+    text: str
+    user_id: str | None
+    email: str | None
+    token_id: str | None
+    door: str
+    address: str | None
+    agent: str | None
+    board: str | None
+    benchmark_id: str | None
+    reason: str
+    count: int
+    before: JsonObject
+    after: JsonObject
+    data: JsonObject
+
+
+class ActPage(Struct, frozen=True, kw_only=True):
+    """A page of acts, newest first; with ``after``, in their order.
+
+    ``next_after`` is for asking again with ``after``: it states the newest act of the page.
+    """
+
+    items: list[Act]
+    next_cursor: str | None
+    next_after: int
+
+
 class ResultFile(Struct, frozen=True, kw_only=True):
     """A file that an attempt uploaded.
 

@@ -18,6 +18,7 @@ import httpx
 from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api.schemas.answers import (
     AcceptedCampaign,
+    Act,
     BenchmarkPage,
     Board,
     Boards,
@@ -50,6 +51,7 @@ from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmar
 from edgeyard.benchmark_api.sdk.comparison import NUMBERS, compare, frame_row
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
+from edgeyard.benchmark_api.sdk.fields import records, whole
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.local_checks import (
@@ -85,6 +87,9 @@ if TYPE_CHECKING:
 
     from edgeyard.benchmark_api.sdk.gate import Check
     from edgeyard.benchmark_api.sdk.inference import Evaluation, Inference
+
+_ACTS_EVERY_S = 2.0
+"""Time between two questions for new acts, seconds."""
 
 PAGE = 100
 """Benchmarks a page when listing."""
@@ -869,6 +874,63 @@ class Client:
     def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Event]:
         """Yield a benchmark's events; with ``follow`` also new ones, until the benchmark ends."""
         return follow_events(self.api, _path(benchmark), follow, self._sleep)
+
+    def acts(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        actor: str | None = None,
+        type: str | None = None,  # as in the API
+        board: str | None = None,
+        benchmark_id: str | None = None,
+    ) -> Iterator[Act]:
+        """Yield who did what, newest first: your acts and those on your benchmarks.
+
+        Operators get everybody's, and counts of failed sign-ins.
+
+        Args:
+            since: At or after this time, RFC 3339.
+            until: Before this time.
+            actor: Id of the user who acted.
+            type: Type of the act, such as ``board.drained``.
+            board: The board that it was done to.
+            benchmark_id: The benchmark that it was done to.
+        """
+        params = {
+            "since": since,
+            "until": until,
+            "actor": actor,
+            "type": type,
+            "board": board,
+            "benchmark_id": benchmark_id,
+            "limit": PAGE,
+        }
+        return (read_answer(each, Act) for each in self.api.pages("/v1/events", params))
+
+    def follow_acts(
+        self,
+        *,
+        actor: str | None = None,
+        type: str | None = None,  # as in the API
+        board: str | None = None,
+    ) -> Iterator[Act]:
+        """Yield acts as they are done, from now on, without end; arguments as of `acts`.
+
+        The server is asked every two seconds.
+        """
+        which = {"actor": actor, "type": type, "board": board}
+        newest = self.api.get("/v1/events", {"limit": 1})
+        after = whole(newest, "next_after") if isinstance(newest, Mapping) else None
+        while True:
+            page = self.api.get("/v1/events", {**which, "after": after or 0, "limit": PAGE})
+            found = records(page, "items")
+            for each in found:
+                act = read_answer(each, Act)
+                after = act.seq
+                yield act
+            if not found:
+                self._sleep(_ACTS_EVERY_S)
 
     def logs(
         self,

@@ -75,6 +75,10 @@ class Api:
             timeout=_TIMEOUT,
         )
 
+    def introduce(self, agent: str) -> None:
+        """Name another program than the SDK in the log of acts, such as ``edgeyard-cli/0.2.0``."""
+        self._http.headers["User-Agent"] = agent
+
     def close(self) -> None:
         """Release the connections."""
         self._http.close()

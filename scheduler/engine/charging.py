@@ -241,7 +241,12 @@ def add_credits(uow: UnitOfWork, user_id: str, more: float, now: datetime, by: s
 def _log_change(
     uow: UnitOfWork, user_id: str, before: Balance, after: Balance, now: datetime, by: str
 ) -> None:
-    data = {"user_id": user_id, "before": before.credits, "credits": after.credits, "by": by}
+    data = {
+        "user_id": user_id,
+        "before": {"credits": before.credits},
+        "after": {"credits": after.credits},
+        "by": by,
+    }
     uow.log.append(Event(at=now, kind="user.credits", user_id=user_id, data=data))
 
 

@@ -265,7 +265,11 @@ def prioritise(
     if before == user_priority:
         return benchmark
     saved = uow.benchmarks.save(replace(benchmark, user_priority=user_priority))
-    data = {"by": by, "user_priority": user_priority, "before": before}
+    data = {
+        "by": by,
+        "before": {"user_priority": before},
+        "after": {"user_priority": user_priority},
+    }
     _log(uow, saved, now, "benchmark.prioritised", data)
     return saved
 
@@ -447,7 +451,7 @@ def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: s
     attempt = uow.attempts.of(benchmark_id)[-1]
     if attempt.stopping is not None or attempt.result_at is not None:
         raise Conflict(f"{benchmark_id} is about to end: there is nothing to preempt")
-    why = Failure(category=FailureCategory.PREEMPTED, sentence="stopped by an operator")
+    why = Failure(category=FailureCategory.PREEMPTED, sentence=f"stopped by {by}")
     uow.attempts.save(replace(attempt, stopping=why, counts=False))
     data = {
         "attempt": attempt.number,

@@ -21,6 +21,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
@@ -211,8 +212,13 @@ class QuarantineController:
 
 def quarantine_board(uow: UnitOfWork, quarantine: Quarantine, now: datetime) -> None:
     """Put a board into quarantine; what runs on it goes on to its end."""
+    before = uow.reservations.quarantines().get(quarantine.target_uid)
     uow.reservations.set_quarantine(quarantine)
-    data: dict[str, object] = {"target_uid": quarantine.target_uid, "reason": quarantine.reason}
+    data: dict[str, object] = {
+        "target_uid": quarantine.target_uid,
+        "reason": quarantine.reason,
+        **difference(before, quarantine),
+    }
     if quarantine.failure_rate is not None:
         data["failure_rate"] = round(quarantine.failure_rate, 3)
     uow.log.append(
@@ -233,7 +239,10 @@ def lift_quarantine(
     if by is not None and quarantine.probe_id is not None:
         with suppress(Conflict, NotFound):  # it may have ended
             lifecycle.cancel(uow, quarantine.probe_id, now, by)
-    data: dict[str, object] = {"target_uid": quarantine.target_uid}
+    data: dict[str, object] = {
+        "target_uid": quarantine.target_uid,
+        **difference(quarantine, ended),
+    }
     if by is None:
         data["probe_id"] = quarantine.probe_id
     uow.log.append(Event(at=now, kind="board.unquarantined", user_id=by, data=data))

@@ -13,6 +13,7 @@ class RetentionClass(StrEnum):
 
     EXPIRED = "expired"  # downloads of ended attempts, idempotency keys, data of deleted benchmarks
     EVENTS = "events"
+    ACTS = "acts"  # the log of acts
     CYCLES = "cycles"  # recorded cycles, explanations, rewards of scorers
     HCL = "hcl"  # texts of jobs
     UPLOADS = "uploads"  # uploads that have begun and do not go on

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from edgeyard.scheduler.model.acts import Act, ActFilter
 from edgeyard.scheduler.model.event import Event
 
 
@@ -21,6 +23,23 @@ class Log(Protocol):
 
     def last_seq(self) -> int:
         """Return the number of the newest event; 0 if there never was one."""
+        ...
+
+    def acts(
+        self, which: ActFilter, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> Sequence[Act]:
+        """Return records of the log of acts.
+
+        Args:
+            which: Which ones.
+            limit: At most so many.
+            before: Newest first, of those with lower numbers; None: from the newest on.
+            after: In order, of those with higher numbers, instead.
+        """
+        ...
+
+    def count_failed_sign_in(self, address: str, minute: datetime, door: str) -> None:
+        """Count a failed sign-in in the record of its address and minute."""
         ...
 
     def put_answer(

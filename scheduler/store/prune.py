@@ -45,6 +45,7 @@ from edgeyard.scheduler.store.tables import (
     LIVE_STATES,
     LIVE_STATUSES,
     UtcTime,
+    acts,
     attempts,
     benchmark_files,
     benchmarks,
@@ -386,6 +387,8 @@ _EXPLAINS = exists().where(
 _FIRST_KNOWN = select(func.min(cycles.c.runs_first)).scalar_subquery()
 _LAST_OUTCOME = select(func.max(outcomes.c.seq)).scalar_subquery()
 
+_NEWEST_ACT = acts.alias("newest_act")  # the next one's number follows it
+
 _LATER_JOB = schedule_jobs.alias("later")
 
 _KINDS = RetentionClass
@@ -449,6 +452,13 @@ RULES: Mapping[str, Rule] = {
         young=events.c.at >= _BEFORE,
         kept=and_(events.c.benchmark_id.is_not(None), _of_live(events.c.benchmark_id)),
         size=func.length(events.c.data),
+    ),
+    "acts": _rule(
+        _KINDS.ACTS,
+        [acts.c.seq],
+        young=acts.c.at >= _BEFORE,
+        kept=acts.c.seq == select(func.max(_NEWEST_ACT.c.seq)).scalar_subquery(),
+        size=func.length(acts.c.before) + func.length(acts.c.after) + func.length(acts.c.data),
     ),
     "explanations": _rule(
         _KINDS.CYCLES,

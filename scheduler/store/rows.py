@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from edgeyard.scheduler.model import strict_json, wire
+from edgeyard.scheduler.model.acts import Act
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -199,6 +200,23 @@ def event_of(row: Row) -> Event:
     """Return the event of a row."""
     r = cast("dict[str, Any]", dict(row))
     return Event(**(r | {"data": strict_json.loads(r["data"])}))
+
+
+_OBJECTS_OF_ACTS = ("before", "after", "data")
+
+
+def act_row(act: Act) -> dict[str, object]:
+    """Return the columns of ``acts`` but its number."""
+    row: dict[str, object] = {
+        each.name: getattr(act, each.name) for each in fields(act) if each.name != "seq"
+    }
+    return row | {name: strict_json.dumps(row[name], f"/{name}") for name in _OBJECTS_OF_ACTS}  # type: ignore[arg-type]  # these are objects
+
+
+def act_of_row(row: Row) -> Act:
+    """Return the act of a row."""
+    r = cast("dict[str, Any]", dict(row))
+    return Act(**(r | {name: strict_json.loads(r[name]) for name in _OBJECTS_OF_ACTS}))
 
 
 def schedule_row(schedule: CronSchedule) -> dict[str, object]:

@@ -652,6 +652,39 @@ events = Table(
 )
 Index("ix_events_benchmark_id", events.c.benchmark_id, events.c.seq)
 
+acts = Table(
+    "acts",
+    metadata,
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("at", UtcTime, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("door", Text, nullable=False),
+    Column("user_id", Text),
+    Column("email", Text),
+    Column("token_id", Text),
+    Column("address", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("board", Text),
+    Column("benchmark_id", Text),
+    Column("owner_id", Text),
+    Column("reason", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("data", Text, nullable=False),
+)
+Index("ix_acts_at", acts.c.at)
+Index("ix_acts_user", acts.c.user_id, acts.c.seq)
+Index("ix_acts_kind", acts.c.kind, acts.c.seq)
+Index("ix_acts_board", acts.c.board, acts.c.seq)
+Index("ix_acts_benchmark", acts.c.benchmark_id, acts.c.seq)
+Index("ix_acts_owner", acts.c.owner_id, acts.c.seq)
+
 file_store = Table(
     "file_store",
     metadata,

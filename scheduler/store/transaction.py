@@ -44,14 +44,19 @@ from edgeyard.errors import (
     Unavailable,
 )
 from edgeyard.scheduler.model import strict_json
+from edgeyard.scheduler.model.acts import Act, Acting, act_of, acting
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import check_pending_total
 from edgeyard.scheduler.store.direct import Done, driver_of, read_directly, write_directly
+from edgeyard.scheduler.store.rows import act_row, event_row
 from edgeyard.scheduler.store.tables import (
+    acts,
     benchmarks,
     event_counter,
     events,
     explanations,
+    logins,
     outcomes,
     status_counts,
     user_contents,
@@ -107,6 +112,9 @@ _FEWER_NAMES = (
 _NAMELESS = delete(user_contents).where(*_CONTENT)
 _PENDING = select(status_counts.c.stored).where(status_counts.c.status == Status.PENDING.value)
 _LAST_OUTCOME = select(func.max(outcomes.c.seq))
+_LAST_ACT = select(func.max(acts.c.seq))
+_EMAIL = select(logins.c.email).where(logins.c.user_id == bindparam("of_user"))
+_OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("of_benchmark"))
 
 
 @contextmanager
@@ -249,6 +257,7 @@ class Transaction:
         self._locked: set[str] = set()
         self._names: dict[tuple[str, str], tuple[int, int]] = {}
         self._max_pending: int | None = None
+        self._acts: dict[Acting, list[Event]] = {}
 
     def lock(self, benchmark_ids: Iterable[str]) -> None:
         """Lock these benchmarks and what belongs to them until the end.
@@ -272,12 +281,12 @@ class Transaction:
         """
         if self.locks:
             lock = func.pg_advisory_xact_lock if exclusively else func.pg_advisory_xact_lock_shared
-            self.run(select(lock(_NAMES_LOCK)))
+            self._connection.execute(select(lock(_NAMES_LOCK)))
 
     def lock_table(self, table: Table) -> None:
         """Lock a small table until the end, if the transaction `locks` at all."""
         if self.locks:
-            self.run(text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE"))
+            self._connection.execute(text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE"))
 
     def run(self, statement: Executable, values: Row | Sequence[Row] | None = None) -> Done:
         """Execute a statement that writes, with `translated` errors.
@@ -290,6 +299,7 @@ class Transaction:
             TypeError: The unit of work is for reading.
         """
         self._writable()
+        self._note_act()
         if values is not None:
             _check(values)
         with translated():
@@ -425,11 +435,45 @@ class Transaction:
         """Refuse the commit if more benchmarks than this would be pending."""
         self._max_pending = max_pending
 
-    def add_event(self, row: dict[str, object]) -> None:
-        """Buffer an event until `flush` numbers it."""
+    def add_event(self, event: Event) -> None:
+        """Buffer an event until `flush` numbers it; it tells more of the act that it belongs to."""
         self._writable()
+        row = event_row(event)
         _check(row)
         self._events.append(row)
+        self._note_act(event)
+
+    def _note_act(self, event: Event | None = None) -> None:
+        """Remember that whoever acts in this context writes here."""
+        who = acting()
+        if who is not None:
+            told = self._acts.setdefault(who, [])
+            if event is not None:
+                told.append(event)
+
+    def _write_acts(self) -> None:
+        """Write the record of each act, in the order of their commits."""
+        noted, self._acts = self._acts, {}
+        made = [act for who, told in noted.items() if (act := act_of(who, told)) is not None]
+        if not made:
+            return
+        rows = [self._completed(act) for act in made]
+        last = cast("int | None", self.value(_LAST_ACT)) or 0
+        self.insert_all(acts, [{**row, "seq": last + i} for i, row in enumerate(rows, 1)])
+
+    def _completed(self, act: Act) -> dict[str, object]:
+        """Return the row of an act, with what only the store knows."""
+        row = act_row(act)
+        if act.user_id is not None:
+            row["email"] = self.value(_EMAIL, {"of_user": act.user_id})
+        if act.benchmark_id is not None and act.owner_id is None:
+            row["owner_id"] = self.value(_OWNER, {"of_benchmark": act.benchmark_id})
+        return row
+
+    def add_act(self, act: Act) -> None:
+        """Write the record of an act that no context tells of; `lock_log` comes first."""
+        last = cast("int | None", self.value(_LAST_ACT)) or 0
+        self.insert_all(acts, [{**self._completed(act), "seq": last + 1}])
 
     def add_explanation(self, row: dict[str, object]) -> None:
         """Buffer a row of ``explanations`` until `flush`; the last one of a benchmark counts."""
@@ -459,12 +503,10 @@ class Transaction:
             for status, more in sorted(self._moves.items())
             if more
         ]
-        if not moves and not self._events and not self._outcomes:
+        if not moves and not self._events and not self._outcomes and not self._acts:
             return
-        if self.dialect == "postgresql":
-            # Transactions commit in the order of their numbers: the lock is held until the commit,
-            # so a reader of "seq > last" misses none. SQLite's write lock does the same.
-            self.run(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
+        self.lock_log()
+        self._write_acts()
         if moves:
             self.run(_COUNT, moves)
             self._check_pending()
@@ -479,6 +521,15 @@ class Transaction:
             self.insert_all(
                 events, [{"seq": first + i, **row} for i, row in enumerate(self._events)]
             )
+
+    def lock_log(self) -> None:
+        """Let transactions commit in the order of their numbers.
+
+        The lock is held until the commit, so a reader of "seq > last" misses none. SQLite's write
+        lock does the same.
+        """
+        if self.dialect == "postgresql":
+            self._connection.execute(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
 
     def _check_pending(self) -> None:
         max_pending = self._max_pending

@@ -140,6 +140,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
     ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,
+    ("GET", "/v1/events"): USERS,
     ("GET", "/v1/me"): ANYBODY,
     ("GET", "/v1/limits"): USERS,
     ("GET", "/v1/usage"): OPERATORS,

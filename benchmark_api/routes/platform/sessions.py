@@ -10,7 +10,7 @@ from functools import partial
 from anyio import CapacityLimiter, to_thread
 from fastapi import Request
 
-from edgeyard.benchmark_api.auth import new_token, present_role, token_hash
+from edgeyard.benchmark_api.auth import count_failure, new_token, present_role, token_hash
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes.context import Context, Ctx, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
@@ -50,9 +50,13 @@ async def login(request: Request, context: Ctx) -> Answer[shapes.Session]:
         raise InvalidInput.at("", "email and password are needed", "an object of two texts")
     rate_limits: RateLimits = request.app.state.rate_limits
     address = rate_limits.address(request.scope)
-    opened = await to_thread.run_sync(
-        partial(_log_in, context, email, password, address), limiter=_hashes(context)
-    )
+    try:
+        opened = await to_thread.run_sync(
+            partial(_log_in, context, email, password, address), limiter=_hashes(context)
+        )
+    except NotAuthenticated:
+        await count_failure(request)
+        raise
     return Answer(shapes.Session(access_token=opened.access, refresh_token=opened.refresh))
 
 

@@ -1,0 +1,223 @@
+"""The log of acts: no act commits without its record, and who may read which."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import select
+
+from edgeyard.benchmark_api.acts import ROUTE_ACTS
+from edgeyard.scheduler.model.event_types import EVENT_TYPES
+from edgeyard.scheduler.store.sql_store import SqlStore
+from edgeyard.scheduler.store.tables import metadata
+from tests.builders.api import Api, running
+from tests.integration.test_api_auth import BODIES, ROUTES, names
+
+ROOT = Path(__file__).parents[2]
+BOARD = "rpi4b-0001-0001"
+
+
+@pytest.fixture(scope="module")
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("acts"), trusted_proxies=("127.0.0.1",)) as found:
+        found.upload()
+        yield found
+
+
+def records(api: Api, caller: str = "operator", **params: object) -> list[dict[str, object]]:
+    answer = api.as_(caller).get("/v1/events", params={"limit": 1000, **params})
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, object]] = answer.json()["items"]
+    return items
+
+
+def stored(api: Api) -> dict[str, list[str]]:
+    """Everything that the database holds, except the log of acts."""
+    assert isinstance(api.store, SqlStore)
+    with api.store.read() as uow:
+        return {
+            table.name: sorted(map(repr, uow.tx.rows(select(table))))
+            for table in metadata.sorted_tables
+            if table.name != "acts"
+        }
+
+
+CHANGING = sorted(route for route in ROUTES if route[0] not in ("GET", "HEAD"))
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGING)
+def test_no_act_commits_without_its_record(api: Api, method: str, path: str) -> None:
+    caller = "operator" if ROUTES[method, path].get("alice") in (403, 404) else "alice"
+    known = names(api, path)
+    earlier, before = records(api), stored(api)
+    body = BODIES.get(path, {})
+    answer = api.as_(caller).request(method, path.format(**known), **body)  # type: ignore[arg-type]
+    new = [each for each in records(api) if each not in earlier]
+    changed = [name for name, rows in stored(api).items() if rows != before[name]]
+    assert new or not changed, f"{method} {path} changed {changed} without a record"
+    if answer.status_code >= 400:
+        assert {each["kind"] for each in new} <= {"sign_in.failed"}
+    else:
+        for each in new:
+            assert EVENT_TYPES[str(each["kind"])].act
+            assert each["address"] == "127.0.0.1"
+            assert str(each["user_id"]) in (caller, f"{caller}-user")
+
+
+def test_every_route_that_changes_something_has_a_type_of_act(api: Api) -> None:
+    served = {(method, path) for method, path in CHANGING}
+    stated = {(method, path.replace(":path}", "}")) for method, path in ROUTE_ACTS}
+    assert served == stated
+    for kind in ROUTE_ACTS.values():
+        assert kind is None or EVENT_TYPES[kind].act
+
+
+def test_a_drained_board_has_who_did_it_by_which_door_from_where_and_why(api: Api) -> None:
+    headers = {"User-Agent": "edgeyard-cli/0.2.0", "X-Forwarded-For": "192.0.2.7, 198.51.100.9"}
+    answer = api.as_("operator").post(
+        f"/v1/boards/{BOARD}/drain", json={"reason": "its fan is loud"}, headers=headers
+    )
+    assert answer.status_code == 200
+    found, *_ = records(api, board=BOARD, type="board.drained")
+    assert found["reason"] == "its fan is loud"
+    assert (found["door"], found["address"]) == ("cli", "198.51.100.9")
+    assert found["after"]["drained"] is True  # type: ignore[index]
+    api.as_("operator").post(
+        f"/v1/boards/{BOARD}/resume", headers={"X-Edgeyard-Reason": quote("lüfter neu")}
+    )
+    found, *_ = records(api, board=BOARD, type="board.resumed")
+    assert found["reason"] == "lüfter neu"
+    assert found["before"]["drained"] is True  # type: ignore[index]
+    assert found["after"]["drained"] is False  # type: ignore[index]
+
+
+def test_a_hostile_agent_is_shortened_and_moves_no_cursor(api: Api) -> None:
+    headers = {"User-Agent": b"\x1b[2J\xff" + b"x" * 5000}
+    assert api.as_("alice").post("/v1/tokens", json={}, headers=headers).status_code == 201
+    found, *_ = records(api, actor="alice", type="token.added")
+    agent = str(found["agent"])
+    assert agent.isprintable()
+    assert len(agent) == 500
+
+
+def test_no_secret_is_in_the_log(api: Api) -> None:
+    made = api.as_("operator").post("/v1/tokens", json={"user_id": "bob"}).json()
+    secret = "a-secret-in-a-path"
+    hook = {"url": f"https://example.org/{secret}"}
+    answer = api.as_("operator").put("/v1/users/bob/webhook", json=hook)
+    password = {"email": "bob@example.org", "password": "very-secret-1"}
+    assert api.as_("operator").put("/v1/users/bob/password", json=password).status_code == 204
+    text = repr(records(api))
+    for each in (made["token"], secret, "very-secret-1", "argon2", answer.json()["secret"]):
+        assert each not in text
+    assert "example.org" in text
+
+
+def test_owners_see_their_own_acts_and_those_on_their_benchmarks(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.as_("operator").post(f"/v1/benchmarks/{benchmark_id}/hold")
+    api.as_("bob").post("/v1/tokens", json={})
+    mine = records(api, "alice")
+    by_operator = [each for each in mine if each["benchmark_id"] == benchmark_id]
+    assert [each["kind"] for each in by_operator] == ["benchmark.held", "benchmark.submitted"]
+    assert by_operator[0]["address"] is None
+    assert "bob" not in {each["user_id"] for each in mine}
+    assert records(api, "bob", benchmark_id=benchmark_id) == []
+
+
+def test_pages_and_following_leave_nothing_out(api: Api) -> None:
+    for _ in range(5):
+        api.as_("bob").post("/v1/tokens", json={})
+    whole = records(api, actor="bob")
+    paged: list[dict[str, object]] = []
+    cursor = None
+    while True:
+        params = {"actor": "bob", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = api.as_("operator").get("/v1/events", params=params).json()
+        paged += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert paged == whole
+    assert records(api, actor="bob", after=0) == whole[::-1]
+    newest = whole[0]["seq"]
+    assert records(api, actor="bob", after=newest) == []
+
+
+@pytest.mark.parametrize(
+    "params", [{"type": "no.such"}, {"cursor": "x"}, {"since": "yesterday"}, {"limit": 0}]
+)
+def test_a_wrong_filter_is_refused(api: Api, params: dict[str, object]) -> None:
+    assert api.as_("operator").get("/v1/events", params=params).status_code == 422
+
+
+def test_times_bound_the_list(api: Api) -> None:
+    future = (api.clock.now() + timedelta(days=1)).isoformat()
+    assert records(api, since=future) == []
+    assert records(api, until=future) == records(api)
+
+
+def test_failed_sign_ins_are_counted_by_address_and_minute(api: Api) -> None:
+    headers = {"Authorization": "Bearer ey_nobody-has-this", "X-Forwarded-For": "192.0.2.99"}
+    for _ in range(3):
+        assert api.as_(None).get("/v1/me", headers=headers).status_code == 401
+    wrong = {"email": "nobody@example.org", "password": "wrong"}
+    address = {"X-Forwarded-For": "192.0.2.99"}
+    assert api.as_(None).post("/api/users/login", json=wrong, headers=address).status_code == 401
+    found = [
+        each for each in records(api, type="sign_in.failed") if each["address"] == "192.0.2.99"
+    ]
+    assert sum(int(str(each["count"])) for each in found) == 4
+    assert {each["door"] for each in found} == {"http", "platform"}
+    assert "sign_in.failed" not in {each["kind"] for each in records(api, "alice")}
+
+
+def test_no_type_of_event_in_the_code_is_missing_in_the_catalogue() -> None:
+    """Kinds that are stated where events are made; others are refused when they are appended."""
+    found = set()
+    for folder in ("benchmark_api", "scheduler"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if name not in ("Event", "_event", "_log", "_keep"):
+                    continue
+                values = [*node.args, *(each.value for each in node.keywords)]
+                found |= {
+                    each.value
+                    for value in values
+                    for each in ast.walk(value)
+                    if isinstance(each, ast.Constant)
+                    and isinstance(each.value, str)
+                    and re.fullmatch(r"[a-z_]+\.[a-z_]+", each.value)
+                }
+    assert {"board.drained", "user.added", "server.clock_differs"} <= found
+    assert found <= set(EVENT_TYPES)
+
+
+def test_the_catalogue_is_in_order_and_webhooks_send_nothing_else() -> None:
+    assert list(EVENT_TYPES) == sorted(EVENT_TYPES)
+
+
+def test_the_command_prints_who_drained_a_board(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from edgeyard.benchmark_api.cli import main
+
+    call = ["--url", api.url, "--token", api.tokens["operator"]]
+    assert main(["boards", "drain", BOARD, "--reason", "dust", *call]) == 0
+    assert main(["events", "--board", BOARD, "--type", "board.drained", "-n", "1", *call]) == 0
+    assert main(["events", "--board", BOARD, "-n", "1", "--json", *call]) == 0
+    assert main(["events", "--board", BOARD, "-o", "csv", *call]) == 0
+    shown = capsys.readouterr().out
+    assert "dust" in shown
+    assert '"door": "cli"' in shown
+    assert "after.drained" in shown
+    assert main(["boards", "resume", BOARD, *call]) == 0
