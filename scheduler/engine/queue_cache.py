@@ -324,7 +324,7 @@ def _is_spared(uow: UnitOfWork, attempt: Attempt, max_preemptions: int) -> bool:
 def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
     """Return the reason of each drained board, and the benchmark of each held one."""
     drained = {
-        uid: override.reason
+        uid: override.reason or f"taken out by {override.by_user_id}"
         for uid, override in uow.board_overrides.all().items()
         if override.drained
     }

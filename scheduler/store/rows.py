@@ -210,7 +210,7 @@ def act_row(act: Act) -> dict[str, object]:
     row: dict[str, object] = {
         each.name: getattr(act, each.name) for each in fields(act) if each.name != "seq"
     }
-    return row | {name: strict_json.dumps(row[name], f"/{name}") for name in _OBJECTS_OF_ACTS}  # type: ignore[arg-type]  # these are objects
+    return row | {name: strict_json.dumps(row[name], f"/{name}") for name in _OBJECTS_OF_ACTS}
 
 
 def act_of_row(row: Row) -> Act:

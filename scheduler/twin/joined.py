@@ -303,7 +303,7 @@ def view_of(
     if not expected and unknown is UnknownDevices.DENY:
         state, reason = BoardState.UNKNOWN, "not in the inventory, so it is never used"
     elif uid in drained:
-        state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
+        state, reason = BoardState.DRAINED, drained[uid] or "taken out of service"
     elif host is None and not board.healthy:
         state, reason = BoardState.UNHEALTHY, board.health_reason
     elif host is None:

@@ -13,10 +13,12 @@ import pytest
 from sqlalchemy import select
 
 from edgeyard.benchmark_api.acts import ROUTE_ACTS
+from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.store.sql_store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
 from tests.builders.api import Api, running
+from tests.builders.cli import printed, run
 from tests.integration.test_api_auth import BODIES, ROUTES, names
 
 ROOT = Path(__file__).parents[2]
@@ -206,18 +208,19 @@ def test_the_catalogue_is_in_order_and_webhooks_send_nothing_else() -> None:
     assert list(EVENT_TYPES) == sorted(EVENT_TYPES)
 
 
-def test_the_command_prints_who_drained_a_board(
-    api: Api, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from edgeyard.benchmark_api.cli import main
+def test_the_command_prints_who_drained_a_board(api: Api) -> None:
+    server = ("--url", api.url, "--token", api.tokens["operator"])
+    printed(run("boards", "drain", BOARD, "--reason", "dust", *server))
+    drains = ("events", "--board", BOARD, "--type", "board.drained", "-n", "1", *server)
+    assert "dust" in printed(run(*drains))
+    assert '"door":"cli"' in printed(run(*drains, "--json")).replace(" ", "")
+    assert "after.drained" in printed(run(*drains, "-o", "csv"))
+    printed(run("boards", "resume", BOARD, *server))
 
-    call = ["--url", api.url, "--token", api.tokens["operator"]]
-    assert main(["boards", "drain", BOARD, "--reason", "dust", *call]) == 0
-    assert main(["events", "--board", BOARD, "--type", "board.drained", "-n", "1", *call]) == 0
-    assert main(["events", "--board", BOARD, "-n", "1", "--json", *call]) == 0
-    assert main(["events", "--board", BOARD, "-o", "csv", *call]) == 0
-    shown = capsys.readouterr().out
-    assert "dust" in shown
-    assert '"door": "cli"' in shown
-    assert "after.drained" in shown
-    assert main(["boards", "resume", BOARD, *call]) == 0
+
+def test_a_board_that_was_drained_without_a_reason_names_who_did_it(api: Api) -> None:
+    assert api.as_("operator").post(f"/v1/boards/{BOARD}/drain").status_code == 200
+    with api.store.read() as uow:
+        drained, _ = board_holds(uow)  # what every board's reason is made of
+    assert drained[BOARD] == "taken out by operator"
+    assert api.as_("operator").post(f"/v1/boards/{BOARD}/resume").status_code == 200
