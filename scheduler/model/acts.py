@@ -134,7 +134,7 @@ def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
         who: Who did it.
         told: The events that it caused: the first one of an act's type names it.
     """
-    mine = [each for each in told if EVENT_TYPES[each.kind].act]
+    mine = [each for each in told if each.kind in EVENT_TYPES and EVENT_TYPES[each.kind].act]
     named = mine[0] if mine else None
     kind = who.kind if named is None else named.kind
     user_id = who.user_id or (named.user_id if named is not None else None)

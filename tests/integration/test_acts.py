@@ -181,7 +181,7 @@ def test_failed_sign_ins_are_counted_by_address_and_minute(api: Api) -> None:
 
 
 def test_no_type_of_event_in_the_code_is_missing_in_the_catalogue() -> None:
-    """Kinds that are stated where events are made; others are refused when they are appended."""
+    """Kinds that are stated as texts where events are made."""
     found = set()
     for folder in ("benchmark_api", "scheduler"):
         for path in (ROOT / folder).rglob("*.py"):

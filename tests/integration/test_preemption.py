@@ -372,9 +372,7 @@ def test_an_operator_sends_a_running_benchmark_back_whatever_its_priority(lab: L
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.PENDING
     (first,) = lab.attempts(benchmark_id)
-    assert first.failure == Failure(
-        category=FailureCategory.PREEMPTED, sentence="stopped by operator"
-    )
+    assert first.failure == Failure(category=FailureCategory.PREEMPTED, sentence="stopped by op")
     (reported,) = lab.events(benchmark_id, "benchmark.preempted")
     assert reported.data["by"] == "op"
     lab.running(benchmark_id)  # no retry was used up
