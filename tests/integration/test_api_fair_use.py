@@ -122,7 +122,8 @@ def test_a_waiting_benchmark_gets_another_priority(api: Api) -> None:
     )
     with api.store.read() as uow:
         events = uow.log.events(after=0, limit=99, benchmark_id=benchmark_id)
-    assert [e.data["user_priority"] for e in events if e.kind == "benchmark.prioritised"] == [5, 10]
+    changes = [e.data for e in events if e.kind == "benchmark.prioritised"]
+    assert [each["after"] for each in changes] == [{"user_priority": 5}, {"user_priority": 10}]
     api.dispatched(benchmark_id)
     assert api.as_().post(path, json={"user_priority": 1}).status_code == 409
 
