@@ -14,13 +14,14 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Lifespan
 
 from edgeyard import __version__
-from edgeyard.benchmark_api import problems
+from edgeyard.benchmark_api import pages, problems
 from edgeyard.benchmark_api.acts import FailedSignIns
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.extensions import server_routers
 from edgeyard.benchmark_api.heavy_work import HeavyWork
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import RequestMiddleware
+from edgeyard.benchmark_api.pages.page import problem_page
 from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
@@ -53,6 +54,7 @@ from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.contract import Router
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
+from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas import platform as platform_bodies
 from edgeyard.benchmark_api.schemas import requests
@@ -141,6 +143,10 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
 
     engine_only = services.settings.role == "engine"
     app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
+    if not engine_only:
+        for router in pages.ROUTERS:
+            app.router.routes.extend(router.routes)
+        app.state.problem_page = problem_page
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
     app.state.failed_sign_ins = FailedSignIns(services.store, services.clock.now)
@@ -155,6 +161,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         passwords=Passwords(LoginLimits(services.settings, services.clock.monotonic_s)),
         heavy=HeavyWork(lambda: services.settings.heavy_requests_per_user),
         posted=DigitalTwin(services.settings.twin_limit_bytes),
+        links=SignInLinks(services.clock.monotonic_s),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

@@ -38,6 +38,9 @@ _FORM = (
     "send Authorization: Bearer TOKEN, with the access token of a log-in or one that "
     "`edgeyard tokens create` made"
 )
+SESSION_COOKIE = "edgeyard_session"
+"""Cookie of a session in a browser; pages accept it, and nothing else does."""
+
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
 
@@ -49,6 +52,20 @@ def new_token() -> str:
 def token_hash(token: str) -> str:
     """Return the hash under which a token is stored; 256 random bits need no salt."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def browser_token(secret: str) -> str:
+    """Return the token of a session in a browser; no header can carry it, because of its colon.
+
+    Args:
+        secret: What the session's cookie holds.
+    """
+    return f"browser:{secret}"
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text has the form of a token."""
+    return _TOKEN_PATTERN.fullmatch(text) is not None
 
 
 def allows(bound: Role, role: Role) -> bool:
@@ -248,6 +265,24 @@ async def any_caller(request: Request) -> Caller:
     token = bearer_token(request)
     if token is None:
         raise NotAuthenticated
+    return await _caller_with(request, token)
+
+
+async def browser_caller(request: Request) -> Caller:
+    """Return the caller of a page, by the cookie of their session; any role.
+
+    Raises:
+        NotAuthenticated: There is no session, or it has ended.
+        RateLimited: As `any_caller`.
+        TooManyOpenRequests: As `any_caller`.
+    """
+    secret = request.cookies.get(SESSION_COOKIE)
+    if secret is None or not is_token(secret):
+        raise NotAuthenticated("sign in to see this page")
+    return await _caller_with(request, browser_token(secret))
+
+
+async def _caller_with(request: Request, token: str) -> Caller:
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is not None:  # several parts of one request ask
         return caller
@@ -295,7 +330,15 @@ async def submitter(request: Request) -> Caller:
     Raises:
         Forbidden: A host's token.
     """
-    caller = await any_caller(request)
+    return no_host(await any_caller(request))
+
+
+def no_host(caller: Caller) -> Caller:
+    """Return a caller who may use benchmarks and files.
+
+    Raises:
+        Forbidden: A host's token.
+    """
     if caller.role is Role.HOST:
         raise Forbidden("a host's token is for downloads and uploads only")
     return caller
@@ -307,7 +350,15 @@ async def operator(request: Request) -> Caller:
     Raises:
         Forbidden: Not an operator.
     """
-    caller = await any_caller(request)
+    return only_operator(await any_caller(request))
+
+
+def only_operator(caller: Caller) -> Caller:
+    """Return a caller who may run the lab.
+
+    Raises:
+        Forbidden: Not an operator.
+    """
     if not caller.is_operator:
         raise Forbidden("only operators may do this: send the token of an operator")
     return caller
@@ -316,6 +367,20 @@ async def operator(request: Request) -> Caller:
 AnyCaller = Annotated[Caller, Depends(any_caller)]
 Submitter = Annotated[Caller, Depends(submitter)]
 Operator = Annotated[Caller, Depends(operator)]
+
+
+async def _browser_user(request: Request) -> Caller:
+    return no_host(await browser_caller(request))
+
+
+async def _browser_operator(request: Request) -> Caller:
+    return only_operator(await browser_caller(request))
+
+
+BrowserUser = Annotated[Caller, Depends(_browser_user)]
+"""As `Submitter`, for pages."""
+BrowserOperator = Annotated[Caller, Depends(_browser_operator)]
+"""As `Operator`, for pages."""
 
 
 def is_upload_token(attempt: Attempt, token: str) -> bool:

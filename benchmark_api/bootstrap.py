@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.metadata
+import ipaddress
 import logging
 import os
 import re
@@ -37,6 +38,8 @@ from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDGET_S
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
+from edgeyard.benchmark_api.routes.browser_sessions import first_token
+from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services, task_limits
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, PREFIX, Settings
@@ -135,6 +138,18 @@ class System:
         self.inventory_watch.start()
         for each in self.background:
             each.start()
+
+    def sign_in_link(self) -> str | None:
+        """Return a link that signs its admin in once; None: it would be sent in the clear."""
+        context: Context | None = getattr(self.app.state, "context", None)
+        url = urlsplit(self.public_url)
+        private = url.scheme == "https" or _is_loopback(url.hostname or "")
+        if context is None or not private or context.services.settings.role == "engine":
+            return None
+        token_id = first_token(context, ADMIN)
+        if token_id is None:
+            return None
+        return f"{self.public_url}/ui/sign-in/link?code={context.links.make(token_id)}"
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
@@ -941,6 +956,13 @@ def _runner(settings: Settings) -> Sequence[str]:
     if settings.cluster == "embedded":
         return (sys.executable, "-m", "edgeyard.devices.runner")
     return ("edgeyard-runner",)  # hosts are other machines
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -154,6 +156,11 @@ class _Server(uvicorn.Server):
             listener.listen(_BACKLOG)
         await run_in_threadpool(self._system.start)
         sys.stdout.write(f"Edgeyard is ready at {self._system.public_url}\n")
+        # What a journal keeps is read by others than who started the server.
+        if not stat.S_ISSOCK(os.fstat(1).st_mode):
+            link = await run_in_threadpool(self._system.sign_in_link)
+            if link is not None:
+                sys.stdout.write(f"Open {link} to sign in as its admin (once, for 10 minutes)\n")
         sys.stdout.flush()
 
     @contextmanager

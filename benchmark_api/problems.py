@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -191,14 +191,22 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         # Starlette's outermost middleware logs it with its traceback by raising it again.
-        return problem(500, "internal", _INTERNAL)
+        return _for_client(request, problem(500, "internal", _INTERNAL))
 
 
-def _for_client(request: Request, answer: Response) -> Response:
-    return _with_error(answer) if request.url.path.startswith("/api/") else answer
+def _for_client(request: Request, answer: ProblemAnswer) -> Response:
+    """Return an error in the form that the door states it in, by its path."""
+    if request.url.path.startswith("/api/"):
+        return _with_error(answer)
+    page: Callable[[Request, ProblemAnswer], Response] | None = getattr(
+        request.app.state, "problem_page", None
+    )
+    if page is not None and (request.url.path + "/").startswith("/ui/"):
+        return page(request, answer)
+    return answer
 
 
-def _with_error(answer: Response) -> ProblemAnswer:
+def _with_error(answer: ProblemAnswer) -> ProblemAnswer:
     """Return the problem with the member ``error``, which the platform's client prints."""
     body = json.loads(bytes(answer.body))
     headers = {

@@ -105,6 +105,7 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
             "run_max_files",
             "run_max_bytes",
         ),
+        *("lab_name", "lab_contact"),
         *("max_pending_total", "access_token_s", "refresh_token_s"),
         *("user_max_registrations", "max_registrations_total"),
     }
@@ -147,6 +148,18 @@ class Settings(BaseSettings):
     )
     allowed_hosts: SpaceSeparated = Field(
         (), description="Host headers to answer to, comma-separated; empty: any."
+    )
+    lab_name: str = Field(
+        "Edgeyard lab",
+        min_length=1,
+        max_length=100,
+        description="Name of this lab, as its pages show it.",
+    )
+    lab_contact: str = Field(
+        "",
+        max_length=200,
+        description="Whom to ask for an account or help, as the first page shows it: an address or "
+        "a sentence.",
     )
     log_format: Literal["json", "text"] = Field("text", description="Form of the server's log.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -430,8 +430,9 @@ def _maker(caller: Caller, by_id: Mapping[str, ApiToken]) -> str | None:
 
     An operator's token that another account's token made counts as given by an operator.
     """
-    made_by = by_id[caller.token_id].made_by
-    maker = None if made_by is None or caller.session_id is not None else by_id.get(made_by)
+    # What made a session that a token opened, is that token; what made one of a log-in is nothing.
+    made_by = by_id[caller.session_id or caller.token_id].made_by
+    maker = None if made_by is None else by_id.get(made_by)
     return None if maker is None or maker.user_id != caller.user_id else maker.token_id
 
 

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.receiving import Uploads
+from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import read_document, read_object
 from edgeyard.benchmark_api.services import Services
@@ -41,6 +42,7 @@ class Context:
     Attributes:
         heavy: Runs what takes long.
         posted: States that operators posted to the digital twin.
+        links: Codes that open sessions in browsers.
         reports: Nodes that hosts posted to it.
     """
 
@@ -53,6 +55,7 @@ class Context:
     passwords: Passwords
     heavy: HeavyWork
     posted: DigitalTwin
+    links: SignInLinks
     reports: HostReports = field(default_factory=HostReports)
     uploads: Uploads = field(default_factory=Uploads)
 
@@ -148,10 +151,11 @@ async def _benchmark_id(request: Request, benchmark_id: str, caller: AnyCaller) 
     if lifecycle.is_whole_id(benchmark_id, caller.user_id):
         return benchmark_id
     context: Context = request.app.state.context
-    return await run_in_threadpool(_whole_id, context.services, benchmark_id, caller)
+    return await run_in_threadpool(whole_id, context.services, benchmark_id, caller)
 
 
-def _whole_id(services: Services, benchmark_id: str, caller: Caller) -> str:
+def whole_id(services: Services, benchmark_id: str, caller: Caller) -> str:
+    """Return the whole id of a benchmark of which the caller may have chosen the beginning."""
     with services.store.read() as uow:
         return named(uow, [benchmark_id], caller)[0]
 

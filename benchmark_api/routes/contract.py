@@ -21,6 +21,9 @@ class Answer(Response, Generic[T]):
 
     A route that is annotated with ``Answer[Board]`` answers a `Board`: mypy checks that it builds
     one, and `Router` documents it.
+
+    Attributes:
+        content: What it answers, for pages that show it.
     """
 
     media_type = "application/json"
@@ -35,6 +38,7 @@ class Answer(Response, Generic[T]):
             status: HTTP status.
             headers: Further headers.
         """
+        self.content = content
         super().__init__(_ENCODER.encode(content), status, dict(headers or {}))
 
 

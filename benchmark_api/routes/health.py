@@ -52,16 +52,16 @@ async def version(context: Ctx) -> Answer[shapes.Version]:
 def readyz(context: Ctx, verbose: Flag = False) -> Answer[JsonObject]:
     """Whether submissions are taken and placed; ``verbose`` says what is wrong, also before that
     stops them."""
-    checks = dict(_checks(context.services))
-    ready = all(ok for ok, _ in checks.values())
+    found = dict(checks(context.services))
+    ready = all(ok for ok, _ in found.values())
     state: JsonObject = {"status": "ready" if ready else "not ready"}
     if verbose:
-        state["checks"] = {name: finding for name, (_, finding) in checks.items()}
+        state["checks"] = {name: finding for name, (_, finding) in found.items()}
     headers = {} if ready else {"Retry-After": "5"}
     return Answer(state, 200 if ready else 503, headers)
 
 
-def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[str, str]]]]:
+def checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[str, str]]]]:
     """Yield each thing that readiness needs: whether it is good enough, and what is said of it."""
     try:
         services.store.ping()

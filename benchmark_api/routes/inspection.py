@@ -71,16 +71,21 @@ async def explanation(
     With `changes`: what would let it start sooner, within what its user may ask for, by deciding
     its newest cycle again; null where it does not wait.
     """
-    work = partial(_explanation, benchmark_id, caller, context, changes)
+    work = partial(explained, benchmark_id, caller, context, changes)
     if not changes:
         return await run_in_threadpool(work)
     with context.heavy.place(caller.user_id) as place:
         return await place.run(work)
 
 
-def _explanation(
+def explained(
     benchmark_id: str, caller: Caller, context: Context, changes: bool
 ) -> Answer[shapes.Explanation]:
+    """Return what `explanation` answers, on the caller's thread.
+
+    Raises:
+        NotFound: No cycle has considered it yet.
+    """
     services = context.services
     with services.store.read() as uow:
         benchmark = visible(uow, benchmark_id, caller)
@@ -309,8 +314,18 @@ def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) ->
     return LogChunk(data=data, next_offset=offset + len(data), ended=ended)
 
 
+def newest_log(benchmark_id: str, caller: Caller, context: Context) -> bytes:
+    """Return the log of a benchmark's newest attempt, its first megabytes, as far as there is one.
+
+    Raises:
+        NotFound: It has no attempt yet.
+        Conflict: Its task runs within another server.
+    """
+    return whole_log(context.services, _attempt(context, caller, benchmark_id, None))
+
+
 def whole_log(services: Services, attempt: Attempt) -> bytes:
-    """The log of an attempt that has ended, its first megabytes; empty where there is none."""
+    """The log of an attempt so far, its first megabytes; empty where there is none."""
     found = bytearray()
     while len(found) < MAX_LOG_BYTES:
         try:

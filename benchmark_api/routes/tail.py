@@ -25,7 +25,7 @@ QUEUE_SIZE = 1000
 class Listener:
     """One reader's queue, on its event loop. ``None`` in it: cut, or the server stops."""
 
-    def __init__(self, benchmark_id: str, since: int) -> None:
+    def __init__(self, benchmark_id: str | None, since: int) -> None:
         self.benchmark_id = benchmark_id
         self.since = since
         self.loop = asyncio.get_running_loop()
@@ -68,10 +68,11 @@ class LogTail:
             self._thread.join(5)
 
     @contextmanager
-    def listening(self, benchmark_id: str, since: int) -> Iterator[Listener]:
+    def listening(self, benchmark_id: str | None, since: int) -> Iterator[Listener]:
         """Events of a benchmark from now on; called on the listener's loop.
 
         Args:
+            benchmark_id: None: events of everything.
             since: The log's last number, read before: where an idle reader begins. What lies
                 between it and now, the listener reads for itself once it listens.
         """
@@ -119,7 +120,7 @@ class LogTail:
             listeners = tuple(self._listeners)
         for event in events:
             for listener in listeners:
-                if event.benchmark_id == listener.benchmark_id:
+                if listener.benchmark_id in (None, event.benchmark_id):
                     self._give(listener, event)
         return events[-1].seq
 

@@ -40,5 +40,24 @@ def keep_made(uow: UnitOfWork, token: ApiToken) -> None:
             uow.webhooks.put(replace(hook, made_by=token.made_by))
 
 
+def sessions_like(uow: UnitOfWork, token: ApiToken) -> list[str]:
+    """Return the sessions of an account that were opened as one of them was, that one too.
+
+    Args:
+        token: The session. One that a token opened is like those that the same token opened; one
+            that a log-in opened is like all of its account.
+    """
+    return [
+        each.token_id
+        for each in uow.accounts.tokens(token.user_id)
+        if each.session_id == each.token_id and token.made_by in (None, each.made_by)
+    ]
+
+
 def _sessions(uow: UnitOfWork, user_id: str) -> list[str]:
-    return [each.token_id for each in uow.accounts.tokens(user_id) if each.refreshes]
+    """Return the sessions that log-ins opened; others end with the token that opened them."""
+    return [
+        each.token_id
+        for each in uow.accounts.tokens(user_id)
+        if each.session_id == each.token_id and each.made_by is None
+    ]

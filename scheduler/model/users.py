@@ -65,7 +65,8 @@ class ApiToken:
 
     Attributes:
         refreshes: It is only valid for obtaining new access tokens of its session.
-        session_id: ``token_id`` of the session's refresh token; None: it belongs to no session.
+        session_id: ``token_id`` of the session's first token, which refreshes, or is that of a
+            browser; None: it belongs to no session.
         made_by: ``token_id`` of the token that made it, whose end is its end too; None: made by the
             server, or by a log-in.
     """

@@ -229,6 +229,7 @@ COLUMNS = {
 """The callers of `ROUTES` by their headings in the published table."""
 
 UNDOCUMENTED = {
+    ("GET", "/"),
     ("GET", "/docs"),
     ("GET", "/docs/{name}"),
     ("GET", "/openapi.json"),
@@ -305,7 +306,10 @@ def page() -> str:
 
 
 def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
-    """Return method and path of the app's routes that `ROUTES` does not contain."""
+    """Return method and path of the app's routes that `ROUTES` does not contain.
+
+    Those of pages have rows of their own in ``test_pages.py``.
+    """
     served = {
         (method, route.path_format)
         for route in app.routes
@@ -318,6 +322,7 @@ def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
         for method in operations
     }
     served -= {("HEAD", path) for method, path in served if method == "GET"}
+    served -= {(method, path) for method, path in served if f"{path}/".startswith("/ui/")}
     return (served | documented) - set(ROUTES) - UNDOCUMENTED
 
 

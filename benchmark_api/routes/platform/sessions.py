@@ -51,12 +51,13 @@ async def login(request: Request, context: Ctx) -> Answer[shapes.Session]:
     rate_limits: RateLimits = request.app.state.rate_limits
     address = rate_limits.address(request.scope)
     try:
-        opened = await to_thread.run_sync(
-            partial(_log_in, context, email, password, address), limiter=_hashes(context)
-        )
+        checked = await checked_password(context, email, password, address)
     except NotAuthenticated:
         await count_failure(request)
         raise
+    opened = await to_thread.run_sync(
+        context.services.store.transact, partial(_opened, context, checked)
+    )
     return Answer(shapes.Session(access_token=opened.access, refresh_token=opened.refresh))
 
 
@@ -78,7 +79,23 @@ def _hashes(context: Context) -> CapacityLimiter:
     return context.passwords.limiter
 
 
-def _log_in(context: Context, text: str, password: str, address: str) -> _Session:
+async def checked_password(context: Context, email: str, password: str, address: str) -> Login:
+    """Return what is stored of an account's password, if it is that password.
+
+    Args:
+        email: As it was typed.
+        address: That it was sent from.
+
+    Raises:
+        NotAuthenticated: It is not; or there is no such account, or it is disabled.
+        TooManyLogins: It was tried too often.
+    """
+    return await to_thread.run_sync(
+        partial(_checked, context, email, password, address), limiter=_hashes(context)
+    )
+
+
+def _checked(context: Context, text: str, password: str, address: str) -> Login:
     email = normalized_email(text) or ""
     passwords = context.passwords
     passwords.limits.check(email, address)
@@ -90,7 +107,7 @@ def _log_in(context: Context, text: str, password: str, address: str) -> _Sessio
         passwords.limits.failed(email, address)
         raise NotAuthenticated(_WRONG)
     passwords.limits.succeeded(email, address)
-    return context.services.store.transact(partial(_opened, context, known[0]))
+    return known[0]
 
 
 def _known(context: Context, email: str) -> tuple[Login, User] | None:
@@ -102,16 +119,26 @@ def _known(context: Context, email: str) -> tuple[Login, User] | None:
             return None
 
 
-def _opened(context: Context, checked: Login, uow: UnitOfWork) -> _Session:
-    services = context.services
-    now = services.clock.now()
+def user_of(uow: UnitOfWork, checked: Login) -> User:
+    """Return the account of a password that was checked.
+
+    Raises:
+        NotAuthenticated: Password or account were changed since.
+    """
     try:
         user = uow.accounts.user(checked.user_id, for_update=True)
         current = uow.accounts.login(user.user_id)
     except NotFound:
         raise NotAuthenticated(_WRONG) from None
-    if current != checked or user.disabled:  # changed since it was checked
+    if current != checked or user.disabled:
         raise NotAuthenticated(_WRONG)
+    return user
+
+
+def _opened(context: Context, checked: Login, uow: UnitOfWork) -> _Session:
+    services = context.services
+    now = services.clock.now()
+    user = user_of(uow, checked)
     uow.accounts.remove_expired_sessions(user.user_id, services.clock.certain())
     made = _Session(new_token(), new_token())
     session_id = f"token-{secrets.token_hex(8)}"
@@ -170,7 +197,7 @@ def _add_access(
     session_ends: datetime | None,
 ) -> None:
     expires_at = now + timedelta(seconds=context.services.settings.access_token_s)
-    _make_room(uow, user, session_id, now)
+    make_room(uow, user, session_id, now)
     uow.accounts.add_token(
         ApiToken(
             token_id=f"token-{secrets.token_hex(8)}",
@@ -186,7 +213,7 @@ def _add_access(
     )
 
 
-def _make_room(uow: UnitOfWork, user: User, session_id: str, now: datetime) -> None:
+def make_room(uow: UnitOfWork, user: User, session_id: str, now: datetime) -> None:
     """End the user's oldest session without a valid access token if there are too many.
 
     The platform's client logs out without a request, so scripts leave a session behind each time.

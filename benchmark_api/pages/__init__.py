@@ -1,0 +1,25 @@
+"""Pages of the lab for browsers: what `/v1` answers, as HTML."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from edgeyard.benchmark_api.pages import (
+    assets,
+    benchmarks,
+    boards,
+    changes,
+    overview,
+    queue,
+    sign_in,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    overview.router,
+    sign_in.router,
+    boards.router,
+    queue.router,
+    benchmarks.router,
+    changes.router,
+    assets.router,
+)

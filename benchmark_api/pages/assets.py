@@ -1,0 +1,47 @@
+"""Style sheet and scripts of the pages, under URLs that change with their content."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+from functools import cache
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.errors import NotFound
+
+router = APIRouter(include_in_schema=False)
+
+_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+def url(name: str) -> str:
+    """Return the URL of a file; it names the content, so that browsers may keep it for ever."""
+    return f"/ui/static/{_digest(name)}/{name}"
+
+
+@router.get("/ui/static/{digest}/{name}")
+def asset(digest: str, name: str) -> Response:
+    """A style sheet or script."""
+    files = _files()
+    if name not in files or digest != _digest(name):
+        raise NotFound("file", name)
+    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+    return Response(files[name], media_type=media_type, headers={"Cache-Control": _FOREVER})
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    folder = importlib.resources.files("edgeyard.templates.pages") / "static"
+    return {
+        each.name: each.read_bytes()
+        for each in folder.iterdir()
+        if each.name.rpartition(".")[2] in _MEDIA_TYPES
+    }
+
+
+@cache
+def _digest(name: str) -> str:
+    return hashlib.sha256(_files()[name]).hexdigest()[:16]

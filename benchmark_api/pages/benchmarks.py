@@ -1,0 +1,231 @@
+"""Benchmarks: a list with filters, one of them with its result and why, and what may be done."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
+from edgeyard.benchmark_api.pages.highlighting import highlighted
+from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.pages.sign_in import own_page
+from edgeyard.benchmark_api.routes import benchmarks, inspection, results, submitting
+from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import Conflict, EdgeyardError, InvalidInput, NotFound
+from edgeyard.scheduler.model.benchmark import TERMINAL, BenchmarkType, Status
+
+router = APIRouter(include_in_schema=False)
+
+PAGE = 50
+MAX_LOG_LINES = 5000
+"""Lines of a log that its page shows, the last ones."""
+
+_TEXTS = ("model", "target", "runtime", "target_uid", "tag", "campaign_id", "name", "user_id")
+"""Filters that take any text."""
+
+_SHOWN_FIRST = ("status", "type", "model", "target", "target_uid")
+"""Filters that are not among the further ones."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+"""Sequences by which programs colour a terminal."""
+
+
+async def _whole(request: Request, benchmark_id: str, caller: BrowserUser) -> str:
+    context: Context = request.app.state.context
+    return await run_in_threadpool(whole_id, context.services, benchmark_id, caller)
+
+
+_Id = Annotated[str, Depends(_whole)]
+
+
+@router.get("/ui/benchmarks")
+def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """Benchmarks, newest first, as filtered; campaigns are folded."""
+    query = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    wrong: dict[str, str] = {}
+    found: shapes.BenchmarkPage | None = None
+    status, types = query.get("status", ""), [each.value for each in BenchmarkType]
+    if status and status not in set(Status):
+        wrong["status"] = f"is none of {', '.join(Status)}"
+    if query.get("type", types[0]) not in types:
+        wrong["type"] = f"is none of {', '.join(types)}"
+    times = {
+        name: _time(query.get(name, ""), wrong, name)
+        for name in ("submitted_from", "submitted_before")
+    }
+    if not wrong:
+        try:
+            found = benchmarks.list_benchmarks(
+                caller,
+                context,
+                status=[Status(status)] if status else None,
+                benchmark_type=query.get("type"),
+                **{name: query[name] for name in _TEXTS if name in query},  # type: ignore[arg-type]
+                submitted_from=times["submitted_from"],
+                submitted_before=times["submitted_before"],
+                limit=PAGE,
+                cursor=query.get("cursor"),
+            ).content
+        except InvalidInput as error:
+            wrong["cursor"] = str(error)
+    return page(
+        request,
+        "benchmarks",
+        caller,
+        status=422 if wrong else 200,
+        found=found,
+        groups=_folded(found.items if found else []),
+        query=query,
+        wrong=wrong,
+        statuses=list(Status),
+        types=types,
+        more_filters=not set(query) <= {*_SHOWN_FIRST, "cursor", "done"},
+        filtered=bool(set(query) - {"cursor", "done"}),
+    )
+
+
+@router.get("/ui/benchmarks/{benchmark_id}")
+def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """One benchmark: how it went, what it measured, its files, its job, and why there."""
+    shown = benchmarks.show(benchmark_id, caller, context).content
+    found = results.results(shown.benchmark_id, caller, context).content
+    explanation = _explanation(shown.benchmark_id, caller, context)
+    return page(
+        request,
+        "benchmark",
+        caller,
+        benchmark=shown,
+        results=found,
+        explanation=explanation,
+        hcl=_hcl(shown.benchmark_id, caller, context),
+        ended=shown.status in {each.value for each in TERMINAL},
+    )
+
+
+@router.get("/ui/benchmarks/{benchmark_id}/log")
+def log(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """The log of the newest attempt, with numbered lines."""
+    shown = benchmarks.show(benchmark_id, caller, context).content
+    wanted = request.query_params.get("contains", "").strip()
+    trouble, text = "", ""
+    try:
+        data = inspection.newest_log(shown.benchmark_id, caller, context)
+        text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
+    except (NotFound, Conflict) as error:
+        trouble = str(error)
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), 1)
+        if wanted.lower() in line.lower()
+    ]
+    return page(
+        request,
+        "log",
+        caller,
+        benchmark=shown,
+        lines=lines[-MAX_LOG_LINES:],
+        left_out=max(0, len(lines) - MAX_LOG_LINES),
+        contains=wanted,
+        trouble=trouble,
+    )
+
+
+@router.get("/ui/benchmarks/{benchmark_id}/files/{attempt}/{name}")
+def file(
+    request: Request, benchmark_id: _Id, attempt: int, name: str, caller: BrowserUser, context: Ctx
+) -> Response:
+    """A file that an attempt uploaded; saved, never shown."""
+    return results.result_file(benchmark_id, attempt, name, request, caller, context)
+
+
+@router.post("/ui/benchmarks/{benchmark_id}/cancel")
+def cancel(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """Cancel a benchmark."""
+    benchmarks.cancel(benchmark_id, caller, context)
+    return _back(form, benchmark_id, "cancelled")
+
+
+@router.post("/ui/benchmarks/{benchmark_id}/hold")
+def hold(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """Keep a waiting benchmark from being placed."""
+    benchmarks.hold(benchmark_id, caller, context)
+    return _back(form, benchmark_id, "held")
+
+
+@router.post("/ui/benchmarks/{benchmark_id}/release")
+def release(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """Let a held benchmark go on."""
+    benchmarks.release(benchmark_id, caller, context)
+    return _back(form, benchmark_id, "released")
+
+
+@router.post("/ui/benchmarks/{benchmark_id}/priority")
+def prioritise(
+    form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: Ctx
+) -> Response:
+    """Give a waiting benchmark another user priority."""
+    text = form.text("user_priority")
+    if not re.fullmatch(r"[0-9]{1,3}", text):
+        raise InvalidInput.at("/user_priority", "is no whole number", "1 to 10")
+    benchmarks.prioritise(benchmark_id, json_body(user_priority=int(text)), caller, context)
+    return _back(form, benchmark_id, "prioritised")
+
+
+@router.post("/ui/benchmarks/{benchmark_id}/retry")
+def retry(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """Run a benchmark that has ended once more, as a new one."""
+    made = submitting.retry(benchmark_id, json_body(), caller, context).content
+    return see_other(f"/ui/benchmarks/{quote(made.benchmark_id or benchmark_id)}", "retried")
+
+
+def _back(form: Form, benchmark_id: str, done: str) -> Response:
+    wanted = form.text("next")
+    return see_other(own_page(wanted) if wanted else f"/ui/benchmarks/{quote(benchmark_id)}", done)
+
+
+def _time(text: str, wrong: dict[str, str], name: str) -> datetime | None:
+    """Return the time of a filter; a day alone is its beginning in UTC."""
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(f"{text}T00:00:00Z" if len(text) == 10 else text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        wrong[name] = "is no day such as 2026-11-29, and no time with its zone"
+        return None
+    return time
+
+
+def _folded(
+    items: list[shapes.ListedBenchmark],
+) -> list[tuple[str | None, list[shapes.ListedBenchmark]]]:
+    """Return runs of benchmarks of one campaign, and what belongs to none."""
+    return [
+        (campaign_id, list(members))
+        for campaign_id, members in itertools.groupby(items, lambda each: each.campaign_id)
+    ]
+
+
+def _explanation(benchmark_id: str, caller: Caller, context: Context) -> shapes.Explanation | None:
+    try:
+        return inspection.explained(benchmark_id, caller, context, False).content
+    except NotFound:
+        return None
+
+
+def _hcl(benchmark_id: str, caller: Caller, context: Context) -> object:
+    try:
+        answer = inspection.hcl(benchmark_id, caller, context)
+    except EdgeyardError:
+        return None
+    return highlighted(bytes(answer.body).decode())

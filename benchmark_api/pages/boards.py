@@ -1,0 +1,168 @@
+"""Boards: all of them by host, one of them, and what may be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
+from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
+from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.pages.sign_in import own_page
+from edgeyard.benchmark_api.routes import benchmarks, lab, reservations
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import Status
+
+router = APIRouter(include_in_schema=False)
+
+NEAR_LIMIT = 0.9
+"""Share of its time limit from which on a run is marked."""
+
+RECENT = 20
+"""Benchmarks that the page of a board lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What runs on a board, and how much of its time limit is used: 0-1, None: it has none."""
+
+    benchmark: shapes.ListedBenchmark
+    used: float | None
+    left_s: float | None
+
+    @property
+    def near_limit(self) -> bool:
+        """It has nearly used its time up."""
+        return self.used is not None and self.used >= NEAR_LIMIT
+
+
+@router.get("/ui/boards")
+def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """All boards by host, with what runs there."""
+    query = request.query_params
+    state, family = query.get("state", ""), query.get("family", "")
+    found = lab.boards(caller, context).content
+    shown = [
+        each for each in found.items if state in ("", each.state) and family in ("", each.family)
+    ]
+    hosts: dict[str, list[shapes.Board]] = {}
+    for each in shown:
+        hosts.setdefault(each.host, []).append(each)
+    return page(
+        request,
+        "boards",
+        caller,
+        boards=found,
+        hosts=sorted(hosts.items()),
+        states=sorted({each.state for each in found.items}),
+        families=sorted({each.family for each in found.items}),
+        state_wanted=state,
+        family=family,
+        jobs=_jobs(caller, context),
+    )
+
+
+@router.get("/ui/boards/{target_uid}")
+def board(request: Request, target_uid: str, caller: BrowserUser, context: Ctx) -> Response:
+    """One board: facts, what runs, who has it, recent benchmarks, and what may be done."""
+    found = lab.board(target_uid, caller, context).content
+    recent = benchmarks.list_benchmarks(
+        caller, context, target_uid=target_uid, limit=RECENT
+    ).content
+    return page(
+        request,
+        "board",
+        caller,
+        board=found,
+        job=_jobs(caller, context, target_uid).get(found.benchmark_id or ""),
+        recent=recent.items,
+        may_lease=caller.is_operator or caller.user.max_lease_s > 0,
+    )
+
+
+@router.post("/ui/boards/{target_uid}/drain")
+def drain(target_uid: str, form: SignedInForm, caller: BrowserOperator, context: Ctx) -> Response:
+    """Drain a board."""
+    lab.drain(target_uid, json_body(reason=form.text("reason")), caller, context)
+    return _back(form, target_uid, "drained")
+
+
+@router.post("/ui/boards/{target_uid}/resume")
+def resume(target_uid: str, form: SignedInForm, caller: BrowserOperator, context: Ctx) -> Response:
+    """Put a drained board back into service."""
+    lab.resume(target_uid, caller, context)
+    return _back(form, target_uid, "resumed")
+
+
+@router.post("/ui/boards/{target_uid}/quarantine")
+def quarantine(
+    target_uid: str, form: SignedInForm, caller: BrowserOperator, context: Ctx
+) -> Response:
+    """Put a board into quarantine."""
+    reservations.quarantine(target_uid, json_body(reason=form.text("reason")), caller, context)
+    return _back(form, target_uid, "quarantined")
+
+
+@router.post("/ui/boards/{target_uid}/unquarantine")
+def unquarantine(
+    target_uid: str, form: SignedInForm, caller: BrowserOperator, context: Ctx
+) -> Response:
+    """Lift the quarantine of a board."""
+    reservations.unquarantine(target_uid, caller, context)
+    return _back(form, target_uid, "lifted")
+
+
+@router.post("/ui/boards/{target_uid}/lease")
+def lease(target_uid: str, form: SignedInForm, caller: BrowserUser, context: Ctx) -> Response:
+    """Lease a board for some hours from now on."""
+    try:
+        hours = float(form.text("hours"))
+        until = context.services.clock.now() + timedelta(hours=hours)
+    except (ValueError, OverflowError):
+        reason = "is no number of hours"
+        raise InvalidInput.at("/hours", reason, "a number such as 1.5") from None
+    body = json_body(until=until, reason=form.text("reason"))
+    reservations.lease(target_uid, body, caller, context)
+    return _back(form, target_uid, "leased")
+
+
+@router.post("/ui/leases/{lease_id}/release")
+def release(lease_id: str, form: SignedInForm, caller: BrowserUser, context: Ctx) -> Response:
+    """End a lease."""
+    ended = reservations.release(lease_id, caller, context).content
+    return _back(form, ended.target_uid, "lease-released")
+
+
+def _back(form: Form, target_uid: str, done: str) -> Response:
+    wanted = form.text("next")
+    return see_other(
+        own_page(wanted) if wanted else f"/ui/boards/{quote(target_uid, safe='')}", done
+    )
+
+
+def _jobs(caller: Caller, context: Context, target_uid: str | None = None) -> dict[str, Job]:
+    """Return what the caller may see of what runs, by benchmark."""
+    live = benchmarks.list_benchmarks(
+        caller,
+        context,
+        status=[Status.RUNNING, Status.SCHEDULED],
+        target_uid=target_uid,
+        limit=benchmarks.MAX_PAGE,
+    ).content
+    now = context.services.clock.now()
+    default_s = context.services.settings.default_user_time_s
+    return {each.benchmark_id: _job(each, now, default_s) for each in live.items}
+
+
+def _job(benchmark: shapes.ListedBenchmark, now: datetime, default_s: float) -> Job:
+    limit_s = benchmark.description.get("user_time") or default_s
+    if benchmark.started_at is None or not isinstance(limit_s, int | float):
+        return Job(benchmark, None, None)
+    ran_s = (now - benchmark.started_at).total_seconds()
+    return Job(benchmark, min(1.0, max(0.0, ran_s / limit_s)), max(0.0, limit_s - ran_s))

@@ -1,0 +1,89 @@
+"""Forms of pages: what was typed, sent by our own pages alone."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+import msgspec
+from fastapi import Depends, Request
+
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, browser_caller, token_hash
+from edgeyard.benchmark_api.routes.context import RawBody, read_small
+from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated
+
+FORM_COOKIE = "edgeyard_form"
+"""Cookie of somebody who is not signed in, which forms for signing in are bound to."""
+
+MAX_FORM_BYTES = 64 * 1024
+MAX_FIELDS = 100
+
+_FOREIGN = (
+    "the form was not sent from a page of this server, or its page is from before you signed in: "
+    "go back, reload the page and send it again"
+)
+
+
+class Form(dict[str, str]):
+    """Fields of a form; of several of one name, the last."""
+
+    def text(self, name: str) -> str:
+        """Return a field without blanks around it; "" where it is missing."""
+        return self.get(name, "").strip()
+
+
+def csrf_token(secret: str) -> str:
+    """Return what each form of a page carries, which only somebody with the cookie can know."""
+    return token_hash(f"form:{secret}")
+
+
+def json_body(**fields: object) -> RawBody:
+    """Return a body as `/v1` takes it."""
+    return RawBody(msgspec.json.encode(fields), "application/json")
+
+
+async def _signed_in_form(request: Request) -> Form:
+    try:
+        await browser_caller(request)
+    except NotAuthenticated:
+        # What was typed is kept on the page that says that the session has ended.
+        request.state.typed = await _fields(request)
+        raise
+    return await _checked(request, SESSION_COOKIE)
+
+
+async def _public_form(request: Request) -> Form:
+    return await _checked(request, FORM_COOKIE)
+
+
+async def _checked(request: Request, cookie: str) -> Form:
+    """Return the fields of a form that a page of ours has sent.
+
+    Raises:
+        Forbidden: It comes from elsewhere.
+    """
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    secret = request.cookies.get(cookie, "")
+    form = await _fields(request)
+    known = hmac.compare_digest(form.get("csrf", "").encode(), csrf_token(secret).encode())
+    if not secret or not known or site not in ("same-origin", "none"):
+        raise Forbidden(_FOREIGN)
+    return form
+
+
+async def _fields(request: Request) -> Form:
+    body = await read_small(request, MAX_FORM_BYTES)
+    try:
+        pairs = parse_qsl(
+            body.data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise InvalidInput.at("", "is no form", "fields of a form in UTF-8") from None
+    return Form(pairs)
+
+
+SignedInForm = Annotated[Form, Depends(_signed_in_form)]
+"""A form of somebody who is signed in; what they may do, the route checks."""
+PublicForm = Annotated[Form, Depends(_public_form)]
+"""A form for signing in."""

@@ -1,0 +1,106 @@
+"""The first page: what this lab is; for who is signed in, how it is doing."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from datetime import timedelta
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Caller, browser_caller, no_host
+from edgeyard.benchmark_api.pages.page import page
+from edgeyard.benchmark_api.rate_limits import RateLimits
+from edgeyard.benchmark_api.routes import benchmarks, health, lab
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import NotAuthenticated
+from edgeyard.scheduler.model.benchmark import Status
+
+router = APIRouter(include_in_schema=False)
+
+_ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
+"""States of boards that a person should look at, the most urgent first."""
+
+
+@router.get("/")
+def root() -> Response:
+    """The lab's pages."""
+    return RedirectResponse("/ui", 307)
+
+
+@router.get("/ui")
+async def first(request: Request, context: Ctx) -> Response:
+    """What this lab is and the form for signing in, or the overview."""
+    try:
+        caller = no_host(await browser_caller(request))
+    except NotAuthenticated:
+        limits: RateLimits = request.app.state.rate_limits
+        limits.count_address(request.scope)
+        return await run_in_threadpool(_welcome, request, context)
+    return await run_in_threadpool(_overview, request, context, caller)
+
+
+def _welcome(request: Request, context: Context) -> Response:
+    boards = context.services.inventory.boards
+    families = Counter(each.family for each in boards)
+    return page(
+        request,
+        "welcome",
+        None,
+        families=sorted(families.items()),
+        boards=len(boards),
+        email="",
+        back="/ui",
+    )
+
+
+def _overview(request: Request, context: Context, caller: Caller) -> Response:
+    boards = lab.boards(caller, context).content
+    queue = lab.queue(caller, context, limit=1000).content
+    running = benchmarks.list_benchmarks(
+        caller, context, status=[Status.RUNNING], limit=50, total=True
+    ).content
+    since = context.services.clock.now() - timedelta(days=1)
+    day = benchmarks.list_benchmarks(
+        caller, context, submitted_from=since, limit=1000, total=True
+    ).content
+    return page(
+        request,
+        "overview",
+        caller,
+        boards=boards,
+        states=Counter(each.state for each in boards.items).most_common(),
+        attention=sorted(
+            (each for each in boards.items if each.state in _ATTENTION),
+            key=lambda each: _ATTENTION.index(each.state),
+        ),
+        queue=queue,
+        reasons=Counter(
+            each.waiting_reason.code if each.waiting_reason else "" for each in queue.items
+        ).most_common(),
+        running=running,
+        day=day,
+        since=since,
+        ended=Counter(each.status for each in day.items),
+        wait_s=_median_wait_s(day.items),
+        troubles=_troubles(context) if caller.is_operator else [],
+    )
+
+
+def _median_wait_s(items: list[shapes.ListedBenchmark]) -> float | None:
+    waits = [
+        (each.started_at - each.submit_time).total_seconds() for each in items if each.started_at
+    ]
+    return statistics.median(waits) if waits else None
+
+
+def _troubles(context: Context) -> list[tuple[str, str]]:
+    """Return what `/readyz` finds wrong or odd, by the name of the check."""
+    return [
+        (name, said)
+        for name, (_, said) in health.checks(context.services)
+        if isinstance(said, str) and said != "ok"
+    ]

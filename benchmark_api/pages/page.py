@@ -1,0 +1,245 @@
+"""How a page is made: template, headers, times and texts; and pages of errors."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import unicodedata
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
+
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
+from edgeyard.benchmark_api.pages import assets
+from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
+from edgeyard.benchmark_api.problems import ProblemAnswer
+from edgeyard.benchmark_api.routes.context import Context
+
+MAX_TEXT = 300
+"""Characters that a page shows of any one text in a table."""
+
+_NAVIGATION = (
+    ("/ui", "Overview"),
+    ("/ui/boards", "Boards"),
+    ("/ui/queue", "Queue"),
+    ("/ui/benchmarks", "Benchmarks"),
+)
+
+
+_NOTICES = {
+    "drained": "The board is drained: what runs on it ends, nothing new is placed there.",
+    "resumed": "The board is back in service.",
+    "leased": "The board is leased.",
+    "lease-released": "The lease has ended.",
+    "lifted": "The quarantine is lifted.",
+    "quarantined": "The board is in quarantine.",
+    "held": "The benchmark is held: it is not placed until it is released.",
+    "released": "The benchmark waits for a board again.",
+    "cancelled": "The benchmark is cancelled.",
+    "prioritised": "The benchmark has its new priority.",
+    "retried": "This is the new benchmark; it repeats the other one.",
+    "signed-out": "You are signed out.",
+    "signed-out-everywhere": "You are signed out, here and in other browsers.",
+}
+"""What acts did, by the word that the page's address carries: never a text of somebody."""
+
+
+def page(
+    request: Request,
+    template: str,
+    caller: Caller | None,
+    *,
+    status: int = 200,
+    **values: Any,
+) -> Response:
+    """Return a page.
+
+    Args:
+        template: Name in ``templates/pages``, without ``.html.j2``.
+        caller: Who is signed in; None: nobody.
+        values: What the template shows.
+    """
+    context: Context = request.app.state.context
+    nonce = secrets.token_urlsafe(16)
+    secret = request.cookies.get(SESSION_COOKIE if caller else FORM_COOKIE)
+    new_secret = None if caller or secret else secrets.token_urlsafe(32)
+    text = (
+        _environment()
+        .get_template(f"{template}.html.j2")
+        .render(
+            values
+            | {
+                "viewer": caller,
+                "lab": context.services.settings,
+                "nonce": nonce,
+                "csrf": csrf_token(secret or new_secret or ""),
+                "navigation": _NAVIGATION,
+                "path": request.url.path,
+                "notice": _NOTICES.get(request.query_params.get("done", ""), ""),
+                "now": context.services.clock.now(),
+            }
+        )
+    )
+    answer = HTMLResponse(
+        text,
+        status,
+        {"Content-Security-Policy": policy(nonce), "Cache-Control": "no-store"},
+    )
+    if new_secret:
+        set_cookie(request, answer, FORM_COOKIE, new_secret)
+    return answer
+
+
+def policy(nonce: str) -> str:
+    """Return the Content-Security-Policy of a page: no script, style or eval but its files."""
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def set_cookie(request: Request, answer: Response, name: str, value: str) -> None:
+    """Set a cookie that scripts can't read, and that only pages get."""
+    answer.set_cookie(
+        name, value, path="/ui", httponly=True, samesite="lax", secure=is_secure(request)
+    )
+
+
+def is_secure(request: Request) -> bool:
+    """Return whether browsers reach this server by TLS."""
+    context: Context = request.app.state.context
+    return request.url.scheme == "https" or context.services.public_url.startswith("https:")
+
+
+def see_other(path: str, done: str = "") -> Response:
+    """Send the browser to another page after a form.
+
+    Args:
+        done: Which sentence of `_NOTICES` it shows.
+    """
+    joint = "&" if "?" in path else "?"
+    return RedirectResponse(path + (f"{joint}done={done}" if done else ""), 303)
+
+
+def problem_page(request: Request, answer: ProblemAnswer) -> Response:
+    """Return an error as a page, with what to do about it."""
+    found = json.loads(bytes(answer.body))
+    reading = request.method == "GET"
+    back = getattr(request.state, "next_page", None)
+    if back is None:
+        back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = back if reading else "/ui"
+    caller: Caller | None = getattr(request.state, "caller", None)
+    typed: Mapping[str, str] = getattr(request.state, "typed", {})
+    shown = page(
+        request,
+        "problem",
+        caller,
+        status=answer.status_code,
+        problem=found,
+        email=getattr(request.state, "email", ""),
+        typed=typed,
+        back=back,
+        reading=reading,
+    )
+    for name in ("retry-after", "www-authenticate"):
+        if name in answer.headers:
+            shown.headers[name] = answer.headers[name]
+    return shown
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("edgeyard.templates", "pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["asset"] = assets.url
+    environment.filters.update(
+        words=words,
+        plain=plain,
+        when=when,
+        duration=duration,
+        number=number,
+        size=size,
+        path=lambda text: quote(str(text), safe=""),
+        merged=lambda pairs, more: {**pairs, **more},
+        query=lambda pairs: urlencode([(k, v) for k, v in pairs.items() if v not in (None, "")]),
+    )
+    return environment
+
+
+def words(text: object, limit: int = MAX_TEXT) -> Markup:
+    """Return a text of somebody as HTML: as `plain`, in its own direction of writing."""
+    return Markup("<bdi>{}</bdi>").format(plain(text, limit))
+
+
+def plain(text: object, limit: int = MAX_TEXT) -> str:
+    """Return a text of somebody, cut.
+
+    Control characters, which could hide or reorder what stands beside it, are shown as ``�``.
+    """
+    whole = "" if text is None else str(text)
+    cut = whole[:limit] + ("…" if len(whole) > limit else "")
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}"
+        if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") and each not in "\n\t"
+        else each
+        for each in cut
+    )
+
+
+def when(time: datetime | None, missing: str = "–") -> Markup | str:
+    """Return a time in UTC, with its zone, as a ``<time>``."""
+    if time is None:
+        return missing
+    return Markup('<time datetime="{}">{}</time>').format(
+        time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for people: the two largest of its units."""
+    if seconds is None:
+        return "–"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Return a number with four significant digits; – where there is none."""
+    if value is None:
+        return "–"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".strip()
+
+
+def size(value: float | None) -> str:
+    """Return a size in the unit that fits; – where there is none."""
+    if value is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}"

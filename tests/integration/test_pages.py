@@ -1,0 +1,517 @@
+"""The lab's pages: who sees what, signing in, forms, hostile texts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import ClassVar
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from deploy import vendor_htmx
+from edgeyard.benchmark_api import pages
+from edgeyard.scheduler.model.knowledge import Lease
+from tests.builders.api import Api, running
+from tests.integration.test_api_auth import ROUTES
+
+pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e'\"&"
+
+AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
+    ("GET", "/"): None,
+    ("GET", "/ui"): None,
+    ("GET", "/ui/sign-in"): None,
+    ("POST", "/ui/sign-in"): None,
+    ("GET", "/ui/sign-in/link"): None,
+    ("POST", "/ui/sign-in/link"): None,
+    ("POST", "/ui/sign-out"): None,
+    ("GET", "/ui/static/{digest}/{name}"): None,
+    ("GET", "/ui/changes"): ("GET", "/v1/queue"),
+    ("GET", "/ui/boards"): ("GET", "/v1/boards"),
+    ("GET", "/ui/boards/{target_uid}"): ("GET", "/v1/boards/{target_uid}"),
+    ("GET", "/ui/queue"): ("GET", "/v1/queue"),
+    ("GET", "/ui/queue.csv"): ("GET", "/v1/queue"),
+    ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
+    ("GET", "/ui/benchmarks/{benchmark_id}"): ("GET", "/v1/benchmarks/{benchmark_id}"),
+    ("GET", "/ui/benchmarks/{benchmark_id}/log"): ("GET", "/v1/benchmarks/{benchmark_id}/logs"),
+    ("GET", "/ui/benchmarks/{benchmark_id}/files/{attempt}/{name}"): (
+        "GET",
+        "/v1/benchmarks/{benchmark_id}/results/{attempt}/{name}",
+    ),
+    **{
+        ("POST", f"/ui{path}"): ("POST", f"/v1{path}")
+        for path in (
+            *(
+                f"/boards/{{target_uid}}/{act}"
+                for act in ("drain", "resume", "quarantine", "unquarantine", "lease")
+            ),
+            *(
+                f"/benchmarks/{{benchmark_id}}/{act}"
+                for act in ("cancel", "hold", "release", "priority", "retry")
+            ),
+            "/leases/{lease_id}/release",
+        )
+    },
+}
+"""Each route of the pages, and the one of the API whose row of the matrix is its own; None: it has
+tests of its own here."""
+
+FIELDS = {
+    "/ui/boards/{target_uid}/lease": {"hours": "1"},
+    "/ui/benchmarks/{benchmark_id}/priority": {"user_priority": "3"},
+}
+
+
+class Browser:
+    """What a browser without scripts does: it keeps cookies, and sends the forms of pages."""
+
+    opened: ClassVar[list[httpx.Client]] = []
+
+    def __init__(self, api: Api) -> None:
+        self.http = httpx.Client(base_url=api.url, trust_env=False)
+        self.opened.append(self.http)
+
+    def get(self, path: str) -> httpx.Response:
+        return self.http.get(path)
+
+    def csrf(self, path: str = "/ui/sign-in") -> str:
+        found = re.search(r'name="csrf" value="([0-9a-f]+)"', self.get(path).text)
+        assert found
+        return found[1]
+
+    def post(self, path: str, seen_on: str = "/ui/sign-in", **fields: str) -> httpx.Response:
+        return self.http.post(path, data={"csrf": self.csrf(seen_on), **fields})
+
+    def signed_in(self, token: str) -> Browser:
+        answer = self.post("/ui/sign-in", token=token)
+        assert answer.status_code == 303, answer.text
+        return self
+
+
+@pytest.fixture(scope="module")
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("pages")) as found:
+        found.upload()
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Browser.opened:
+        Browser.opened.pop().close()
+
+
+def as_(api: Api, name: str) -> Browser:
+    return Browser(api).signed_in(api.tokens[name])
+
+
+def things(api: Api, path: str) -> dict[str, str]:
+    """Fresh things of alice that a path names."""
+    known = {"target_uid": "rpi4b-0001-0001", "attempt": "1", "name": "absent"}
+    if "benchmark_id" in path:
+        known["benchmark_id"] = api.submit()
+    if "lease_id" in path:
+        now = api.clock.now()
+        known["lease_id"] = lease_id = f"lease-{now.timestamp()}"
+        lease = Lease(
+            lease_id=lease_id,
+            target_uid=lease_id,
+            since=now,
+            until=now + timedelta(hours=1),
+            reason="",
+            user_id="alice",
+        )
+        with api.store.write() as uow:
+            uow.reservations.add_lease(lease)
+    return known
+
+
+def test_every_page_has_a_row() -> None:
+    served = {
+        (method, route.path)
+        for router in pages.ROUTERS
+        for route in router.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert served == set(AS_API)
+
+
+@pytest.mark.parametrize(("method", "path"), [key for key, row in AS_API.items() if row])
+def test_a_page_is_for_whom_the_api_is_for(api: Api, method: str, path: str) -> None:
+    row = AS_API[method, path]
+    assert row
+    allowed = ROUTES[row]
+    nobody = Browser(api).http.request(method, path.format(**things(api, path)))
+    assert nobody.status_code == 401
+    for name in ("bob", "alice", "operator"):
+        browser, known = as_(api, name), things(api, path)
+        expected, where = allowed[name], path.format(**known)
+        if path == "/ui/changes":
+            with browser.http.stream("GET", where) as stream:
+                assert stream.status_code == expected
+            continue
+        if method == "GET":
+            answer = browser.get(where)
+        else:
+            answer = browser.post(where, "/ui/benchmarks", **FIELDS.get(path, {}))
+        cell = f"{method} {path} as {name}: {answer.text[:300]}"
+        if expected == 200:
+            # Right or wrong by the state of the thing, but not by who asks.
+            right = answer.status_code in (200, 303, 409) or path.endswith("{name}")
+            assert right, cell
+        else:
+            assert answer.status_code == expected, cell
+
+
+def test_a_host_has_no_pages(api: Api) -> None:
+    token = api.as_("operator").post("/v1/users", json={"user_id": "hosts", "role": "host"})
+    assert token.status_code == 201
+    made = api.as_("operator").post("/v1/tokens", json={"user_id": "hosts"}).json()["token"]
+    assert Browser(api).post("/ui/sign-in", token=made).status_code == 403
+
+
+def test_the_first_page_says_what_the_lab_is(api: Api) -> None:
+    browser = Browser(api)
+    answer = browser.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/ui")
+    text = browser.get("/ui").text
+    assert "Edgeyard lab" in text
+    assert "<strong>2</strong> <bdi>rpi4b</bdi>" in text
+    assert 'action="/ui/sign-in"' in text
+    assert "rpi4b-0001" not in text  # boards' names are for who is signed in
+
+
+def test_a_sessions_cookie_opens_pages_alone(api: Api) -> None:
+    browser = Browser(api)
+    answer = browser.post("/ui/sign-in", token=api.tokens["alice"])
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert "Path=/ui" in cookie
+    assert "Secure" not in cookie  # this server is reached without TLS
+    assert browser.get("/ui/boards").status_code == 200
+    secret = browser.http.cookies["edgeyard_session"]
+    for token in (secret, f"browser:{secret}"):
+        headers = {"Authorization": f"Bearer {token}"}
+        assert api.as_(None).get("/v1/me", headers=headers).status_code == 401
+    cookies = {"Cookie": f"edgeyard_session={secret}"}
+    assert api.as_(None).get("/v1/me", headers=cookies).status_code == 401
+    assert Browser(api).post("/ui/sign-in", token=secret).status_code == 401
+    bearer = {"Authorization": f"Bearer {api.tokens['alice']}"}
+    assert httpx.get(f"{api.url}/ui/boards", headers=bearer, trust_env=False).status_code == 401
+
+
+def test_behind_tls_cookies_are_secure(api: Api) -> None:
+    plain = api.services.public_url
+    api.services.public_url = "https://lab.example.org"
+    try:
+        assert "Secure" in Browser(api).get("/ui/sign-in").headers["set-cookie"]
+    finally:
+        api.services.public_url = plain
+
+
+def test_a_session_ends_with_the_token_that_opened_it(api: Api) -> None:
+    made = api.as_("alice").post("/v1/tokens", json={}).json()
+    browser = Browser(api).signed_in(made["token"])
+    assert browser.get("/ui/queue").status_code == 200
+    listed = api.as_("alice").get("/v1/tokens").json()["items"]
+    assert "browser" in {
+        each["label"] for each in listed if each.get("made_by") == made["token_id"]
+    }
+    assert api.as_("alice").delete(f"/v1/tokens/{made['token_id']}").status_code == 204
+    assert browser.get("/ui/queue").status_code == 401
+
+
+def test_a_session_revokes_no_more_than_the_token_that_opened_it(api: Api) -> None:
+    """Whoever found a token ends nothing of its owner by signing in with it."""
+    mine = api.as_("alice").post("/v1/tokens", json={}).json()
+    browser = Browser(api).signed_in(mine["token"])
+    other = Browser(api).signed_in(api.tokens["alice"])
+    fields = {"everywhere": "1"}
+    answer = browser.post("/ui/sign-out", "/ui/queue", **fields)
+    assert answer.status_code == 303
+    assert browser.get("/ui/queue").status_code == 401
+    assert other.get("/ui/queue").status_code == 200
+
+
+def test_an_account_with_a_password_signs_in_and_out_everywhere(api: Api) -> None:
+    operator = api.as_("operator")
+    body = {"user_id": "petra", "email": "petra@example.org", "password": "correct horse"}
+    assert operator.post("/v1/users", json=body).status_code == 201
+    wrong = Browser(api).post("/ui/sign-in", email="petra@example.org", password="no")
+    assert wrong.status_code == 401
+    assert "the e-mail address or the password is wrong" in wrong.text
+    assert 'value="petra@example.org"' in wrong.text
+    assert ">no<" not in wrong.text
+    first, second, third = (Browser(api) for _ in range(3))
+    for each in (first, second, third):
+        answer = each.post(
+            "/ui/sign-in",
+            email=" Petra@example.org",
+            password="correct horse",
+            next="/ui/queue?a=b",
+        )
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/queue?a=b")
+    assert first.post("/ui/sign-out", "/ui").status_code == 303
+    assert first.get("/ui/queue").status_code == 401
+    assert second.post("/ui/sign-out", "/ui", everywhere="1").status_code == 303
+    assert third.get("/ui/queue").status_code == 401
+    fourth = Browser(api)
+    fourth.post("/ui/sign-in", email="petra@example.org", password="correct horse")
+    assert fourth.get("/ui/queue").status_code == 200
+    new = {"password": "another one"}
+    assert operator.put("/v1/users/petra/password", json=new).status_code in (204, 403)
+    assert operator.delete("/v1/users/petra/password").status_code == 204
+    assert fourth.get("/ui/queue").status_code == 401
+
+
+@pytest.mark.parametrize("away", ["//evil.example", "https://evil.example", "/v1/me", "/uiX", "\\"])
+def test_signing_in_leads_to_a_page_of_ours(api: Api, away: str) -> None:
+    answer = Browser(api).post("/ui/sign-in", token=api.tokens["alice"], next=away)
+    assert answer.headers["location"] == "/ui"
+
+
+def test_a_link_signs_in_once_within_ten_minutes(api: Api) -> None:
+    links, token = api.app.state.context.links, api.as_("operator").get("/v1/tokens").json()
+    (token_id,) = [
+        each["token_id"]
+        for each in token["items"]
+        if each["user_id"] == "root" and each.get("made_by") is None and each["label"] != "browser"
+    ][:1] or [token["items"][0]["token_id"]]
+    code = links.make(token_id)
+    page = f"/ui/sign-in/link?code={code}"
+    browser = Browser(api)
+    assert browser.get(page).status_code == 200  # reading it changes nothing
+    assert browser.get(page).status_code == 200
+    assert browser.post("/ui/sign-in/link", page, code=code).status_code == 303
+    assert browser.get("/ui/queue").status_code == 200
+    again = Browser(api).post("/ui/sign-in/link", page, code=code)
+    assert again.status_code == 401
+    assert "the link was used" in again.text
+    late = links.make(token_id)
+    api.clock.ahead += timedelta(seconds=601)
+    try:
+        assert Browser(api).post("/ui/sign-in/link", page, code=late).status_code == 401
+    finally:
+        api.clock.ahead -= timedelta(seconds=601)
+
+
+@pytest.mark.parametrize("path", ["/ui/boards/rpi4b-0001-0001/drain", "/ui/sign-out"])
+def test_a_form_of_another_site_changes_nothing(api: Api, path: str) -> None:
+    browser = as_(api, "operator")
+    of_another_session = as_(api, "operator").csrf("/ui")
+    for fields in ({}, {"csrf": "x"}, {"csrf": of_another_session}):
+        assert browser.http.post(path, data=fields).status_code == 403
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    right = {"csrf": browser.csrf("/ui")}
+    assert browser.http.post(path, data=right, headers=foreign).status_code == 403
+    assert browser.get("/ui/queue").status_code == 200
+    signing_in = {"token": api.tokens["alice"]}
+    assert Browser(api).http.post("/ui/sign-in", data=signing_in).status_code == 403
+
+
+def test_a_session_that_ended_keeps_what_was_typed(api: Api) -> None:
+    browser = as_(api, "operator")
+    csrf = browser.csrf("/ui")
+    browser.http.cookies.clear()
+    fields = {"csrf": csrf, "reason": f"a long reason {HOSTILE}"}
+    answer = browser.http.post("/ui/boards/rpi4b-0001-0001/drain", data=fields)
+    assert answer.status_code == 401
+    assert "a long reason" in answer.text
+    assert "<script>alert" not in answer.text
+    assert csrf not in answer.text
+
+
+def test_an_operator_drains_leases_and_resumes_a_board(api: Api) -> None:
+    browser, where = as_(api, "operator"), "/ui/boards/rpi5-0001-0001"
+    answer = browser.post(f"{where}/drain", where, reason="new fan")
+    assert answer.headers["location"] == f"{where}?done=drained"
+    with api.store.read() as uow:
+        override = uow.board_overrides.all()["rpi5-0001-0001"]
+    assert (override.drained, override.reason) == (True, "new fan")
+    assert "The board is drained" in browser.get(answer.headers["location"]).text
+    assert browser.post(f"{where}/resume", where).status_code == 303
+    for hours in ("", "x", "nan", "1e999", "-1"):
+        assert browser.post(f"{where}/lease", where, hours=hours).status_code == 422
+    assert browser.post(f"{where}/lease", where, hours="1.5", reason="demo").status_code == 303
+    (lease,) = [
+        each
+        for each in api.as_("operator").get("/v1/leases").json()["items"]
+        if each["target_uid"] == "rpi5-0001-0001"
+    ]
+    assert lease["reason"] == "demo"
+    ended = browser.post(f"/ui/leases/{lease['lease_id']}/release", where)
+    assert ended.headers["location"] == f"{where}?done=lease-released"
+
+
+def test_the_owner_holds_releases_raises_and_cancels(api: Api) -> None:
+    browser, benchmark_id = as_(api, "alice"), api.submit()
+    where = f"/ui/benchmarks/{benchmark_id}"
+    for act, shown in (("hold", "is held"), ("release", "waits for a board again")):
+        answer = browser.post(f"{where}/{act}", where)
+        assert shown in browser.get(answer.headers["location"]).text
+    assert browser.post(f"{where}/priority", where, user_priority="4").status_code == 303
+    assert browser.post(f"{where}/priority", where, user_priority="x").status_code == 422
+    assert api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()["user_priority"] == 4
+    assert browser.post(f"{where}/cancel", where, next="/ui/queue").status_code == 303
+    assert "cancelled" in browser.get(where).text
+    answer = browser.post(f"{where}/retry", where)
+    assert answer.status_code == 303
+    assert "repeats" in browser.get(answer.headers["location"]).text
+
+
+class _Parts(HTMLParser):
+    """What of a page could run or load: nothing inline, and all from this server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self.scripts = 0
+        self._in_script = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.scripts += tag == "script"
+        if tag == "style" or "style" in given or any(name.startswith("on") for name in given):
+            self.wrong.append(f"{tag} {given}")
+        if tag == "script" and not (given.get("src") or "").startswith("/ui/static/"):
+            self.wrong.append(f"{tag} {given}")
+        for name in ("src", "href", "action"):
+            link = given.get(name) or ""
+            if link.startswith("http://nomad.test/ui/jobs/"):
+                continue  # the job's page, which the cluster names
+            if link.startswith(("http", "//", "javascript:")):
+                self.wrong.append(f"{tag} {name}={given[name]}")
+
+
+def all_pages(api: Api, benchmark_id: str) -> list[str]:
+    return [
+        *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
+        f"/ui/benchmarks/{benchmark_id}",
+        f"/ui/benchmarks/{benchmark_id}/log",
+        *("/ui/benchmarks/absent", "/ui/nowhere", "/ui/benchmarks?status=x", "/ui/sign-in"),
+    ]
+
+
+def test_hostile_texts_are_shown_as_texts(api: Api) -> None:
+    benchmark_id = api.submit(name=HOSTILE[:100], tags=["</script><script>alert(1)"])
+    api.dispatched(benchmark_id)
+    api.as_("operator").post(
+        "/v1/boards/rpi4b-0001-0001/lease",
+        json={"until": "2030-01-01T00:00:00Z", "reason": HOSTILE + "W" * 400},
+    )
+    browser = as_(api, "alice")
+    seen = 0
+    for path in [*all_pages(api, benchmark_id), f"/ui/benchmarks?model={HOSTILE}&status={HOSTILE}"]:
+        answer = browser.get(path)
+        parts = _Parts()
+        parts.feed(answer.text)
+        assert parts.wrong == [], path
+        assert parts.scripts == 4, path
+        assert "?" in path or "\u202e" not in answer.text, path  # a field keeps what was typed
+        seen += "&lt;script&gt;alert(1)" in answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert policy.startswith("default-src 'none'; script-src 'nonce-")
+        assert answer.headers["cache-control"] == "no-store"
+    assert seen >= 4
+
+
+def test_each_page_has_its_own_nonce(api: Api) -> None:
+    first, second = (Browser(api).get("/ui").headers["content-security-policy"] for _ in range(2))
+    assert first != second
+
+
+def test_missing_and_foreign_things_are_the_same_page(api: Api) -> None:
+    own, browser = api.submit(), as_(api, "bob")
+    foreign, absent = (browser.get(f"/ui/benchmarks/{each}") for each in (own, "absent"))
+    assert foreign.status_code == absent.status_code == 404
+
+    def plain(text: str) -> str:
+        return re.sub(r"nonce=\"[^\"]*\"", "", text.replace(own, "absent"))
+
+    assert plain(foreign.text) == plain(absent.text)
+    assert "/ui/benchmarks" in absent.text
+
+
+def test_a_filter_that_is_nonsense_is_named_beside_its_field(api: Api) -> None:
+    query = "status=odd&submitted_from=yesterday&type=TYPE9&model=keeps"
+    answer = as_(api, "alice").get(f"/ui/benchmarks?{query}")
+    assert answer.status_code == 422
+    for name in ("status", "submitted_from", "type"):
+        assert f'id="wrong-{name}"' in answer.text
+    assert 'value="keeps"' in answer.text
+    assert as_(api, "alice").get("/ui/benchmarks?cursor=odd").status_code in (200, 422)
+
+
+def test_empty_states_say_the_next_step(api: Api) -> None:
+    made = api.as_("operator").post("/v1/users", json={"user_id": "newcomer"})
+    assert made.status_code == 201
+    token = api.as_("operator").post("/v1/tokens", json={"user_id": "newcomer"}).json()["token"]
+    browser = Browser(api).signed_in(token)
+    assert "edgeyard submit model.onnx" in browser.get("/ui/benchmarks").text
+    assert "Show all" in browser.get("/ui/benchmarks?model=none").text
+
+
+def test_errors_of_pages_are_pages_and_those_of_the_api_are_not(api: Api) -> None:
+    browser = as_(api, "alice")
+    assert browser.get("/ui/nowhere").headers["content-type"].startswith("text/html")
+    assert browser.get("/v1/nowhere").headers["content-type"] == "application/problem+json"
+    large = browser.http.post(
+        "/ui/boards/x/lease", data={"csrf": browser.csrf("/ui"), "reason": "x" * 70_000}
+    )
+    assert large.status_code == 413
+    assert large.headers["content-type"].startswith("text/html")
+    refused = browser.post("/ui/boards/rpi4b-0001-0001/drain", "/ui")
+    assert refused.status_code == 403
+    assert "You are signed in as" in refused.text
+
+
+def test_static_files_are_kept_for_ever_under_a_name_of_their_content(api: Api) -> None:
+    browser = Browser(api)
+    names = re.findall(r'"(/ui/static/([0-9a-f]{16})/[^"]+)"', browser.get("/ui").text)
+    assert len(names) == 6
+    for path, digest in names:
+        answer = browser.get(path)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert hashlib.sha256(answer.content).hexdigest().startswith(digest)
+        assert browser.get(path.replace(digest, "0" * 16)).status_code == 404
+    for name in ("__init__.py", "htmx.LICENSE", "base.html.j2"):
+        assert browser.get(f"/ui/static/{'0' * 16}/{name}").status_code == 404
+
+
+def test_the_queue_is_a_table_for_spreadsheets_without_formulas(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.engine.order = (benchmark_id,)
+    try:
+        answer = as_(api, "alice").get("/ui/queue.csv")
+    finally:
+        api.engine.order = ()
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert benchmark_id in answer.text
+    assert answer.text.splitlines()[0].startswith("position,benchmark_id,user_id,priority")
+
+
+def test_an_open_page_learns_of_changes(api: Api) -> None:
+    browser = as_(api, "alice")
+    with browser.http.stream("GET", "/ui/changes", timeout=20) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": open"
+        api.submit()
+        assert next(line for line in lines if line and not line.startswith(":")) == (
+            "event: lab-changed"
+        )
+
+
+def test_the_vendored_files_are_those_that_were_reviewed() -> None:
+    for name, sha256 in vendor_htmx.FILES.values():
+        data = (vendor_htmx.TARGET / name).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == sha256, name
