@@ -67,6 +67,11 @@ class Browser:
         command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
         self._call("POST", f"{self._session}/goog/cdp/execute", command)
 
+    def on_each_page(self, script: str) -> None:
+        """Run JavaScript at the beginning of each page that is opened from now on."""
+        command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
+        self._call("POST", f"{self._session}/goog/cdp/execute", command)
+
     def close(self) -> None:
         """End Chromium."""
         self._call("DELETE", self._session)

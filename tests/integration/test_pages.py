@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from deploy import vendor_htmx
 from edgeyard.benchmark_api import pages
+from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
 from tests.integration.test_api_auth import ROUTES
@@ -95,7 +96,7 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("pages")) as found:
         found.upload()
         yield found
@@ -280,12 +281,11 @@ def test_signing_in_leads_to_a_page_of_ours(api: Api, away: str) -> None:
 
 
 def test_a_link_signs_in_once_within_ten_minutes(api: Api) -> None:
-    links, token = api.app.state.context.links, api.as_("operator").get("/v1/tokens").json()
-    (token_id,) = [
-        each["token_id"]
-        for each in token["items"]
-        if each["user_id"] == "root" and each.get("made_by") is None and each["label"] != "browser"
-    ][:1] or [token["items"][0]["token_id"]]
+    context = api.app.state.context
+    links = context.links
+    operator = api.as_("operator").get("/v1/me").json()["user"]["user_id"]
+    token_id = first_token(context, operator)
+    assert token_id
     code = links.make(token_id)
     page = f"/ui/sign-in/link?code={code}"
     browser = Browser(api)

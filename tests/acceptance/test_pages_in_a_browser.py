@@ -1,0 +1,97 @@
+"""The lab's pages in a real browser: nothing that the policy forbids, phones, keyboard, changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.process import edgeyard
+from tests.browser import Browser
+from tests.builders.api import Api, running
+from tests.builders.cluster import eventually
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.one_database("pages ask by the functions of the API's routes"),
+]
+
+_RECORD = """
+window.wrong = [];
+document.addEventListener("securitypolicyviolation",
+  e => wrong.push(e.violatedDirective + " " + e.blockedURI));
+window.addEventListener("error", e => wrong.push(String(e.message)));
+const error = console.error;
+console.error = (...all) => { wrong.push(all.join(" ")); error(...all); };
+"""
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path) as found:
+        found.upload()
+        yield found
+
+
+def sign_in(browser: Browser, api: Api, name: str) -> None:
+    browser.on_each_page(_RECORD)
+    browser.open(f"{api.url}/ui/sign-in")
+    browser.run(
+        "const field = document.querySelector('[name=token]');"
+        "field.value = arguments[0]; field.form.requestSubmit()",
+        api.tokens[name],
+    )
+    eventually(lambda: "Overview" in browser.text(), "the overview is there")
+
+
+def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, api: Api) -> None:
+    benchmark_id = api.submit(name="</script><script>alert(1)</script>" + "W" * 90)
+    api.dispatched(benchmark_id)
+    api.engine.order = (api.submit(),)
+    sign_in(browser, api, "operator")
+    paths = (
+        *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
+        *(f"/ui/benchmarks/{benchmark_id}", f"/ui/benchmarks/{benchmark_id}/log"),
+        *("/ui/benchmarks?status=odd", "/ui/nowhere"),
+    )
+    for width in (1440, 360):
+        browser.act_as_phone(width, 900)
+        for path in paths:
+            browser.open(api.url + path)
+            assert browser.run("return typeof htmx") == "object", path
+            assert browser.run("return window.wrong") == [], path
+            assert browser.run("return document.documentElement.scrollWidth") == width, path
+
+
+def test_an_open_page_shows_what_changes_without_a_reload(browser: Browser, api: Api) -> None:
+    benchmark_id = api.submit()
+    sign_in(browser, api, "alice")
+    browser.open(f"{api.url}/ui/benchmarks/{benchmark_id}")
+    browser.run("window.same = true; document.querySelector('[name=user_priority]').value = 7")
+    eventually(
+        lambda: bool(browser.run("return document.querySelector('#changes')._htmx?.sse != null")),
+        "the page listens",
+    )
+    api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel")
+    eventually(lambda: "Run it again" in browser.text(), "the page shows that it was cancelled")
+    assert browser.run("return window.same") is True
+    assert browser.run("return window.wrong") == []
+    assert browser.run("return document.querySelector('[name=user_priority]').value") == "7"
+
+
+def test_the_link_of_the_start_signs_its_admin_in(browser: Browser, tmp_path: Path) -> None:
+    with edgeyard(tmp_path / "data") as server:
+        log = tmp_path / "data.log"
+        line = re.compile(rf"^Open ({server.url}/ui/sign-in/link\S+) to sign in", re.MULTILINE)
+        eventually(lambda: line.search(log.read_text()) is not None, "the link is printed")
+        found = line.search(log.read_text())
+        assert found
+        browser.open(found[1])
+        browser.run("document.querySelector('main form').requestSubmit()")
+        eventually(lambda: "What needs a person" in browser.text(), "the overview is there")
+        assert "admin" in browser.text()
+        browser.open(f"{server.url}/ui/boards")
+        assert browser.run("return document.querySelectorAll('.state').length")
