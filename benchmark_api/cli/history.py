@@ -219,8 +219,9 @@ def _draw_line(axes: Any, line: Sequence[Row], colour: str, label: str) -> None:
         if at is None or value is None:
             continue
         low, high = interval_of_row(row)
-        below, above = value - (low or value), (high or value) - value
-        points.append((at, value, max(0.0, below), max(0.0, above)))
+        below = 0.0 if low is None else max(0.0, value - low)
+        above = 0.0 if high is None else max(0.0, high - value)
+        points.append((at, value, below, above))
     axes.errorbar(
         [at for at, *_ in points],
         [value for _, value, *_ in points],

@@ -21,11 +21,13 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     timed_together,
 )
-from edgeyard.benchmark_api.cli.plot import COLOURS
+from edgeyard.benchmark_api.figures.intervals import Axis, IntervalFigure, Point
+from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
+    interval_of_row,
     metric_of_row,
     shared_metric,
     workload_text,
@@ -39,8 +41,9 @@ color-scheme:light dark}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .7rem;
 border-bottom:1px solid #8884;vertical-align:top}td.n,th.n{text-align:right;
 font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.invalid{color:#b00020}
-.bar{height:1.1rem;position:relative;min-width:1px}.bar i{position:absolute;top:.45rem;height:2px;
-background:currentColor}.chart td{border:0;padding:.12rem .5rem}.note{opacity:.75}
+.figure{margin:1rem 0;max-width:45rem}.wide{overflow-x:auto}.wide td{white-space:nowrap}
+figcaption{font-weight:600}
+.note{opacity:.75}
 """
 
 
@@ -80,35 +83,29 @@ def _common(rows: Sequence[Row]) -> list[str]:
 
 
 def _chart(rows: Sequence[Row]) -> list[str]:
-    """Return bars of the primary metrics with their intervals, by group of equal work."""
-    by_metric: dict[Metric, list[Row]] = {}
+    """Return a figure of each primary metric, with the intervals that the table shows."""
+    by_metric: dict[Metric, list[Point]] = {}
     for row in rows:
-        metric = metric_of_row(row)
-        if metric is not None and (number(row, "primary_value") or 0.0) > 0:
-            by_metric.setdefault(metric, []).append(row)
-    return [line for metric, measured in by_metric.items() for line in _bars(metric, measured)]
-
-
-def _bars(metric: Metric, measured: Sequence[Row]) -> list[str]:
-    largest = max(
-        number(row, "primary_high") or number(row, "primary_value") or 0.0 for row in measured
-    )
-    title = f"{metric.title[:1].upper()}{metric.title[1:]} ({metric.direction})"
-    lines = [f"<h2>{_text(title)}</h2><table class=chart>"]
-    for row in measured:
-        value = number(row, "primary_value") or 0.0
-        low, high = number(row, "primary_low") or value, number(row, "primary_high") or value
-        group = row.get("group")
-        colour = COLOURS[(group - 1) % len(COLOURS)] if isinstance(group, int) else COLOURS[0]
-        share, start, end = (100 * each / largest for each in (value, low, high))
-        lines.append(
-            f"<tr><td>{_text(row.get('model'))}<td>{_text(_board(row))}<td class=n>"
-            f"{_text(primary_text(row))}<td style='width:60%'><div class=bar>"
-            f"<div class=bar style='width:{share:.2f}%;background:{colour}'></div>"
-            f"<i style='left:{start:.2f}%;width:{max(0.2, end - start):.2f}%'></i></div>"
+        metric, value = metric_of_row(row), number(row, "primary_value")
+        if metric is None or value is None:
+            continue
+        low, high = interval_of_row(row)
+        by_metric.setdefault(metric, []).append(
+            Point(
+                name=" · ".join(filter(None, (plain(row.get("model")), plain(_board(row))))),
+                value=value,
+                low=low,
+                high=high,
+                verdict=plain(row.get("verdict")) or "comparable",
+            )
         )
-    lines.append("</table>")
-    return lines
+    return [svg_figure(_figure(metric, points)) for metric, points in by_metric.items()]
+
+
+def _figure(metric: Metric, points: Sequence[Point]) -> IntervalFigure:
+    axis = Axis(title=metric.title, unit=metric.unit, direction=metric.better)
+    title = f"{metric.title[:1].upper()}{metric.title[1:]}"
+    return IntervalFigure(title=title, axis=axis, points=points)
 
 
 def _board(row: Row) -> object:
@@ -124,27 +121,27 @@ def _table(rows: Sequence[Row]) -> list[str]:
     number_of = marked("primary_value") if metric is not None else primary_text
     numbers = [named, "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
     lines = [
-        "<h2>Results</h2><table><tr><th class=n>Group"
+        "<h2>Results</h2><div class=wide><table><tr><th class=n>Group<th>Verdict"
         + "".join(f"<th>{_text(each)}" for each in heads)
         + "".join(f"<th class=n>{_text(each)}" for each in numbers)
-        + "<th>Verdict<th>Benchmark"
+        + "<th>Benchmark"
     ]
     for row in rows:
-        low, high = number(row, "primary_low"), number(row, "primary_high")
+        low, high = interval_of_row(row)
         interval = "" if low is None or high is None else f"{low:.3g} to {high:.3g}"
         texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
+        verdict = plain(row.get("verdict") or row.get("status"))
         cells = [f"<td class=n>{_text(row.get('group'))}"]
+        cells.append(f"<td class='{escape(verdict)}'>{_text(verdict)}")
         cells += [f"<td>{_text(each)}" for each in texts]
         figures = (number_of(row), interval, p90_of_latency(row))
         cells += [f"<td class=n>{_text(each)}" for each in figures]
         cells.append(f"<td class='n {not_shown_to_differ(row)}'>{_text(ratio_text(row))}")
         more = (accuracy(row), size(row.get("ram_peak_bytes")))
         cells += [f"<td class=n>{_text(each)}" for each in more]
-        verdict = plain(row.get("verdict") or row.get("status"))
-        cells.append(f"<td class='{escape(verdict)}'>{_text(verdict)}")
         cells.append(f"<td>{_text(row.get('benchmark_id'))}")
         lines.append("<tr>" + "".join(cells))
-    lines.append("</table>")
+    lines.append("</table></div>")
     return lines
 
 

@@ -200,9 +200,7 @@ def test_a_batch_that_is_fixed_inside_the_model_is_named(
             benchmark_type="TYPE2", parameters={"batch_size": 5},
         )  # fmt: skip
     else:
-        task = make_task(
-            tmp_path, server, model, nb_inference=3, input={"x": {"shape": [7, 2, 2]}}
-        )
+        task = make_task(tmp_path, server, model, nb_inference=3, input={"x": {"shape": [7, 2, 2]}})
     task.run()
     failure = report_of(server, "failed")["failure"]
     assert failure["category"] == "user_input"

@@ -1,0 +1,1 @@
+"""Figures as values, and what draws them: the same numbers on a page, in a report, in a PNG."""
