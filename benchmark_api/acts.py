@@ -112,6 +112,20 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("POST", "/api/targets/engines/{engine}/parameters"): "engine.registered",
     ("POST", "/api/targets/engines/{engine}/parameters/{key}"): "engine.registered",
     ("DELETE", "/api/targets/engines/{engine}/parameters/{key}"): "engine.unregistered",
+    ("POST", "/ui/sign-in"): "session.opened",
+    ("POST", "/ui/sign-in/link"): "session.opened",
+    ("POST", "/ui/sign-out"): "session.ended",
+    ("POST", "/ui/benchmarks/{benchmark_id}/cancel"): "benchmark.cancelled",
+    ("POST", "/ui/benchmarks/{benchmark_id}/hold"): "benchmark.held",
+    ("POST", "/ui/benchmarks/{benchmark_id}/release"): "benchmark.released",
+    ("POST", "/ui/benchmarks/{benchmark_id}/priority"): "benchmark.prioritised",
+    ("POST", "/ui/benchmarks/{benchmark_id}/retry"): "benchmark.submitted",
+    ("POST", "/ui/boards/{target_uid}/drain"): "board.drained",
+    ("POST", "/ui/boards/{target_uid}/resume"): "board.resumed",
+    ("POST", "/ui/boards/{target_uid}/quarantine"): "board.quarantined",
+    ("POST", "/ui/boards/{target_uid}/unquarantine"): "board.unquarantined",
+    ("POST", "/ui/boards/{target_uid}/lease"): "board.leased",
+    ("POST", "/ui/leases/{lease_id}/release"): "board.released",
 }
 """Type of the act behind each route that is not a GET; None: none is recorded, and why not.
 
@@ -146,6 +160,8 @@ def door_of(scope: Scope) -> Door:
     agent = _agent(scope)
     if scope["path"].startswith("/api/"):
         return Door.PLATFORM
+    if scope["path"].startswith("/ui/"):
+        return Door.PAGE
     if agent.startswith(CLI_AGENT):
         return Door.CLI
     if agent.startswith(SDK_AGENT):

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller, browser_caller
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller, browser_caller, count_failure
 from edgeyard.benchmark_api.pages.forms import PublicForm, SignedInForm
 from edgeyard.benchmark_api.pages.page import is_secure, page, see_other, set_cookie
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import browser_sessions
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.platform.sessions import checked_password
-from edgeyard.errors import Forbidden
+from edgeyard.errors import Forbidden, NotAuthenticated
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,15 +41,19 @@ async def sign_in(request: Request, form: PublicForm, context: Ctx) -> Response:
     limits = _limits(request)
     request.state.next_page = own_page(form.text("next"))
     request.state.email = form.text("email")
-    if token := form.text("token"):
-        limits.check_failures(request.scope)
-        secret = await browser_sessions.by_token(context, token)
-    else:
-        address = limits.address(request.scope)
-        checked = await checked_password(
-            context, form.text("email"), form.get("password", ""), address
-        )
-        secret = await run_in_threadpool(browser_sessions.by_password, context, checked)
+    try:
+        if token := form.text("token"):
+            limits.check_failures(request.scope)
+            secret = await browser_sessions.by_token(context, token)
+        else:
+            address = limits.address(request.scope)
+            checked = await checked_password(
+                context, form.text("email"), form.get("password", ""), address
+            )
+            secret = await run_in_threadpool(browser_sessions.by_password, context, checked)
+    except NotAuthenticated:
+        await count_failure(request)
+        raise
     return _signed_in(request, secret, request.state.next_page)
 
 
@@ -69,7 +73,11 @@ async def sign_in_by_link(request: Request, form: PublicForm, context: Ctx) -> R
         raise Forbidden(
             "a link signs in on the server's own machine, or by TLS: sign in with a token"
         )
-    token_id = context.links.take(form.text("code"))
+    try:
+        token_id = context.links.take(form.text("code"))
+    except NotAuthenticated:
+        await count_failure(request)
+        raise
     secret = await run_in_threadpool(browser_sessions.opened_by, context, token_id)
     return _signed_in(request, secret, "/ui")
 

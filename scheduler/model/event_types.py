@@ -96,7 +96,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "server.reload_failed": EventType("the settings could not be read again"),
     "server.reloaded": EventType("the settings were read again"),
     "session.ended": _act("a session ended"),
-    "session.opened": _act("somebody logged in with a password"),
+    "session.opened": _act("somebody signed in"),
     "sign_in.failed": _act("sign-ins failed, counted for each address and minute"),
     "simulation.changed": _act("a simulation was stored or removed"),
     "token.added": _act("a token was made"),

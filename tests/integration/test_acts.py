@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from fastapi.routing import APIRoute
 from sqlalchemy import select
 
 from edgeyard.benchmark_api.acts import ROUTE_ACTS
+from edgeyard.benchmark_api.pages import ROUTERS as PAGES
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.store.sql_store import SqlStore
@@ -32,7 +35,7 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield found
 
 
-def records(api: Api, caller: str = "operator", **params: object) -> list[dict[str, object]]:
+def records(api: Api, caller: str = "operator", **params: Any) -> list[dict[str, object]]:
     answer = api.as_(caller).get("/v1/events", params={"limit": 1000, **params})
     assert answer.status_code == 200, answer.text
     items: list[dict[str, object]] = answer.json()["items"]
@@ -73,9 +76,14 @@ def test_no_act_commits_without_its_record(api: Api, method: str, path: str) -> 
 
 
 def test_every_route_that_changes_something_has_a_type_of_act(api: Api) -> None:
-    served = {(method, path) for method, path in CHANGING}
+    pages = {
+        ("POST", route.path)
+        for router in PAGES
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.methods == {"POST"}
+    }
     stated = {(method, path.replace(":path}", "}")) for method, path in ROUTE_ACTS}
-    assert served == stated
+    assert {*CHANGING, *pages} == stated
     for kind in ROUTE_ACTS.values():
         assert kind is None or EVENT_TYPES[kind].act
 
@@ -100,7 +108,7 @@ def test_a_drained_board_has_who_did_it_by_which_door_from_where_and_why(api: Ap
 
 
 def test_a_hostile_agent_is_shortened_and_moves_no_cursor(api: Api) -> None:
-    headers = {"User-Agent": b"\x1b[2J\xff" + b"x" * 5000}
+    headers = {b"User-Agent": b"\x1b[2J\xff" + b"x" * 5000}
     assert api.as_("alice").post("/v1/tokens", json={}, headers=headers).status_code == 201
     found, *_ = records(api, actor="alice", type="token.added")
     agent = str(found["agent"])
@@ -140,7 +148,7 @@ def test_pages_and_following_leave_nothing_out(api: Api) -> None:
     paged: list[dict[str, object]] = []
     cursor = None
     while True:
-        params = {"actor": "bob", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        params: Any = {"actor": "bob", "limit": 2, **({"cursor": cursor} if cursor else {})}
         page = api.as_("operator").get("/v1/events", params=params).json()
         paged += page["items"]
         cursor = page["next_cursor"]
@@ -155,7 +163,7 @@ def test_pages_and_following_leave_nothing_out(api: Api) -> None:
 @pytest.mark.parametrize(
     "params", [{"type": "no.such"}, {"cursor": "x"}, {"since": "yesterday"}, {"limit": 0}]
 )
-def test_a_wrong_filter_is_refused(api: Api, params: dict[str, object]) -> None:
+def test_a_wrong_filter_is_refused(api: Api, params: Any) -> None:
     assert api.as_("operator").get("/v1/events", params=params).status_code == 422
 
 
