@@ -41,7 +41,7 @@ color-scheme:light dark}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .7rem;
 border-bottom:1px solid #8884;vertical-align:top}td.n,th.n{text-align:right;
 font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.invalid{color:#b00020}
-.figure{margin:1rem 0;max-width:45rem}.wide{overflow-x:auto}.wide td{white-space:nowrap}
+.figure{margin:1rem 0;max-width:32rem}.wide{overflow-x:auto}.wide td{white-space:nowrap}
 figcaption{font-weight:600}
 .note{opacity:.75}
 """

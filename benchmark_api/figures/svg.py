@@ -18,12 +18,14 @@ def svg_figure(figure: IntervalFigure) -> str:
     height = _ROW * len(figure.points) + 34
     scale = ", logarithmic" if figure.logarithmic else ""
     label = figure.axis.label + scale
+    many = len(figure.points) != 1
+    what = f"{len(figure.points)} values with their intervals" if many else "1 value"
     lines = [
         f"<figure class=figure><figcaption>{_text(figure.title)}</figcaption>",
         f'<svg role="img" viewBox="0 0 {_WIDTH} {height}" width="100%" fill="currentColor"'
         ' font-family="system-ui,sans-serif" font-size="11">',
         f"<title>{_text(figure.title)}</title>",
-        f"<desc>{_text(label)}; {len(figure.points)} values, each with its interval.</desc>",
+        f"<desc>{_text(label)}; {what}.</desc>",
     ]
     for number, point in enumerate(figure.points):
         lines += _point(figure, point, number * _ROW)

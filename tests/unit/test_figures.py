@@ -24,16 +24,30 @@ def drawing(page: str) -> ElementTree.Element:
     return ElementTree.fromstring(found[0])
 
 
+def measured(low: float, high: float) -> dict[str, object]:
+    """A row of results with a p50 of 5 ms."""
+    return {
+        "model": "m",
+        "target_uid": "b",
+        "primary_metric": "p50",
+        "primary_title": "median latency",
+        "primary_unit": "ms",
+        "primary_better": "lower",
+        "primary_value": 5.0,
+        "primary_low": low,
+        "primary_high": high,
+    }
+
+
 def test_a_lower_end_of_zero_is_drawn_at_zero() -> None:
-    row = {"model": "m", "target_uid": "b", "p50_ms": 5.0, "p50_low_ms": 0.0, "p50_high_ms": 10.0}
-    path = drawing(report_page([row], "")).find("path[@class='interval']")
+    path = drawing(report_page([measured(0.0, 10.0)], "")).find("path[@class='interval']")
     assert path is not None
     assert path.get("d", "").startswith("M8.0 ")  # the left end of the axis
 
 
 def test_figure_and_table_of_a_report_show_the_interval_between_runs() -> None:
-    row = {"model": "m", "target_uid": "b", "p50_ms": 5.0, "p50_low_ms": 4.9, "p50_high_ms": 5.1}
-    page = report_page([{**row, "p50_repeat_low_ms": 3.0, "p50_repeat_high_ms": 8.0}], "")
+    again = {"primary_repeat_low": 3.0, "primary_repeat_high": 8.0}
+    page = report_page([{**measured(4.9, 5.1), **again}], "")
     assert page.count("3 to 8") == 2
     assert "4.9" not in page
 
