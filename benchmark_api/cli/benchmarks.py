@@ -468,8 +468,8 @@ def queue(
 
     Positions are those in the whole queue.
     """
-    asked = {"limit": limit, "user": user, "target": target}
-    answer = record(session.client.api.get("/v1/queue", asked))
+    params = {"limit": limit, "user": user, "target": target}
+    answer = record(session.client.api.get("/v1/queue", params))
     emit(session.output, items(answer), _QUEUE_COLUMNS, "no benchmark waits")
     warn_of_stale_state(session, answer)
 
