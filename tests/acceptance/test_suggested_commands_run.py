@@ -53,6 +53,7 @@ NOT_RUN = (
         "needs a hundred runs or a model: tests/integration/test_models.py",
     ),
     (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
+    (r"^events --follow\b", "follows without end: tests/integration/test_acts.py"),
     (r"^files abandon\b", "needs an upload that was interrupted"),
     (r"^strays stop\b|^preempt\b", "needs a stray job or a run that is under way"),
     (r"server\.toml|^doctor\b|^server prune\b", "needs the configuration of an installed server"),

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from edgeyard.benchmark_api.acts import ROUTE_ACTS
 from edgeyard.benchmark_api.pages import ROUTERS as PAGES
+from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.store.sql_store import SqlStore
@@ -234,3 +235,17 @@ def test_a_board_that_was_drained_without_a_reason_names_who_did_it(api: Api) ->
         drained, _ = board_holds(uow)  # what every board's reason is made of
     assert drained[BOARD] == "taken out by operator"
     assert api.as_("operator").post(f"/v1/boards/{BOARD}/resume").status_code == 200
+
+
+def test_acts_are_followed_as_they_are_done(api: Api) -> None:
+    api.as_("operator").post(f"/v1/boards/{BOARD}/drain", json={"reason": "earlier"})
+    reasons = iter(["first", "second"])
+
+    def drain(seconds: float) -> None:
+        body = {"reason": next(reasons)}
+        api.as_("operator").post(f"/v1/boards/{BOARD}/drain", json=body)
+        api.as_("operator").post(f"/v1/boards/{BOARD}/resume")
+
+    with Client(api.url, token=api.tokens["operator"], sleep=drain) as client:
+        acts = client.follow_acts(type="board.drained", board=BOARD)
+        assert [next(acts).reason, next(acts).reason] == ["first", "second"]
