@@ -88,10 +88,11 @@ def _examine(
         version = agent.at("config", "Version", "Version")
         yield version_finding(str(version or ""), "the server")
     yield from token_findings(asker)
-    namespace = _namespace(asker, task.driver)
+    others = _usable_namespaces(asker)
+    namespace = _namespace(asker, task.driver, others)
     yield namespace
-    if namespace.state == "ok":  # otherwise each right seems to be missing
-        yield from right_findings(asker)
+    if namespace.state == "ok" or asker.access.namespace in others or not others:
+        yield from right_findings(asker)  # elsewhere each right seems to be missing
     listed = asker.ask("/v1/nodes", resources="true")
     if listed.ok:
         nodes = listed.items()
@@ -165,14 +166,15 @@ def _unreached(access: NomadAccess, why: str) -> Finding:
     return Finding(check="nomad", state="problem", found=found, fix=fix)
 
 
-def _namespace(asker: DoctorClient, driver: str) -> Finding:
+def _namespace(asker: DoctorClient, driver: str, others: Sequence[str]) -> Finding:
     name = asker.access.namespace
     answer = asker.ask(f"/v1/namespace/{name}")
     if not answer.ok:
+        instead = f"; the token may use {named(others)}" if others else ""
         return Finding(
             check="namespace",
             state="problem",
-            found=f"{name} does not exist, or the token may not use it{_others(asker)}",
+            found=f"{name} does not exist, or the token may not use it{instead}",
             fix=f"correct EDGEYARD_NOMAD_NAMESPACE, or: nomad namespace apply {name}; its name "
             "must be that of the policy",
         )
@@ -187,10 +189,9 @@ def _namespace(asker: DoctorClient, driver: str) -> Finding:
     return Finding(check="namespace", state="ok", found=f"{name} is there")
 
 
-def _others(asker: DoctorClient) -> str:
-    """Name the namespaces that the token may use: Nomad lists no others."""
-    names = [str(each.get("Name")) for each in asker.ask("/v1/namespaces").items()]
-    return f"; the token may use {named(names)}" if names else ""
+def _usable_namespaces(asker: DoctorClient) -> list[str]:
+    """Return the namespaces that the token may use: Nomad lists no others."""
+    return [str(each.get("Name")) for each in asker.ask("/v1/namespaces").items()]
 
 
 def _preemption(asker: DoctorClient) -> Finding:
