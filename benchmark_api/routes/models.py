@@ -105,7 +105,7 @@ def roll_back_model(
     kind: ModelKind,
     caller: Operator,
     context: Ctx,
-    reason: Annotated[LongText, Query(max_length=500)] = "",
+    reason: Annotated[LongText | None, Query(min_length=1, max_length=500)] = None,
 ) -> Answer[shapes.ModelDetails]:
     """Retire the active version; the one that it replaced becomes active, otherwise the history.
 
