@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -107,11 +108,18 @@ _NEEDED = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Undo the umask that a server's start sets: with it the sandbox reads no folder."""
+    """Undo the umask that a server's start sets: with it the sandbox reads no folder.
+
+    And forget where it logged to if that is closed, as captured output is after a command: else its
+    complaints would be part of the output of later tests.
+    """
     try:
         return (yield)
     finally:
         os.umask(_UMASK)
+        for handler in logging.getLogger().handlers[:]:
+            if getattr(getattr(handler, "stream", None), "closed", False):
+                logging.getLogger().removeHandler(handler)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -12,7 +12,7 @@ import jinja2
 
 from edgeyard.errors import HclError
 from edgeyard.scheduler.hcl.job import CONFIG_NAMES, ConfigValue, DeviceConstraint, NomadJob
-from edgeyard.scheduler.hcl.text import hcl_name, hcl_value
+from edgeyard.scheduler.hcl.text import hcl_label, hcl_name, hcl_value
 
 MASK = "******"
 """Replaces secrets in HCL that is shown to people."""
@@ -110,6 +110,7 @@ def _template() -> Any:
     )
     environment.filters["hcl"] = hcl_value
     environment.filters["name"] = hcl_name
+    environment.filters["label"] = hcl_label
     folder = resources.files("edgeyard.templates.jobs")
     return environment.from_string(
         folder.joinpath("benchmark.nomad.hcl.j2").read_text(encoding="utf-8")

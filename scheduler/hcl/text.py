@@ -49,6 +49,15 @@ def hcl_string(value: str) -> str:
     """
     if _NEEDS_ESCAPE.search(value) is None or _OUR_REFERENCE.fullmatch(value):
         return f'"{value}"'
+    return hcl_label(value)
+
+
+def hcl_label(value: str) -> str:
+    """Return a string as the label of a block, quotes included: there ``${`` is always text.
+
+    Raises:
+        HclError: As `hcl_string`.
+    """
     return f'"{_NEEDS_ESCAPE.sub(_escaped, value)}"'
 
 

@@ -39,10 +39,8 @@ def test_every_rendered_job_is_accepted_and_equal(
 
 def _carried(job: NomadJob) -> NomadJob:
     """In normal form, which HCL brings all text to (users' text in another form is refused where
-    it is submitted), and with plain names of blocks, which are none of the users'."""
-    names = ("job_id", "group", "task", "device")
-    plain = {name: getattr(job, name).replace("${", "$") for name in names}
-    normal = _normal(replace(job, **plain))
+    it is submitted)."""
+    normal = _normal(job)
     assert isinstance(normal, NomadJob)
     return normal
 

@@ -16,6 +16,7 @@ from edgeyard.scheduler.hcl.cron import cron_of, moment_of
 from edgeyard.scheduler.hcl.job import (
     Artifact,
     DeviceConstraint,
+    JobSpread,
     NodeConstraint,
     NomadJob,
     Periodic,
@@ -387,3 +388,18 @@ def test_text_that_nomad_would_interpret_is_encoded_in_meta() -> None:
         "user": "zo%C3%AB%40lab%0A%25%7Bx%7D",
     }
     check_round_trip(job, render(job))
+
+
+@pytest.mark.parametrize("text", ["${NOMAD_ALLOC_ID}", "${node.unique.id}", "%{ if true }"])
+def test_a_label_interpolates_nothing(text: str) -> None:
+    job = build_job(a_request(), PLATFORM_SETTINGS)
+    labelled = replace(
+        job,
+        group=text,
+        task=text,
+        spreads=(JobSpread(attribute="rack", weight=1, targets=((text, 1),)),),
+    )
+    rendered = render(labelled)
+    assert f'target "{text}"' not in rendered
+    assert f'group "{text}"' not in rendered
+    assert parse_job(rendered) == labelled
