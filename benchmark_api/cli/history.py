@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
@@ -22,23 +21,20 @@ from edgeyard.benchmark_api.cli.output import (
     ratio_text,
     show,
     table,
-    when,
 )
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib
-from edgeyard.benchmark_api.cli.plot import COLOURS, axis_label
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
+from edgeyard.benchmark_api.figures.plots import plot_figure
+from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
-    interval_of_row,
     ratio_of,
     shared_metric,
     workload_key,
-    workload_text,
 )
-from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -183,53 +179,4 @@ def draw_history(rows: Sequence[Row], path: Path) -> None:
     if metric is None:
         raise InvalidInput.at("--plot", "several metrics have no common axis", "one, by --type")
     check_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 4.8), layout="constrained", dpi=150)
-    axes = figure.add_subplot()
-    lines: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        key = (plain(row.get("target_uid")), plain(row.get("group")))
-        lines.setdefault(key, []).append(row)
-    apart = [name for name in differences(rows) if _is_constant(name, lines.values())]
-    for position, line in enumerate(lines.values()):
-        work = ", ".join(filter(None, (workload_text(line[0], name) for name in apart)))
-        label = f"{plain(line[0].get('target_uid'))} · {work or plain(line[0].get('runtime'))}"
-        _draw_line(axes, line, COLOURS[position % len(COLOURS)], label)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(axis_label(metric))
-    axes.grid(axis="y", color="#dddddd", lw=0.7)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    title = f"{plain(rows[0].get('model'))} over time ({metric.name}, 95 %)"
-    axes.set_title(title, loc="left", fontsize=11)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.autofmt_xdate()
-    figure.savefig(path)
-
-
-def _is_constant(name: str, lines: Iterable[Sequence[Row]]) -> bool:
-    return all(name not in differences(line) for line in lines)
-
-
-def _draw_line(axes: Any, line: Sequence[Row], colour: str, label: str) -> None:
-    points: list[tuple[datetime, float, float, float]] = []
-    for row in line:
-        at, value = when(row.get("ended_at")), number(row, "primary_value")
-        if at is None or value is None:
-            continue
-        low, high = interval_of_row(row)
-        below = 0.0 if low is None else max(0.0, value - low)
-        above = 0.0 if high is None else max(0.0, high - value)
-        points.append((at, value, below, above))
-    axes.errorbar(
-        [at for at, *_ in points],
-        [value for _, value, *_ in points],
-        yerr=[[below for *_, below, _ in points], [above for *_, above in points]],
-        color=colour,
-        marker="o",
-        ms=4,
-        lw=1.2,
-        capsize=3,
-        label=label,
-    )
+    plot_figure(history_figure(rows, metric), path)

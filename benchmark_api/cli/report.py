@@ -21,19 +21,16 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     timed_together,
 )
-from edgeyard.benchmark_api.figures.intervals import Axis, IntervalFigure, Point
-from edgeyard.benchmark_api.figures.svg import svg_figure
+from edgeyard.benchmark_api.figures.results import comparison_figures
+from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE, svg_figure
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
     interval_of_row,
-    metric_of_row,
     shared_metric,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.fields import number
-from edgeyard.devices.metrics import Metric
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
@@ -41,8 +38,7 @@ color-scheme:light dark}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .7rem;
 border-bottom:1px solid #8884;vertical-align:top}td.n,th.n{text-align:right;
 font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.invalid{color:#b00020}
-.figure{margin:1rem 0;max-width:32rem}.wide{overflow-x:auto}.wide td{white-space:nowrap}
-figcaption{font-weight:600}
+.wide{overflow-x:auto}.wide td{white-space:nowrap}
 .note{opacity:.75}
 """
 
@@ -58,7 +54,7 @@ def report_page(rows: Sequence[Row], title: str) -> str:
     page = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width'>",
-        f"<title>{_text(heading)}</title><style>{_STYLE}</style><h1>{_text(heading)}</h1>",
+        f"<title>{_text(heading)}</title><style>{_STYLE}{FIGURE_STYLE}</style><h1>{_text(heading)}</h1>",
         f"<p class=note>{len(rows)} benchmarks · written {_text(local_time(datetime.now(UTC)))} "
         f"by Edgeyard {_text(__version__)}</p>",
         *_common(rows),
@@ -84,28 +80,7 @@ def _common(rows: Sequence[Row]) -> list[str]:
 
 def _chart(rows: Sequence[Row]) -> list[str]:
     """Return a figure of each primary metric, with the intervals that the table shows."""
-    by_metric: dict[Metric, list[Point]] = {}
-    for row in rows:
-        metric, value = metric_of_row(row), number(row, "primary_value")
-        if metric is None or value is None:
-            continue
-        low, high = interval_of_row(row)
-        by_metric.setdefault(metric, []).append(
-            Point(
-                name=" · ".join(filter(None, (plain(row.get("model")), plain(_board(row))))),
-                value=value,
-                low=low,
-                high=high,
-                verdict=plain(row.get("verdict")) or "comparable",
-            )
-        )
-    return [svg_figure(_figure(metric, points)) for metric, points in by_metric.items()]
-
-
-def _figure(metric: Metric, points: Sequence[Point]) -> IntervalFigure:
-    axis = Axis(title=metric.title, unit=metric.unit, direction=metric.better)
-    title = f"{metric.title[:1].upper()}{metric.title[1:]}"
-    return IntervalFigure(title=title, axis=axis, points=points)
+    return [svg_figure(figure) for figure in comparison_figures(rows, accuracy)]
 
 
 def _board(row: Row) -> object:

@@ -31,7 +31,12 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
     timed_together,
 )
-from edgeyard.benchmark_api.cli.output_files import check_output, make_folder, write_output
+from edgeyard.benchmark_api.cli.output_files import (
+    check_matplotlib,
+    check_output,
+    make_folder,
+    write_output,
+)
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
@@ -157,10 +162,15 @@ def results(
         write_output(html, "--html", report_page(rows, campaign or tag or ""))
         session.report(f"wrote {html}")
     if plot is not None:
-        from edgeyard.benchmark_api.cli.plot import bars_of, draw
+        from edgeyard.benchmark_api.cli.output import accuracy
+        from edgeyard.benchmark_api.figures.plots import plot_figure
+        from edgeyard.benchmark_api.figures.results import comparison_figures
 
-        drawn = bars_of(session.client.results(str(row["benchmark_id"])) for row in rows)
-        draw(drawn, plot)
+        figures = comparison_figures(rows, accuracy)
+        if not figures:
+            raise InvalidInput.at("--plot", "nothing to draw: nothing was measured")
+        check_matplotlib()
+        plot_figure(figures[0], plot)
         session.report(f"wrote {plot}")
 
 

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LOG_FROM = 20.0
-"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, number_text, scale_of
 
-MAX_NAME = 48
-"""Characters of a name that a figure shows; the whole one is its title."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """What an axis measures.
-
-    Args:
-        title: In words, e.g. "median latency".
-        unit: As shown behind a value; "": none.
-        direction: "lower" or "higher" is better; "": neither.
-    """
-
-    title: str
-    unit: str = ""
-    direction: str = ""
-
-    @property
-    def label(self) -> str:
-        """Title, unit and direction, e.g. "median latency, ms (lower is better)"."""
-        unit = f", {self.unit}" if self.unit else ""
-        return f"{self.title}{unit}" + (f" ({self.direction} is better)" if self.direction else "")
+MARKS = {"suspect": "? suspect", "invalid": "! invalid"}
+"""Verdicts whose marks differ (half filled, hollow), as words behind a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +21,7 @@ class Point:
         low: Lower end of the interval that the table shows, which may be 0; None: not known.
         high: Upper end.
         verdict: "comparable", "suspect" or "invalid".
+        note: A few words behind the value, such as the accuracy.
     """
 
     name: str
@@ -51,6 +29,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     verdict: str = "comparable"
+    note: str = ""
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -60,41 +39,38 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalFigure:
-    """Values side by side on one axis."""
+    """Values side by side on one axis.
+
+    Args:
+        title: Its heading.
+        axis: What the values are.
+        points: From top to bottom.
+        reference: A value with a line through it, such as 1 for ratios to a baseline; values
+            whose interval contains it are grey. None: there is none.
+    """
 
     title: str
     axis: Axis
     points: Sequence[Point]
+    reference: float | None = None
 
     @property
-    def logarithmic(self) -> bool:
-        """Whether positive values span more than a factor of LOG_FROM."""
+    def scale(self) -> Scale:
+        """The axis: from 0 on, or, with a reference, around it."""
         values = [point.value for point in self.points]
-        return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_FROM
+        if self.reference is not None:
+            values.append(self.reference)
+        ends = [end for point in self.points for end in point.ends or ()]
+        return scale_of(values, ends, from_zero=self.reference is None)
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        """Ends of the axis; an interval's end at or below 0 is cut on a logarithmic one."""
-        values = [point.value for point in self.points]
-        ends = values + [end for point in self.points for end in point.ends or ()]
-        if not values:
-            return 0.0, 1.0
-        if not self.logarithmic:
-            low, high = min(0.0, *ends, 0.0), max(0.0, *ends)
-            return low, high if high > low else low + 1.0
-        floor = min(values) / 10
-        low = min(max(end, floor) for end in ends)
-        return 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(max(ends) * 1.001))
+    def is_noise(self, point: Point) -> bool:
+        """Return whether the interval contains the reference, or may do: it is not known."""
+        if self.reference is None or point.value == self.reference:
+            return False
+        return point.ends is None or point.ends[0] <= self.reference <= point.ends[1]
 
-
-def share(figure: IntervalFigure, value: float) -> float:
-    """Return the place of a value on the axis of a figure, 0 to 1."""
-    low, high = figure.limits
-    if figure.logarithmic:
-        value, low, high = (math.log10(max(each, low)) for each in (value, low, high))
-    return min(1.0, max(0.0, (value - low) / (high - low)))
-
-
-def shortened(name: str) -> str:
-    """Return a name as a figure shows it."""
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    def text(self, point: Point) -> str:
+        """Return a value with unit, note and verdict, and whether it is noise, as it is shown."""
+        value = f"{number_text(point.value)} {self.axis.unit}".strip()
+        noise = "not shown to differ" if self.is_noise(point) else ""
+        return " · ".join(filter(None, (value, point.note, noise, MARKS.get(point.verdict))))

@@ -4,89 +4,378 @@ from __future__ import annotations
 
 from html import escape
 
-from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point, share, shortened
+from edgeyard.benchmark_api.figures.axes import Scale, columns_of, number_text, shortened
+from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
+from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
+from edgeyard.benchmark_api.figures.palette import colour_of, shape_of
 from edgeyard.benchmark_api.printing import printable
 
-_WIDTH, _ROW, _LEFT, _RIGHT = 340, 48, 8, 332
+FIGURE_STYLE = """
+.edgeyard-figure{margin:1rem 0;max-width:26rem;overflow-x:auto}
+.edgeyard-figure figcaption{font-weight:600}
+.edgeyard-figure>svg{display:block;width:100%;height:auto}
+.edgeyard-figure td,.edgeyard-figure th{text-align:left;padding:.15rem .5rem .15rem 0}
+@media print{.edgeyard-figure{break-inside:avoid}}
+"""
+"""Rules for the page: the text of a drawing is never larger than the page's."""
+
+_WIDTH, _ROW, _LEFT, _RIGHT = 340, 56, 8, 332
 """Units of the drawing, those of a screen 360 px wide; names stand above their values."""
 
-_SHOWN = {"suspect": " ? suspect", "invalid": " ! invalid"}
+_TOP, _PLOT_LEFT, _PLOT_RIGHT, _MIN_PLOT = 26, 46, 232, 170
+"""Area of lines; their names stand to the right of it."""
+
+_LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 15, 3, 50
+"""Height of a line of text; columns and lines of a series' name; columns of the whole width."""
+
+_RADIUS = 4.0
 
 
-def svg_figure(figure: IntervalFigure) -> str:
+def svg_figure(figure: IntervalFigure | LineFigure) -> str:
     """Return a `<figure>` with title, description, drawing and its numbers as a table."""
-    height = _ROW * len(figure.points) + 34
-    scale = ", logarithmic" if figure.logarithmic else ""
-    label = figure.axis.label + scale
-    many = len(figure.points) != 1
-    what = f"{len(figure.points)} values with their intervals" if many else "1 value"
-    lines = [
-        f"<figure class=figure><figcaption>{_text(figure.title)}</figcaption>",
-        f'<svg role="img" viewBox="0 0 {_WIDTH} {height}" width="100%" fill="currentColor"'
-        ' font-family="system-ui,sans-serif" font-size="11">',
-        f"<title>{_text(figure.title)}</title>",
-        f"<desc>{_text(label)}; {what}.</desc>",
+    if isinstance(figure, IntervalFigure):
+        return _intervals(figure)
+    return _lines(figure)
+
+
+def _page(title: str, about: str, height: float, drawn: list[str], table: list[str]) -> str:
+    head = [
+        f'<figure class="edgeyard-figure"><figcaption>{_text(title)}</figcaption>',
+        f'<svg role="img" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" height="{height:g}"'
+        ' fill="currentColor" font-family="system-ui,sans-serif" font-size="12">',
+        f"<title>{_text(title)}</title>",
+        f"<desc>{_text(about)}</desc>",
     ]
-    for number, point in enumerate(figure.points):
-        lines += _point(figure, point, number * _ROW)
-    lines += _axis(figure, label, height)
-    return "\n".join([*lines, "</svg>", *_numbers(figure), "</figure>"])
+    details = ["<details><summary>Numbers</summary><table>", *table, "</table></details>"]
+    return "\n".join([*head, *drawn, "</svg>", *details, "</figure>"])
 
 
 def _text(value: str) -> str:
     return escape(printable(value))
 
 
-def _name(name: str) -> str:
-    """Return a name that turns no text around it, whichever way its letters run."""
-    return f"\u2068{_text(shortened(name))}\u2069"
+def _isolated(text: str) -> str:
+    """Return text of others that turns no text around it, whichever way its letters run."""
+    return f"\u2068{_text(text)}\u2069"
 
 
-def _x(figure: IntervalFigure, value: float) -> float:
-    return _LEFT + (_RIGHT - _LEFT) * share(figure, value)
+def _range(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{number_text(ends[0])} to {number_text(ends[1])}"
 
 
-def _point(figure: IntervalFigure, point: Point, top: float) -> list[str]:
-    middle, x = top + 26, _x(figure, point.value)
-    shown = f"{point.value:.3g} {figure.axis.unit}".strip() + _SHOWN.get(point.verdict, "")
-    lines = [
-        f'<text x="{_LEFT}" y="{top + 12}"><title>{_text(point.name[:1000])}</title>'
-        f"{_name(point.name)}</text>",
-        f'<text x="{_RIGHT}" y="{top + 43}" text-anchor="end">{_text(shown)}</text>',
-    ]
-    if point.ends is not None:
-        low, high = (_x(figure, end) for end in point.ends)
-        lines.append(
-            f'<path class="interval" d="M{low:.1f} {middle - 4}v8M{low:.1f} {middle}'
-            f'H{high:.1f}M{high:.1f} {middle - 4}v8" fill="none" stroke="currentColor"/>'
-        )
-    fill = "currentColor" if point.verdict not in _SHOWN else "none"
-    lines.append(
-        f'<circle class="{escape(point.verdict)}" cx="{x:.1f}" cy="{middle}" r="4"'
-        f' fill="{fill}" stroke="currentColor" stroke-width="1.5"/>'
-    )
-    if point.verdict == "suspect":
-        lines.append(f'<path d="M{x:.1f} {middle - 4}a4 4 0 0 0 0 8z"/>')
-    return lines
+def _verdict(verdict: str) -> str:
+    """Return the class of a verdict, which no rule of a page for verdicts matches."""
+    return f"edgeyard-{verdict if verdict in MARKS else 'comparable'}"
 
 
-def _axis(figure: IntervalFigure, label: str, height: float) -> list[str]:
-    low, high = figure.limits
-    y = height - 28
-    return [
-        f'<path d="M{_LEFT} {y}H{_RIGHT}" stroke="currentColor" stroke-opacity="0.5"/>',
-        f'<text x="{_LEFT}" y="{y + 12}">{low:g}</text>',
-        f'<text x="{_RIGHT}" y="{y + 12}" text-anchor="end">{high:g}</text>',
-        f'<text x="{_WIDTH / 2:g}" y="{y + 25}" text-anchor="middle">{_text(label)}</text>',
-    ]
+# --- values with intervals ------------------------------------------------------------------------
 
 
-def _numbers(figure: IntervalFigure) -> list[str]:
+def _intervals(figure: IntervalFigure) -> str:
+    scale, height = figure.scale, _ROW * len(figure.points) + 36
+    label = figure.axis.label + (", logarithmic" if scale.logarithmic else "")
+    many = len(figure.points) != 1
+    what = f"{len(figure.points)} values with their intervals" if many else "1 value"
+    drawn = _value_axis(scale, label, height)
+    for number, point in enumerate(figure.points):
+        if figure.reference is not None:
+            drawn.append(_reference(_x(scale, figure.reference), number * _ROW))
+        drawn += _point(figure, scale, point, number * _ROW)
     rows = [
-        f"<tr><td>{_name(point.name)}<td>{point.value:.3g}<td>"
-        + ("" if point.ends is None else f"{point.ends[0]:.3g} to {point.ends[1]:.3g}")
-        + f"<td>{_text(point.verdict)}"
+        f"<tr><td>{_isolated(shortened(point.name))}<td>{number_text(point.value)}"
+        f"<td>{_range(point.ends)}<td>{_text(point.verdict)}"
         for point in figure.points
     ]
-    head = f"<tr><th>Name<th>{_text(figure.axis.label)}<th>Interval<th>Verdict"
-    return ["<details><summary>Numbers</summary><table>", head, *rows, "</table></details>"]
+    table = [f"<tr><th>Name<th>{_text(figure.axis.label)}<th>Interval<th>Verdict", *rows]
+    return _page(figure.title, f"{label}; {what}.", height, drawn, table)
+
+
+def _reference(x: float, top: float) -> str:
+    """Return the part of the reference's line in a row, which leaves out the names."""
+    return (
+        f'<path class="edgeyard-reference" d="M{x:.1f} {top + 17}v20" fill="none"'
+        ' stroke="currentColor" stroke-dasharray="4 2"/>'
+    )
+
+
+def _x(scale: Scale, value: float) -> float:
+    return _LEFT + (_RIGHT - _LEFT) * scale.share(value)
+
+
+def _point(figure: IntervalFigure, scale: Scale, point: Point, top: float) -> list[str]:
+    middle, x = top + 27, _x(scale, point.value)
+    grey = ' opacity="0.55"' if figure.is_noise(point) else ""
+    lines = [
+        f"<g{grey}>",
+        f'<text x="{_LEFT}" y="{top + 13}"><title>{_text(point.name[:1000])}</title>'
+        f"{_isolated(shortened(point.name))}</text>",
+        f'<text x="{_RIGHT}" y="{top + 45}" text-anchor="end">{_text(figure.text(point))}</text>',
+    ]
+    if point.ends is not None:
+        lines += _whisker(scale, point.ends, x, middle)
+    return [*lines, _marker(x, middle, point.verdict, "currentColor", "circle"), "</g>"]
+
+
+def _whisker(scale: Scale, ends: tuple[float, float], x: float, y: float) -> list[str]:
+    """Return an interval with a gap for the marker, and an arrow where an end is off the axis."""
+    path, arrows = "", []
+    for end, side in zip(ends, (-1, 1), strict=True):
+        at = _x(scale, end)
+        if (at - x) * side > _RADIUS:
+            path += f"M{x + side * _RADIUS:.1f} {y}H{at:.1f}"
+        if scale.cuts(end):
+            arrows.append(
+                f'<path class="edgeyard-cut" d="M{at:.1f} {y}l{-side * 7} -4v8z">'
+                f"<title>goes on to {number_text(end)}</title></path>"
+            )
+        elif (at - x) * side > _RADIUS:
+            path += f"M{at:.1f} {y - 4}v8"
+    drawn = f'<path class="edgeyard-interval" d="{path}" fill="none" stroke="currentColor"/>'
+    return [drawn, *arrows] if path else arrows
+
+
+def _value_axis(scale: Scale, label: str, height: float) -> list[str]:
+    y = height - 30
+    lines = [f'<path d="M{_LEFT} {y}H{_RIGHT}" stroke="currentColor" stroke-opacity="0.5"/>']
+    for tick in scale.ticks:
+        x = _x(scale, tick)
+        anchor = "start" if x < _LEFT + 12 else "end" if x > _RIGHT - 12 else "middle"
+        lines.append(
+            f'<path d="M{x:.1f} 0V{y + 4}" stroke="currentColor" stroke-opacity="0.15"/>'
+            f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{anchor}">{number_text(tick)}</text>'
+        )
+    return [*lines, _fitting(label, _WIDTH / 2, y + 27)]
+
+
+def _fitting(label: str, x: float, y: float) -> str:
+    """Return a centred label that is at most as wide as the drawing."""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="middle">{_text(shortened(label, 58))}</text>'
+
+
+def _marker(x: float, y: float, verdict: str, colour: str, shape: str) -> str:
+    """Return a marker: hollow for invalid, half filled for suspect."""
+    r = _RADIUS
+    paths = {
+        "square": f"M{x - r:.1f} {y - r:.1f}h{2 * r}v{2 * r}h{-2 * r}z",
+        "triangle": f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {2 * r + 1}h{-2 * r - 2}z",
+        "triangle-down": f"M{x:.1f} {y + r + 1:.1f}l{r + 1} {-2 * r - 1}h{-2 * r - 2}z",
+        "diamond": f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {r + 1}l{-r - 1} {r + 1}l{-r - 1} {-r - 1}z",
+        "plus": f"M{x - 1.7:.1f} {y - r - 1:.1f}h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z",
+        "cross": f"M{x - r:.1f} {y - r:.1f}l4 1.6l4 -1.6l-1.6 4l1.6 4l-4 -1.6l-4 1.6l1.6 -4z",
+        "bar": f"M{x - 2:.1f} {y - r - 2:.1f}h4v{2 * r + 4}h-4z",
+    }
+    circle = f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
+    fill = "none" if verdict in MARKS else colour
+    drawn = (
+        f'<path class="edgeyard-mark {_verdict(verdict)}" d="{paths.get(shape, circle)}"'
+        f' fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
+    )
+    if verdict == "suspect":
+        drawn += f'<path d="M{x:.1f} {y - r:.1f}a{r} {r} 0 0 0 0 {2 * r}z" fill="{colour}"/>'
+    return drawn
+
+
+# --- series ---------------------------------------------------------------------------------------
+
+
+def _lines(figure: LineFigure) -> str:
+    named = [each for each in figure.series if each.name]
+    labels = {each.name: _wrapped(each.name) for each in named}
+    needed = sum(_LINE * len(each) + 5 for each in labels.values())
+    bottom = _TOP + max(_MIN_PLOT, needed)
+    right = _PLOT_RIGHT if named else _RIGHT
+    plot = _Plot(figure, right, bottom)
+    drawn = plot.axes()
+    for position, series in enumerate(figure.series):
+        drawn += plot.series(series, position)
+    drawn += plot.names(labels)
+    remarks, height = plot.remarks(bottom + 44)
+    logarithmic = plot.x_scale.logarithmic or plot.scale.logarithmic
+    about = f"{figure.axis.label} by {figure.x_axis.label}; {len(figure.series)} series"
+    about += "; logarithmic." if logarithmic else "."
+    return _page(figure.title, about, height, drawn + remarks, _numbers(figure))
+
+
+class _Plot:
+    """Places and parts of a drawing of series."""
+
+    def __init__(self, figure: LineFigure, right: float, bottom: float) -> None:
+        self.figure, self.right, self.bottom = figure, right, bottom
+        self.x_scale, self.scale = figure.x_scale, figure.scale
+
+    def x(self, value: float) -> float:
+        return _PLOT_LEFT + (self.right - 8 - _PLOT_LEFT) * self.x_scale.share(value)
+
+    def y(self, value: float) -> float:
+        return self.bottom - 4 - (self.bottom - 4 - _TOP) * self.scale.share(value)
+
+    def axes(self) -> list[str]:
+        figure = self.figure
+        lines = [
+            f'<text x="{_LEFT}" y="11">{_text(shortened(self._label(), 58))}</text>',
+            f'<path d="M{_PLOT_LEFT - 4} {self.bottom}H{self.right}" stroke="currentColor"'
+            ' stroke-opacity="0.5"/>',
+        ]
+        for tick in self.scale.ticks:
+            y = self.y(tick)
+            lines.append(
+                f'<path d="M{_PLOT_LEFT - 4} {y:.1f}H{self.right}" stroke="currentColor"'
+                f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y + 4:.1f}"'
+                f' text-anchor="end">{number_text(tick)}</text>'
+            )
+        scale, ticks = self.x_scale, figure.x_ticks(2)
+        for tick in ticks:
+            x = self.x(tick)
+            anchor = "start" if tick == ticks[0] else "end" if tick == ticks[-1] else "middle"
+            lines.append(
+                f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="{anchor}">'
+                f"{figure.x_text(tick)}</text>"
+            )
+        label = figure.x_axis.label + (", logarithmic" if scale.logarithmic else "")
+        lines.append(
+            f'<text x="{_LEFT}" y="{self.bottom + 29}">{_text(shortened(label, 58))}</text>'
+        )
+        if figure.warm_up_until is not None:
+            end = self.x(figure.warm_up_until)
+            lines.append(
+                f'<rect class="edgeyard-warm-up" x="{_PLOT_LEFT}" y="{_TOP}"'
+                f' width="{max(2.0, end - _PLOT_LEFT):.1f}" height="{self.bottom - _TOP}"'
+                ' fill-opacity="0.12"/>'
+            )
+        for number, mark in enumerate(figure.marks, start=1):
+            x = self.x(mark.x)
+            lines.append(
+                f'<path class="edgeyard-change" d="M{x:.1f} {_TOP + 12}V{self.bottom}" fill="none"'
+                f' stroke="currentColor" stroke-dasharray="2 3"/><text x="{x:.1f}" y="{_TOP + 9}"'
+                f' text-anchor="middle" font-size="10">{number}</text>'
+            )
+        return lines
+
+    def _label(self) -> str:
+        return self.figure.axis.label + (", logarithmic" if self.scale.logarithmic else "")
+
+    def series(self, series: Series, position: int) -> list[str]:
+        colour = colour_of(position)
+        colour = "currentColor" if colour == "#000000" else colour
+        drawn = [
+            f'<path d="{self._path(series)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        ]
+        for sample in series.samples:
+            drawn += self._sample(sample, colour, shape_of(position))
+        if not self.figure.dots and series.name and series.samples:
+            at = self.figure.labelled(series)
+            mark = _marker(self.x(at.x), self.y(at.value), "", colour, shape_of(position))
+            drawn.append(mark)
+        return drawn
+
+    def _path(self, series: Series) -> str:
+        path, before = "", None
+        for sample in series.samples:
+            if sample.verdict == "invalid":
+                continue
+            x, y = self.x(sample.x), self.y(sample.value)
+            if before is None:
+                path = f"M{x:.1f} {self.y(0.0) if self.figure.steps else y:.1f}V{y:.1f}"
+            elif self.figure.steps:
+                path += f"H{x:.1f}V{y:.1f}"
+            else:
+                path += f"L{x:.1f} {y:.1f}"
+            before = sample
+        return path
+
+    def _sample(self, sample: Sample, colour: str, shape: str) -> list[str]:
+        x, y, drawn = self.x(sample.x), self.y(sample.value), []
+        if sample.ends is not None:
+            path = ""
+            for end, side in zip(sample.ends, (1, -1), strict=True):
+                at, gap = self.y(end), _RADIUS if self.figure.dots else 0.0
+                if (at - y) * side > gap:
+                    path += f"M{x:.1f} {y + side * gap:.1f}V{at:.1f}"
+                    path += "m-3 0h6" if self.figure.dots and not self.scale.cuts(end) else ""
+                if self.scale.cuts(end):
+                    path += f"m-3 {-side * 5}l3 {side * 5}l3 {-side * 5}"
+            drawn.append(
+                f'<path class="edgeyard-interval" d="{path}" fill="none" stroke="{colour}"/>'
+            )
+        if self.figure.dots:
+            if sample.verdict in MARKS:  # no line shows through it
+                drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}" fill="Canvas"/>')
+            drawn.append(_marker(x, y, sample.verdict, colour, shape))
+        return drawn
+
+    def names(self, labels: dict[str, list[str]]) -> list[str]:
+        """Return the names beside the ends of their series, each with a line to its end."""
+        order = [
+            (self.y(at.value), self.x(at.x), position, each)
+            for position, each in enumerate(self.figure.series)
+            if each.name in labels and each.samples
+            for at in (self.figure.labelled(each),)
+        ]
+        order.sort(key=lambda one: (one[0], one[2]))
+        heights = [_LINE * len(labels[each.name]) + 5 for *_, each in order]
+        places, top = [], float(_TOP)
+        for (y, *_), height in zip(order, heights, strict=True):
+            top = max(top, y - height / 2)
+            places.append(top)
+            top += height
+        limit = self.bottom
+        for index in reversed(range(len(places))):
+            places[index] = min(places[index], limit - heights[index])
+            limit = places[index]
+        drawn = []
+        for (y, x, position, each), top in zip(order, places, strict=True):
+            colour = colour_of(position).replace("#000000", "currentColor")
+            if not self.figure.steps:  # it would cross the curves
+                drawn.append(
+                    f'<path d="M{x + 5:.1f} {y:.1f}L{self.right + 2} {top + 8:.1f}" fill="none"'
+                    f' stroke="{colour}" stroke-opacity="0.6"/>'
+                )
+            drawn.append(_marker(self.right + 8, top + 8, "", colour, shape_of(position)))
+            drawn.append(f"<text><title>{_text(each.name[:1000])}</title>")
+            drawn += [
+                f'<tspan x="{self.right + 16}" y="{top + 12 + _LINE * row:.1f}">{_isolated(line)}'
+                "</tspan>"
+                for row, line in enumerate(labels[each.name])
+            ]
+            drawn.append("</text>")
+        return drawn
+
+    def remarks(self, y: float) -> tuple[list[str], float]:
+        """Return what the marks mean, below the drawing, and its height with them."""
+        texts = [f"{number} {self.figure.x_text(mark.x)}: {mark.text}"
+                 for number, mark in enumerate(self.figure.marks, start=1)]  # fmt: skip
+        if self.figure.warm_up_until is not None:
+            texts.append("grey: warm-up, which does not count")
+        verdicts = {sample.verdict for each in self.figure.series for sample in each.samples}
+        shown = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
+        legend = ", ".join(words for verdict, words in shown.items() if verdict in verdicts)
+        texts += [legend] if legend else []
+        drawn = [
+            f'<text x="{_LEFT}" y="{y + _LINE * 1.2 * row:.1f}"><title>{_text(each)}</title>'
+            f"{_isolated(shortened(each, _TEXT_COLUMNS))}</text>"
+            for row, each in enumerate(texts)
+        ]
+        return drawn, round(y - 8 + _LINE * 1.2 * len(texts))
+
+
+def _wrapped(name: str) -> list[str]:
+    """Return a name as lines that fit beside the drawing."""
+    lines, line = [], ""
+    for char in shortened(printable(name), _LABEL_COLUMNS * _LABEL_LINES - 2):
+        if columns_of(line + char) > _LABEL_COLUMNS:
+            cut = line.rfind(" ") + 1 or line.rfind("-") + 1 or len(line)
+            lines.append(line[:cut].rstrip())
+            line = line[cut:]
+        line += char
+    return [*lines, line]
+
+
+def _numbers(figure: LineFigure) -> list[str]:
+    head = f"<tr><th>Series<th>{_text(figure.x_axis.label)}<th>{_text(figure.axis.label)}"
+    rows = [
+        f"<tr><td>{_isolated(shortened(each.name))}<td>{figure.x_text(sample.x)}"
+        f"<td>{number_text(sample.value)}<td>{_range(sample.ends)}<td>{_text(sample.verdict)}"
+        for each in figure.series
+        for sample in each.samples
+    ]
+    return [f"{head}<th>Interval<th>Verdict", *rows]

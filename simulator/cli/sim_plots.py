@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib, open_output
-from edgeyard.benchmark_api.cli.plot import COLOURS
+from edgeyard.benchmark_api.figures.palette import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

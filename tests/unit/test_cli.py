@@ -20,9 +20,7 @@ from typer.testing import Result
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import cli
-from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.benchmark_api.sdk import Client
-from edgeyard.devices.metrics import P50
 from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
@@ -1373,24 +1371,6 @@ def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
         server.on("GET", f"{ONE}/results/1/{name}", Answer(name.encode()))
     assert run("results", ID, "--download", "out").exit_code == 0
     assert Path("out", ID, "report.json").read_bytes() == b"report.json"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_many_boards_of_very_different_speed_can_be_drawn(tmp_path: Path, suffix: str) -> None:
-    bars = [
-        Bar(
-            model=f"m{m}",
-            series=f"board-{b}",
-            metric=P50,
-            value=10.0 ** (b - 3),
-            p90_ms=10.0 ** (b - 2),
-        )
-        for m in range(3)
-        for b in range(9)
-    ]
-    draw(bars, tmp_path / f"out.{suffix}")
-    assert (tmp_path / f"out.{suffix}").stat().st_size > 1000
 
 
 # --- nouns ----------------------------------------------------------------------------------------

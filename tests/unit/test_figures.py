@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from edgeyard.benchmark_api.cli.report import report_page
-from edgeyard.benchmark_api.figures.intervals import Axis, IntervalFigure, Point, share
+from edgeyard.benchmark_api.figures.axes import Axis
+from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
+from edgeyard.benchmark_api.figures.lines import (
+    LineFigure,
+    Sample,
+    Series,
+    distribution_figure,
+    run_figure,
+)
+from edgeyard.benchmark_api.figures.palette import COLOURS
+from edgeyard.benchmark_api.figures.plots import plot_figure
+from edgeyard.benchmark_api.figures.results import baseline_figure, history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
+from edgeyard.benchmark_api.sdk.comparison import metric_of_row
 
 AXIS = Axis(title="throughput", unit="1/s", direction="higher")
 
@@ -40,9 +53,11 @@ def measured(low: float, high: float) -> dict[str, object]:
 
 
 def test_a_lower_end_of_zero_is_drawn_at_zero() -> None:
-    path = drawing(report_page([measured(0.0, 10.0)], "")).find("path[@class='interval']")
+    page = report_page([measured(0.0, 10.0)], "")
+    path = drawing(page).find(".//path[@class='edgeyard-interval']")
     assert path is not None
-    assert path.get("d", "").startswith("M8.0 ")  # the left end of the axis
+    assert "H8.0" in path.get("d", "")  # the left end of the axis
+    assert 'class="edgeyard-cut"' not in page
 
 
 def test_figure_and_table_of_a_report_show_the_interval_between_runs() -> None:
@@ -55,21 +70,22 @@ def test_figure_and_table_of_a_report_show_the_interval_between_runs() -> None:
 @pytest.mark.parametrize(("largest", "logarithmic"), [(20.0, False), (20.1, True)])
 def test_an_axis_is_logarithmic_above_a_factor_of_twenty(largest: float, logarithmic: bool) -> None:
     drawn = figure(Point(name="a", value=1.0, low=0.0, high=2.0), Point(name="b", value=largest))
-    assert drawn.logarithmic is logarithmic
+    assert drawn.scale.logarithmic is logarithmic
     assert ("logarithmic" in svg_figure(drawn)) is logarithmic
 
 
 def test_a_small_value_beside_a_large_one_is_off_the_edge() -> None:
     drawn = figure(Point(name="a", value=0.027), Point(name="b", value=57.0))
-    assert 0.05 < share(drawn, 0.027) < share(drawn, 57.0) < 1.0
+    assert 0.05 < drawn.scale.share(0.027) < drawn.scale.share(57.0) < 1.0
 
 
 def test_verdicts_differ_by_shape_and_words() -> None:
     verdicts = ("comparable", "suspect", "invalid")
     page = svg_figure(figure(*(Point(name=v, value=1.0, verdict=v) for v in verdicts)))
-    fills = [each.get("fill") for each in drawing(page).findall("circle")]
-    assert fills == ["currentColor", "none", "none"]
-    assert page.count("a4 4 0 0 0 0 8z") == 1  # half of the suspect one
+    marks = [each for each in drawing(page).iter() if "edgeyard-mark" in each.get("class", "")]
+    assert [each.get("fill") for each in marks] == ["currentColor", "none", "none"]
+    assert page.count("a4.0 4.0 0 0 0 0 8.0z") == 1  # half of the suspect one
+    assert not re.search(r'class="(suspect|invalid)"', page), "rules of a page for verdicts"
     assert "? suspect" in page
     assert "! invalid" in page
 
@@ -88,8 +104,123 @@ def test_a_figure_has_title_description_and_numbers_and_no_inline_style() -> Non
 @pytest.mark.parametrize("name", ["</script><script>", "\u202eevil", "x" * 10_000])
 def test_a_hostile_name_is_shown_as_short_text(name: str) -> None:
     page = svg_figure(figure(Point(name=name, value=1.0)))
-    text = drawing(page).findall("text")[0]
+    text = next(e for e in drawing(page).iter("text") if e.find("title") is not None)
     assert len("".join(text.itertext())) < 1_100
     assert "<script" not in page
     assert "\u202e" not in page
     assert "\u2068" in page
+
+
+def test_an_interval_leaves_out_a_hollow_mark_and_an_end_off_the_axis_is_an_arrow() -> None:
+    points = (
+        Point(name="a", value=1.0, low=0.0, high=2.0, verdict="invalid"),
+        Point(name="b", value=90.0),
+    )
+    svg = drawing(svg_figure(figure(*points)))
+    x = 8 + 324 / 3  # of 1 on an axis from 0.1 to 100
+    line = svg.find(".//path[@class='edgeyard-interval']")
+    assert line is not None
+    assert f"M{x - 4:.1f} 27H8.0" in line.get("d", "")
+    assert f"M{x + 4:.1f} 27H" in line.get("d", "")
+    assert svg.findtext(".//path[@class='edgeyard-cut']/title") == "goes on to 0"
+
+
+def test_ratios_that_are_not_shown_to_differ_are_grey_and_said_to_be() -> None:
+    base = measured(4.9, 5.1) | {"primary_degrees": 100.0, "target_uid": "base"}
+    same = base | {"target_uid": "same", "primary_value": 5.01}
+    slow = base | {
+        "target_uid": "slow",
+        "primary_value": 9.0,
+        "primary_low": 8.9,
+        "primary_high": 9.1,
+    }
+    other = base | {"target_uid": "other", "workload": {"batch_size": 2}}
+    drawn = baseline_figure([base, same, slow, other], base)
+    assert [point.name for point in drawn.points] == ["m · same", "m · slow"]
+    assert [drawn.is_noise(point) for point in drawn.points] == [True, False]
+    page = svg_figure(drawn)
+    assert page.count("not shown to differ") == page.count('<g opacity="0.55">') == 1
+    assert page.count('class="edgeyard-reference"') == 2
+    assert drawn.scale.low < 1 < drawn.scale.high
+
+
+def ended(day: int, **more: object) -> dict[str, object]:
+    at = f"2026-11-{day:02}T08:00:00Z"
+    return measured(4.0, 6.0) | {"ended_at": at, "runtime": "ort", "group": 1} | more
+
+
+def test_a_history_marks_where_model_and_engine_changed_and_joins_no_invalid_number() -> None:
+    works = [
+        {"model_sha256": "a" * 64, "engine_version": "1.0"},
+        {"model_sha256": "a" * 64, "engine_version": "1.0"},
+        {"model_sha256": "b" * 64, "engine_version": "1.0"},
+        {"model_sha256": "b" * 64, "engine_version": "1.1"},
+    ]
+    rows = [ended(day, workload=work) for day, work in enumerate(works, start=1)]
+    rows[1]["verdict"] = "invalid"
+    metric = metric_of_row(rows[0])
+    assert metric is not None
+    drawn = history_figure(rows, metric)
+    assert [mark.text for mark in drawn.marks] == ["model bbbbbbbb on b", "ort version 1.1 on b"]
+    page = svg_figure(drawn)
+    assert page.count('class="edgeyard-change"') == 2
+    assert "1 2026-11-03: model bbbbbbbb on b" in page
+    line = drawing(page).find(".//path[@stroke-width='1.5']")
+    assert line is not None
+    assert line.get("d", "").count("L") == 2, "three of the four numbers are valid"
+    assert "hollow: invalid, not joined" in page
+
+
+def test_a_run_shows_its_warm_up_and_the_smallest_and_largest_of_many_numbers() -> None:
+    drawn = run_figure("Run", AXIS, [9.0] * 20, [*([1.0] * 4999), 50.0])
+    samples = drawn.series[0].samples
+    assert len(samples) <= 162
+    assert drawn.warm_up_until == 20.5
+    assert samples[-1].ends == (1.0, 50.0)
+    assert {sample.value for sample in samples if sample.x < 20.5} == {9.0}
+    assert 'class="edgeyard-warm-up"' in svg_figure(drawn)
+    assert 'class="edgeyard-warm-up"' not in svg_figure(run_figure("Run", AXIS, [], [1.0, 2.0]))
+
+
+@pytest.mark.parametrize("count", [1, 7, 160, 161, 20_000])
+def test_a_distribution_states_shares_with_its_whole_tail(count: int) -> None:
+    numbers = [float(each) for each in range(count, 0, -1)]
+    drawn = distribution_figure("Latencies", AXIS, [("a", numbers)])
+    samples = drawn.series[0].samples
+    assert len(samples) <= 160
+    assert (samples[0].x, samples[-1].x, samples[-1].value) == (1.0, count, 1.0)
+    assert all(sample.value == pytest.approx(sample.x / count) for sample in samples)
+    assert drawn.x_scale.logarithmic is (count > 20)
+
+
+def test_no_colour_is_used_for_two_series_and_each_has_its_name() -> None:
+    series = [
+        Series(name=f"board-{n:02}", samples=[Sample(x=1.7e9 + n, value=n + 1.0)])
+        for n in range(12)
+    ]
+    drawn = LineFigure(
+        title="Boards", x_axis=Axis(title="end", unit="UTC"), axis=AXIS, series=series
+    )
+    page = svg_figure(drawn)
+    names = ["".join(each.itertext()) for each in drawing(page).iter("text")]
+    assert all(any(each.name in name for name in names) for each in series)
+    for colour in set(COLOURS) - {"#000000"}:  # the line, the mark, the way to the name, its mark
+        assert page.count(f'stroke="{colour}"') == 4
+
+
+def test_wide_characters_count_twice_where_a_name_is_cut() -> None:
+    page = svg_figure(figure(Point(name="板" * 40, value=1.0)))
+    assert f"\u2068{'板' * 22}…\u2069" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_a_plot_is_drawn_of_the_same_value(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    points = [
+        Point(name=f"$板{n}$", value=10.0 ** (n - 3), low=0.0, high=10.0**n, verdict=verdict)
+        for n, verdict in enumerate(("comparable", "suspect", "invalid"))
+    ]
+    plot_figure(figure(*points), tmp_path / f"values.{suffix}")
+    plot_figure(run_figure("Run", AXIS, [3.0], [1.0, 2.0]), tmp_path / f"run.{suffix}")
+    assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 1000 for name in ("values", "run"))

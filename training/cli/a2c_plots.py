@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib
-from edgeyard.benchmark_api.cli.plot import COLOURS
+from edgeyard.benchmark_api.figures.palette import COLOURS
 
 Curve = Sequence[tuple[float, float]]
 """Episodes and a figure of each generation."""

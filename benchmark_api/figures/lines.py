@@ -1,0 +1,189 @@
+"""A figure of series: numbers over time, over a run, or the distribution of latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
+
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
+
+MAX_SAMPLES = 160
+"""Points of a run or a distribution that are drawn; a screen has few more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One point of a series.
+
+    Args:
+        x: Seconds since 1970 in UTC, a number in the run, or a latency.
+        value: In the unit of the axis.
+        low: Lower end of its interval; None: not known.
+        high: Upper end.
+        verdict: "comparable", "suspect" or "invalid".
+    """
+
+    x: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+    verdict: str = "comparable"
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The interval; None where an end is not known."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points by x, with the name that stands at their end."""
+
+    name: str
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A place on the x axis where something changed, such as the engine's version."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFigure:
+    """Series on common axes.
+
+    Args:
+        title: Its heading.
+        x_axis: What x is; the unit "UTC" means time.
+        axis: What the values are.
+        series: At least one with a point, or the drawing is empty.
+        marks: Numbered from left to right and described below the drawing.
+        warm_up_until: End of the part of a run that does not count; None: there is none.
+        steps: Whether a value holds until the next point, as in a distribution.
+        dots: Whether each point has a marker.
+    """
+
+    title: str
+    x_axis: Axis
+    axis: Axis
+    series: Sequence[Series]
+    marks: Sequence[Mark] = ()
+    warm_up_until: float | None = None
+    steps: bool = False
+    dots: bool = True
+
+    @property
+    def is_over_time(self) -> bool:
+        """Whether x is seconds since 1970."""
+        return self.x_axis.unit == "UTC"
+
+    @property
+    def x_scale(self) -> Scale:
+        """The horizontal axis."""
+        places = [sample.x for each in self.series for sample in each.samples]
+        places += [mark.x for mark in self.marks]
+        if self.is_over_time and places:
+            low, high = min(places), max(places)
+            return Scale(low=low, high=high) if high > low else Scale(low=low - 60, high=low + 60)
+        if not self.steps and places:  # numbers of a run, which the rule is not about
+            return Scale(low=0.0, high=max(1.0, *places))
+        return scale_of(places, from_zero=False)
+
+    @property
+    def scale(self) -> Scale:
+        """The vertical axis; that of a distribution is a share."""
+        if self.steps:
+            return Scale(low=0.0, high=1.0)
+        samples = [sample for each in self.series for sample in each.samples]
+        ends = [end for sample in samples for end in sample.ends or ()]
+        return scale_of([sample.value for sample in samples], ends, from_zero=True)
+
+    def x_ticks(self, count: int) -> list[float]:
+        """Return the places on the x axis to be labelled; over time, that many."""
+        scale = self.x_scale
+        if not self.is_over_time:
+            return scale.ticks
+        span = scale.high - scale.low
+        return [scale.low + span * each / (count - 1) for each in range(count)]
+
+    def labelled(self, series: Series) -> Sample:
+        """Return the point of a series at which its name belongs: the last, or the median."""
+        if not self.steps:
+            return series.samples[-1]
+        return next(sample for sample in series.samples if sample.value >= 0.5)
+
+    def x_text(self, x: float) -> str:
+        """Return a place on the x axis, of time with its minute if all is within two days."""
+        if not self.is_over_time:
+            return f"{x:.6g}"
+        short = self.x_scale.high - self.x_scale.low < 2 * 86_400
+        return f"{datetime.fromtimestamp(x, UTC):{'%m-%d %H:%M' if short else '%Y-%m-%d'}}"
+
+
+def run_figure(
+    title: str, axis: Axis, warm_up: Sequence[float], measured: Sequence[float]
+) -> LineFigure:
+    """Return the numbers of a run in their order, those of the warm-up first and marked.
+
+    Of many numbers, each point is the median of several that follow one another; its interval is
+    from the smallest to the largest of them.
+    """
+    size = max(1, -(-(len(warm_up) + len(measured)) // MAX_SAMPLES))
+    samples = _groups(warm_up, 1, size) + _groups(measured, 1 + len(warm_up), size)
+    counted = Axis(title=f"number in the run{f', {size} in each point' if size > 1 else ''}")
+    return LineFigure(
+        title=title,
+        x_axis=counted,
+        axis=axis,
+        series=[Series(name="", samples=samples)],
+        warm_up_until=len(warm_up) + 0.5 if warm_up else None,
+        dots=False,
+    )
+
+
+def _groups(numbers: Sequence[float], first: int, size: int) -> list[Sample]:
+    samples = []
+    for start in range(0, len(numbers), size):
+        group = numbers[start : start + size]
+        ends = (min(group), max(group)) if len(group) > 1 else (None, None)
+        x = first + start + (len(group) - 1) / 2
+        samples.append(Sample(x=x, value=median(group), low=ends[0], high=ends[1]))
+    return samples
+
+
+def distribution_figure(
+    title: str, axis: Axis, named: Sequence[tuple[str, Sequence[float]]]
+) -> LineFigure:
+    """Return which share of latencies is at most so long (ECDF), a line for each name.
+
+    Args:
+        title: Its heading.
+        axis: What the latencies are; logarithmic by the rule of all axes.
+        named: Names with their latencies, in any order.
+    """
+    return LineFigure(
+        title=title,
+        x_axis=axis,
+        axis=Axis(title="share of at most this"),
+        series=[Series(name=name, samples=_shares(numbers)) for name, numbers in named],
+        steps=True,
+        dots=False,
+    )
+
+
+def _shares(numbers: Sequence[float]) -> list[Sample]:
+    ordered = sorted(numbers)
+    count = len(ordered)
+    if count <= MAX_SAMPLES:
+        ranks = list(range(1, count + 1))
+    else:  # the tail whole: a few slow ones are what one looks for
+        tail = MAX_SAMPLES // 4
+        body = MAX_SAMPLES - tail
+        ranks = [1 + (count - tail - 1) * each // body for each in range(body)]
+        ranks += range(count - tail + 1, count + 1)
+    return [Sample(x=ordered[rank - 1], value=rank / count) for rank in ranks]

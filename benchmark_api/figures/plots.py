@@ -1,0 +1,197 @@
+"""Draw a figure into a file, as PNG, PDF or SVG, by matplotlib (the extra `plot`)."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from edgeyard.benchmark_api.figures.axes import Scale, number_text, shortened
+from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure
+from edgeyard.benchmark_api.figures.lines import LineFigure
+from edgeyard.benchmark_api.figures.palette import colour_of
+from edgeyard.benchmark_api.printing import printable
+
+_SHAPES = ("o", "s", "^", "D", "v", "P", "X", "d")
+"""Matplotlib's markers for `palette.SHAPES`."""
+
+_WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Source Han Sans")
+"""Fonts with Chinese, Japanese and Korean characters, of which those that exist are used."""
+
+_GREY = "#767676"
+
+
+def plot_figure(figure: IntervalFigure | LineFigure, path: Path) -> None:
+    """Draw a figure into a file; its suffix says in which format.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+        OSError: The file can't be written.
+    """
+    from matplotlib import font_manager, rc_context
+    from matplotlib.figure import Figure
+
+    existing = {font.name for font in font_manager.fontManager.ttflist}
+    fonts = ["DejaVu Sans", *(name for name in _WIDE_FONTS if name in existing)]
+    with rc_context({"font.family": fonts, "text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # shown as a box
+        height_in = 1.3 + 0.34 * len(figure.points) if isinstance(figure, IntervalFigure) else 4.8
+        drawn = Figure(figsize=(8.0, max(2.0, height_in)), layout="constrained", dpi=150)
+        axes = drawn.add_subplot()
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.set_title(printable(figure.title), loc="left", fontsize=11)
+        if isinstance(figure, IntervalFigure):
+            _intervals(axes, figure)
+        else:
+            _lines(axes, figure)
+        drawn.savefig(path)
+
+
+def _face(verdict: str, colour: str) -> dict[str, Any]:
+    """Return how a marker is filled: hollow for invalid, half for suspect."""
+    if verdict == "suspect":
+        return {"fillstyle": "left", "mfc": colour, "markerfacecoloralt": "white", "mec": colour}
+    return {"mfc": "white" if verdict == "invalid" else colour, "mec": colour}
+
+
+def _scaled(axis: Any, scale: Scale, limits: Any, label: str) -> None:
+    limits(scale.low, scale.high)
+    axis.set_ticks(scale.ticks, [number_text(tick) for tick in scale.ticks])
+    axis.set_ticks([], minor=True)
+    axis.set_label_text(printable(label) + (", logarithmic" if scale.logarithmic else ""))
+
+
+def _intervals(axes: Any, figure: IntervalFigure) -> None:
+    scale = figure.scale
+    axes.set_xscale("log" if scale.logarithmic else "linear")
+    _scaled(axes.xaxis, scale, axes.set_xlim, figure.axis.label)
+    for y, point in enumerate(figure.points):
+        colour = _GREY if figure.is_noise(point) else "black"
+        for end in point.ends or ():
+            at = min(max(end, scale.low), scale.high)
+            axes.plot([point.value, at], [y, y], color=colour, lw=1.2, clip_on=False)
+            shape = "|" if not scale.cuts(end) else "<" if end < scale.low else ">"
+            axes.plot(at, y, marker=shape, color=colour, ms=7, clip_on=False)
+        face = _face(point.verdict, colour)
+        axes.plot(point.value, y, marker="o", ms=7, ls="", clip_on=False, zorder=4, **face)
+        axes.annotate(
+            printable(figure.text(point)),
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            color=colour,
+            fontsize=9,
+        )
+    if figure.reference is not None:
+        axes.axvline(figure.reference, color="black", lw=0.8, ls="--", zorder=1)
+    names = [shortened(printable(point.name)) for point in figure.points]
+    axes.set_yticks(range(len(names)), names, fontsize=9)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="x", color="#dddddd", lw=0.7)
+    axes.set_axisbelow(True)
+
+
+def _lines(axes: Any, figure: LineFigure) -> None:
+    x_scale, scale = figure.x_scale, figure.scale
+    axes.set_xscale("log" if x_scale.logarithmic else "linear")
+    axes.set_yscale("log" if scale.logarithmic else "linear")
+    _scaled(axes.yaxis, scale, axes.set_ylim, figure.axis.label)
+    label = figure.x_axis.label + (", logarithmic" if x_scale.logarithmic else "")
+    axes.set_xlabel(printable(label))
+    if figure.steps:
+        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis.label)
+    else:
+        gap = (x_scale.high - x_scale.low) * 0.02
+        axes.set_xlim(x_scale.low - gap, x_scale.high + gap)
+        ticks = figure.x_ticks(5)
+        axes.set_xticks(ticks, [figure.x_text(tick) for tick in ticks])
+    axes.grid(axis="y", color="#dddddd", lw=0.7)
+    for position, each in enumerate(figure.series):
+        colour, shape = colour_of(position), _SHAPES[position % len(_SHAPES)]
+        joined = [sample for sample in each.samples if sample.verdict != "invalid"]
+        axes.plot(
+            [sample.x for sample in joined],
+            [sample.value for sample in joined],
+            color=colour,
+            lw=1.3,
+            drawstyle="steps-post" if figure.steps else "default",
+        )
+        for sample in each.samples:
+            for end in sample.ends or ():
+                at = min(max(end, scale.low), scale.high)
+                axes.plot([sample.x] * 2, [sample.value, at], color=colour, lw=1, zorder=2)
+                cut = scale.cuts(end)
+                if figure.dots or cut:
+                    cap = "_" if not cut else "v" if end < scale.low else "^"
+                    axes.plot(sample.x, at, marker=cap, color=colour, ms=6, clip_on=False)
+            if figure.dots:
+                face = _face(sample.verdict, colour)
+                axes.plot(
+                    sample.x, sample.value, marker=shape, ms=6, ls="", clip_on=False, zorder=4,
+                    **face,
+                )  # fmt: skip
+    _names(axes, figure)
+    _remarks(axes, figure)
+
+
+def _names(axes: Any, figure: LineFigure) -> None:
+    """Write the names to the right of the axes, with lines to the ends of their series."""
+    named = [
+        (figure.scale.share(figure.labelled(each).value), position, each)
+        for position, each in enumerate(figure.series)
+        if each.name and each.samples
+    ]
+    named.sort(key=lambda one: (-one[0], one[1]))
+    distance = min(0.07, 1 / max(1, len(named)))
+    places, top = [], 1.0
+    for share, *_ in named:
+        places.append(top := min(share, top))
+        top -= distance
+    low = 0.0
+    for index in reversed(range(len(places))):
+        places[index] = max(places[index], low)
+        low = places[index] + distance
+    for (_, position, each), place in zip(named, places, strict=True):
+        at, colour = figure.labelled(each), colour_of(position)
+        axes.annotate(
+            shortened(printable(each.name), 40),
+            (at.x, at.value),
+            (1.05, place),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9 if distance == 0.07 else 6,
+            arrowprops=None if figure.steps else _leader(colour),
+        )
+        if figure.steps:
+            axes.plot(at.x, at.value, marker=_SHAPES[position % len(_SHAPES)], color=colour, ms=6)
+        axes.plot(
+            1.04, place, marker=_SHAPES[position % len(_SHAPES)], color=colour, ms=5,
+            transform=axes.transAxes, clip_on=False,
+        )  # fmt: skip
+
+
+def _leader(colour: str) -> dict[str, object]:
+    """Return the line from a name to its series."""
+    return {"arrowstyle": "-", "color": colour, "lw": 0.8, "relpos": (0, 0.5), "shrinkA": 0}
+
+
+def _remarks(axes: Any, figure: LineFigure) -> None:
+    """Draw the warm-up and the marks, and write below the axis what they mean."""
+    texts = []
+    for number, mark in enumerate(figure.marks, start=1):
+        axes.axvline(mark.x, color="black", lw=0.8, ls=":")
+        axes.annotate(str(number), (mark.x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
+                      ha="center", va="bottom")  # fmt: skip
+        texts.append(f"{number} {figure.x_text(mark.x)}: {mark.text}")
+    if figure.warm_up_until is not None:
+        axes.axvspan(figure.x_scale.low, figure.warm_up_until, color="#888888", alpha=0.2, lw=0)
+        texts.append("grey: warm-up, which does not count")
+    verdicts = {sample.verdict for each in figure.series for sample in each.samples}
+    shown = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
+    texts += [words for verdict, words in shown.items() if verdict in verdicts & set(MARKS)]
+    if texts:
+        label = axes.get_xlabel()
+        axes.set_xlabel("\n".join([label, *(shortened(printable(each), 100) for each in texts)]))
