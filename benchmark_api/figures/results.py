@@ -20,9 +20,6 @@ from edgeyard.benchmark_api.sdk.comparison import (
 from edgeyard.benchmark_api.sdk.fields import Record, number, text
 from edgeyard.devices.metrics import Metric
 
-_CHANGES = {"model_sha256": "model", "engine_version": "engine"}
-"""Parts of the work whose change a history marks, with their names for people."""
-
 
 def axis_of(metric: Metric) -> Axis:
     """Return the axis of a metric."""
@@ -110,20 +107,23 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
 
 
 def _changes(rows: Sequence[Record]) -> list[Mark]:
-    """Mark where a board's model or engine is another one than in its run before."""
-    last: dict[tuple[str, str, str], str] = {}
-    texts: dict[tuple[float, str], None] = {}
+    """Mark where a board's model, engine or kernel is another one than in its run before."""
+    last: dict[tuple[str, str], str] = {}
+    changes: dict[tuple[float, str], list[str]] = {}
     for row in sorted(rows, key=lambda row: _ended(row) or 0.0):
         board, engine = text(row, "target_uid") or "", text(row, "runtime") or ""
-        for part, name in _CHANGES.items():
-            now = workload_text(row, part)
-            before = last.get((board, engine, part))
+        facts = {
+            "model": workload_text(row, "model_sha256"),
+            engine: workload_text(row, "engine_version"),
+            "kernel": text(row, "kernel") or "",
+        }
+        for name, now in facts.items():
+            before = last.get((board, name))
             if now and before and now != before:
-                shown = f"{engine} {now}" if part == "engine_version" else f"{name} {now}"
-                texts[_ended(row) or 0.0, f"{shown} on {board}"] = None
+                changes.setdefault((_ended(row) or 0.0, board), []).append(f"{name} {now}")
             if now:
-                last[board, engine, part] = now
-    return [Mark(x=x, text=each) for x, each in texts]
+                last[board, name] = now
+    return [Mark(x=x, text=f"{', '.join(what)} on {board}") for (x, board), what in changes.items()]
 
 
 def _sample(row: Record) -> Sample:

@@ -339,6 +339,7 @@ def summary(
         ram_model_bytes=number(report, "ram_model"),
         verdict=text(verdict, "verdict"),
         reasons=_reasons(verdict.get("reasons")),
+        kernel=text(table(report, "board"), "kernel"),
         ended_at=benchmark.ended_at,
     )
 

@@ -647,7 +647,8 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
     without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
     than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
-    the process takes before it loads the model.
+    the process takes before it loads the model. ``kernel`` is the release of the kernel of the
+    operating system that it ran under.
     """
 
     benchmark_id: str
@@ -692,6 +693,7 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     ram_model_bytes: float | None
     verdict: str | None
     reasons: list[Reason]
+    kernel: str | None
     ended_at: datetime | None
 
 

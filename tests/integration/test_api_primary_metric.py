@@ -109,3 +109,14 @@ def test_a_report_whose_primary_metric_has_no_direction_is_refused(
     assert answer.status_code == 422, answer.text
     assert "/primary_metric" in answer.text
     assert reason in answer.text
+
+
+def test_a_row_states_the_kernel_that_its_report_states(api: Api) -> None:
+    ids = []
+    for board in ({"kernel": "6.6.31-v8+"}, {}):
+        benchmark_id, answer = uploaded(api, board=board)
+        assert answer.status_code == 201, answer.text
+        api.ended(benchmark_id)
+        ids.append(benchmark_id)
+    rows = api.as_().get("/v1/results", params={"benchmark_id": ids}).json()["items"]
+    assert [row["kernel"] for row in rows] == ["6.6.31-v8+", None]

@@ -149,7 +149,9 @@ def ended(day: int, **more: object) -> dict[str, object]:
     return measured(4.0, 6.0) | {"ended_at": at, "runtime": "ort", "group": 1} | more
 
 
-def test_a_history_marks_where_model_and_engine_changed_and_joins_no_invalid_number() -> None:
+def test_a_history_marks_where_model_engine_and_kernel_changed_and_joins_no_invalid_number() -> (
+    None
+):
     works = [
         {"model_sha256": "a" * 64, "engine_version": "1.0"},
         {"model_sha256": "a" * 64, "engine_version": "1.0"},
@@ -158,10 +160,15 @@ def test_a_history_marks_where_model_and_engine_changed_and_joins_no_invalid_num
     ]
     rows = [ended(day, workload=work) for day, work in enumerate(works, start=1)]
     rows[1]["verdict"] = "invalid"
+    for row, kernel in zip(rows, ("6.1", None, "6.1", "6.6"), strict=True):
+        row["kernel"] = kernel
     metric = metric_of_row(rows[0])
     assert metric is not None
     drawn = history_figure(rows, metric)
-    assert [mark.text for mark in drawn.marks] == ["model bbbbbbbb on b", "ort version 1.1 on b"]
+    assert [mark.text for mark in drawn.marks] == [
+        "model bbbbbbbb on b",
+        "ort version 1.1, kernel 6.6 on b",
+    ]
     page = svg_figure(drawn)
     assert page.count('class="edgeyard-change"') == 2
     assert "1 2026-11-03: model bbbbbbbb on b" in page
