@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from edgeyard.benchmark_api.pages import (
+    acts,
     assets,
     benchmarks,
     boards,
@@ -20,6 +21,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     boards.router,
     queue.router,
     benchmarks.router,
+    acts.router,
     changes.router,
     assets.router,
 )

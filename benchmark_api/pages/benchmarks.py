@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from datetime import datetime
 from typing import Annotated
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.pages.filters import time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other
@@ -59,7 +59,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     if query.get("type", types[0]) not in types:
         wrong["type"] = f"is none of {', '.join(types)}"
     times = {
-        name: _time(query.get(name, ""), wrong, name)
+        name: time_of(query.get(name, ""), wrong, name)
         for name in ("submitted_from", "submitted_before")
     }
     if not wrong:
@@ -190,20 +190,6 @@ def retry(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: C
 def _back(form: Form, benchmark_id: str, done: str) -> Response:
     wanted = form.text("next")
     return see_other(own_page(wanted) if wanted else f"/ui/benchmarks/{quote(benchmark_id)}", done)
-
-
-def _time(text: str, wrong: dict[str, str], name: str) -> datetime | None:
-    """Return the time of a filter; a day alone is its beginning in UTC."""
-    if not text:
-        return None
-    try:
-        time = datetime.fromisoformat(f"{text}T00:00:00Z" if len(text) == 10 else text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        wrong[name] = "is no day such as 2026-11-29, and no time with its zone"
-        return None
-    return time
 
 
 def _folded(

@@ -31,6 +31,7 @@ _NAVIGATION = (
     ("/ui/queue", "Queue"),
     ("/ui/benchmarks", "Benchmarks"),
 )
+_NAVIGATION_OF_OPERATORS = (*_NAVIGATION, ("/ui/events", "Log of acts"))
 
 
 _NOTICES = {
@@ -80,7 +81,9 @@ def page(
                 "lab": context.services.settings,
                 "nonce": nonce,
                 "csrf": csrf_token(secret or new_secret or ""),
-                "navigation": _NAVIGATION,
+                "navigation": _NAVIGATION_OF_OPERATORS
+                if caller and caller.is_operator
+                else _NAVIGATION,
                 "path": request.url.path,
                 "notice": _NOTICES.get(request.query_params.get("done", ""), ""),
                 "now": context.services.clock.now(),

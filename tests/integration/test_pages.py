@@ -38,6 +38,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/boards/{target_uid}"): ("GET", "/v1/boards/{target_uid}"),
     ("GET", "/ui/queue"): ("GET", "/v1/queue"),
     ("GET", "/ui/queue.csv"): ("GET", "/v1/queue"),
+    ("GET", "/ui/events"): ("GET", "/v1/events"),
     ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks/{benchmark_id}"): ("GET", "/v1/benchmarks/{benchmark_id}"),
     ("GET", "/ui/benchmarks/{benchmark_id}/log"): ("GET", "/v1/benchmarks/{benchmark_id}/logs"),
@@ -352,6 +353,51 @@ def test_an_operator_drains_leases_and_resumes_a_board(api: Api) -> None:
     assert ended.headers["location"] == f"{where}?done=lease-released"
 
 
+def test_an_operator_reads_who_did_what_when_from_where_and_why(api: Api) -> None:
+    browser, where = as_(api, "operator"), "/ui/boards/rpi5-0001-0001"
+    browser.post(f"{where}/drain", where, reason=f"loud fan {HOSTILE}")
+    browser.post(f"{where}/resume", where)
+    assert '<a href="/ui/events?board=rpi5-0001-0001">' in browser.get(where).text
+    shown = browser.get("/ui/events?board=rpi5-0001-0001&type=board.drained").text
+    for text in ("Reason: <bdi>loud fan", "drained", "→", "127.0.0.1", "page", " UTC</time>"):
+        assert text in shown
+    assert "no</bdi> → <bdi>yes" in shown
+    assert "A drained board was put back" not in shown
+    assert 'href="/ui/events" aria-current="page"' in shown
+
+
+def test_the_log_of_acts_has_pages_that_keep_the_filter(api: Api) -> None:
+    tokens = [api.as_("alice").post("/v1/tokens", json={}) for _ in range(51)]
+    assert {each.status_code for each in tokens} == {201}
+    browser = as_(api, "operator")
+    first = browser.get("/ui/events?actor=alice&type=token.added").text
+    (older,) = re.findall(r'href="(/ui/events[^"]+cursor=\d+)"', first)
+    second = browser.get(older.replace("&amp;", "&")).text
+    numbers = [set(re.findall(r'<tr id="(act-\d+)">', text)) for text in (first, second)]
+    assert len(numbers[0]) == 50
+    assert numbers[1]
+    assert not numbers[0] & numbers[1]
+    assert 'name="actor" value="alice"' in second
+
+
+def test_others_see_their_own_acts_without_a_link_in_the_navigation(api: Api) -> None:
+    api.submit()
+    shown = as_(api, "bob").get("/ui/events").text
+    assert "<bdi>alice</bdi>" not in shown
+    assert ">Log of acts</a>" not in shown
+    benchmark_id = api.submit()
+    api.as_("operator").post(f"/v1/benchmarks/{benchmark_id}/cancel")
+    shown = as_(api, "alice").get(f"/ui/events?benchmark_id={benchmark_id}").text
+    assert "A benchmark was cancelled" in shown
+
+
+def test_a_filter_of_the_log_of_acts_that_is_nonsense_is_named(api: Api) -> None:
+    answer = as_(api, "operator").get("/ui/events?type=odd&since=yesterday&until=2026-13-01")
+    assert answer.status_code == 422
+    assert all(f'id="wrong-{name}"' in answer.text for name in ("type", "since", "until"))
+    assert as_(api, "operator").get("/ui/events?cursor=odd").status_code == 422
+
+
 def test_the_owner_holds_releases_raises_and_cancels(api: Api) -> None:
     browser, benchmark_id = as_(api, "alice"), api.submit()
     where = f"/ui/benchmarks/{benchmark_id}"
@@ -395,6 +441,7 @@ class _Parts(HTMLParser):
 def all_pages(api: Api, benchmark_id: str) -> list[str]:
     return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
+        "/ui/events",
         f"/ui/benchmarks/{benchmark_id}",
         f"/ui/benchmarks/{benchmark_id}/log",
         *("/ui/benchmarks/absent", "/ui/nowhere", "/ui/benchmarks?status=x", "/ui/sign-in"),

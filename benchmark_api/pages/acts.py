@@ -1,0 +1,83 @@
+"""The log of acts: who did what, when, by which door, from where, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import BrowserUser
+from edgeyard.benchmark_api.pages.filters import time_of
+from edgeyard.benchmark_api.pages.page import page
+from edgeyard.benchmark_api.routes import acts
+from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.event_types import EVENT_TYPES
+
+router = APIRouter(include_in_schema=False)
+
+PAGE = 50
+
+_TEXTS = ("actor", "type", "board", "benchmark_id")
+"""Filters that are texts."""
+
+_TYPES = sorted(
+    ((name, each.text) for name, each in EVENT_TYPES.items() if each.act), key=lambda one: one[1]
+)
+
+
+@router.get("/ui/events")
+def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """Acts, newest first, as filtered."""
+    query = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    wrong: dict[str, str] = {}
+    since = time_of(query.get("since", ""), wrong, "since")
+    until = time_of(query.get("until", ""), wrong, "until")
+    found: shapes.ActPage | None = None
+    if query.get("type") not in (None, *(name for name, _ in _TYPES)):
+        wrong["type"] = "is no type of act"
+    if not wrong:
+        try:
+            found = acts.acts(
+                caller,
+                context,
+                since=since,
+                until=until,
+                **{name: query.get(name) for name in _TEXTS},
+                limit=PAGE,
+                cursor=query.get("cursor"),
+                after=None,
+            ).content
+        except InvalidInput as error:
+            wrong["cursor"] = str(error)
+    return page(
+        request,
+        "acts",
+        caller,
+        status=422 if wrong else 200,
+        found=found,
+        changes={each.seq: _changes(each) for each in found.items} if found else {},
+        query=query,
+        wrong=wrong,
+        types=_TYPES,
+        filtered=bool(set(query) - {"cursor"}),
+    )
+
+
+def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
+    """Return what an act changed: names with the values before and after; None: there was none."""
+    names = dict.fromkeys((*act.before, *act.after))
+    shown = [(name, _value(act.before, name), _value(act.after, name)) for name in names]
+    return [each for each in shown if each[1] != each[2]]
+
+
+def _value(values: Mapping[str, object], name: str) -> str | None:
+    value = values.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value, ensure_ascii=False)
