@@ -18,6 +18,8 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 """What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
 
 _WHITE_OF_16_BITS = 65535.0
+_WHITE_OF_PPM = 65535.0
+"""What Pillow makes of the largest number that a deep PGM file states."""
 _TIFF_PHOTOMETRIC, _TIFF_BITS, _TIFF_ORIENTATION = 262, 258, 274
 _WHITE_IS_ZERO = 0
 
@@ -78,10 +80,10 @@ class Decoder:
             with self._image.open(packed, formats=_FORMATS) as image:
                 if image.width * image.height > MAX_IMAGE_PIXELS:
                     raise self._wrong(info, "has too many pixels")
-                white = self._white(image, info)
+                white, largest = self._white(image, info), _largest_of_pgm(image)
                 turned = self._turned(image)
                 plain = self._opaque(turned, info) if white is None else turned
-                pixels = self._resized(plain, white, info)
+                pixels = self._resized(plain, white, largest, info)
         except RunFailed:
             raise
         except Exception as error:  # decoders raise whatever a damaged file leads them to
@@ -120,8 +122,10 @@ class Decoder:
             )
         if self._how.max_value is not None:
             return self._how.max_value
-        # Pillow scales PPM of any depth to 16 bits; older versions name all 16 bits "I"
-        if image.format in ("PNG", "PPM") and image.mode != "F":
+        largest = _largest_of_pgm(image)
+        if largest is not None:
+            return largest
+        if image.format == "PNG":  # older versions of Pillow name all 16 bits "I"
             return _WHITE_OF_16_BITS
         if image.mode.startswith("I;16"):
             bits = tags.get(_TIFF_BITS, (16,))
@@ -157,9 +161,18 @@ class Decoder:
     def _mode(self) -> str:
         return "L" if self._how.color == "L" else "RGB"
 
-    def _resized(self, image: Any, white: Optional[float], info: zipfile.ZipInfo) -> Pixels:
+    def _resized(
+        self,
+        image: Any,
+        white: Optional[float],
+        largest: Optional[float],
+        info: zipfile.ZipInfo,
+    ) -> Pixels:
         if white is not None:
-            values = np.asarray(image).astype(np.float32)
+            values = np.asarray(image).astype(np.float64)
+            if largest is not None:  # back to the numbers of the file
+                values = values * largest / _WHITE_OF_PPM
+            values = values.astype(np.float32)
             low, high = float(values.min()), float(values.max())
             if not (low >= 0 and high <= white):
                 raise self._wrong(
@@ -186,3 +199,11 @@ class Decoder:
 
     def _wrong(self, info: zipfile.ZipInfo, reason: str) -> RunFailed:
         return RunFailed("user_input", f"{self._what}: image {info.filename!r} {reason}")
+
+
+def _largest_of_pgm(image: Any) -> Optional[float]:
+    """Return the largest number that a deep PGM file states, before it is loaded; None: others."""
+    if image.format != "PPM" or not image.mode.startswith("I"):
+        return None
+    decoder, _, _, args = image.tile[0]
+    return _WHITE_OF_PPM if decoder == "raw" else float(args[-1])  # raw: of 16 bits, not scaled

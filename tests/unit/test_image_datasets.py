@@ -90,6 +90,19 @@ class TestDepth:
         sentence = refused(tmp_path, content, max_value=1000)
         assert "values from 0 to 4095; accepted are 0 to 1000" in sentence
 
+    @pytest.mark.parametrize("top", [1023, 4095, 65535])
+    def test_a_stated_white_of_a_pgm_is_in_the_numbers_of_the_file(
+        self, tmp_path: Path, top: int
+    ) -> None:
+        values = ramp(top, "uint16")
+        plain = b"P2 8 8 %d\n" % top + " ".join(map(str, values.ravel().tolist())).encode()
+        for content in (pgm(values, top), plain):
+            for white in (top, 2 * top):
+                found = one(tmp_path, content, max_value=white)[0]
+                np.testing.assert_allclose(found, values / white, atol=1e-5)
+            sentence = refused(tmp_path, content, max_value=1000)
+            assert f"values from 0 to {top}; accepted are 0 to 1000" in sentence
+
     @pytest.mark.parametrize(("dtype", "top"), [("int32", 70_000), ("float32", 3.5)])
     def test_what_states_no_white_is_refused_until_it_is_stated(
         self, tmp_path: Path, dtype: str, top: float
