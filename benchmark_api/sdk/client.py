@@ -920,10 +920,9 @@ class Client:
         The server is asked every two seconds.
         """
         which = {"actor": actor, "type": type, "board": board}
-        newest = self.api.get("/v1/events", {"limit": 1})
-        after = whole(newest, "next_after") if isinstance(newest, Mapping) else None
+        after = whole(self.api.page("/v1/events", {"limit": 1}), "next_after")
         while True:
-            page = self.api.get("/v1/events", {**which, "after": after or 0, "limit": PAGE})
+            page = self.api.page("/v1/events", {**which, "after": after or 0, "limit": PAGE})
             found = records(page, "items")
             for each in found:
                 act = read_answer(each, Act)

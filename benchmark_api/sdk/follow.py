@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
+
 from edgeyard.benchmark_api.schemas.answers import Event
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.errors import ApiError, NotFoundError, ServerNotReached
-from edgeyard.benchmark_api.sdk.fields import Record, records, text, whole
-from edgeyard.benchmark_api.sdk.http import Api
+from edgeyard.benchmark_api.sdk.fields import Record, records, whole
+from edgeyard.benchmark_api.sdk.http import Api, foreign
 from edgeyard.scheduler.model.benchmark import TERMINAL
 
 PAUSE_S = 1.0
@@ -19,7 +21,15 @@ MAX_RECONNECTS = 30
 SILENCE_S = 120.0
 """A stream that says nothing for so long is taken for dead and opened again."""
 
+_LOG = "text/plain"
+
 Sleep = Callable[[float], None]
+
+
+class _Status(msgspec.Struct):
+    """What is read of a benchmark to see whether it has ended."""
+
+    status: str
 
 
 def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[Event]:
@@ -36,12 +46,12 @@ def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[E
     """
     after = 0
     while True:
-        page = api.get(f"{path}/events", {"after": after or None})
+        page = api.page(f"{path}/events", {"after": after or None})
         items = records(page, "items")
         for item in items:
             after = max(after, whole(item, "seq") or 0)
             yield read_answer(item, Event)
-        following = whole(page, "next_after") if isinstance(page, Mapping) else None
+        following = whole(page, "next_after")
         if not items or following is None or following < after:
             break
         after = following
@@ -145,6 +155,8 @@ def follow_logs(
 def _log_bytes(api: Api, path: str, params: Mapping[str, object], follow: bool) -> Iterator[bytes]:
     query = {**params, "follow": 1} if follow else params
     with api.stream(f"{path}/logs", params=query, timeout_s=SILENCE_S) as response:
+        if not response.headers.get("Content-Type", _LOG).startswith(_LOG):
+            raise foreign(response, "what is not a log")
         yield from response.iter_bytes()
 
 
@@ -171,4 +183,4 @@ def _ended(api: Api, path: str) -> bool:
         answer = api.get(path)
     except ApiError:
         return True
-    return isinstance(answer, Mapping) and text(answer, "status") in TERMINAL
+    return read_answer(answer, _Status).status in TERMINAL

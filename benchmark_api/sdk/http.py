@@ -119,6 +119,18 @@ class Api:
         """Return the decoded JSON of a PATCH, which is retried: sending it twice does no harm."""
         return _json(self.request("PATCH", path, make_body=lambda: {"json": body}, idempotent=True))
 
+    def page(self, path: str, params: Mapping[str, object] | None = None) -> Record:
+        """Return the decoded JSON of a GET of a list, or of a part of it, with its ``items``.
+
+        Raises:
+            ApiError: Also where the answer has none: it is not that of an Edgeyard server.
+        """
+        response = self.request("GET", path, params=params)
+        answer = _json(response)
+        if isinstance(answer, Mapping) and isinstance(answer.get("items"), list):
+            return answer
+        raise foreign(response, "something that is not a list")
+
     def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
         """Return the items of a list, over all its pages, as JSON values.
 
@@ -130,10 +142,10 @@ class Api:
         seen: set[str] = set()
         empty = 0
         while True:
-            page = self.get(path, {**(params or {}), "cursor": cursor})
+            page = self.page(path, {**(params or {}), "cursor": cursor})
             items = records(page, "items")
             yield from items
-            cursor = text(page if isinstance(page, Mapping) else {}, "next_cursor")
+            cursor = text(page, "next_cursor")
             if not cursor:
                 return
             empty = 0 if items else empty + 1
@@ -246,7 +258,7 @@ class Api:
             finally:
                 response.close()
         except httpx.DecodingError as error:
-            raise _foreign(response, "what can't be unpacked") from error
+            raise foreign(response, "what can't be unpacked") from error
         except httpx.TransportError as error:
             raise self._not_reached(error) from error
 
@@ -303,8 +315,7 @@ def problem_of(response: httpx.Response) -> ApiError:
                 str(item.get("reason", "")),
                 str(item.get("accepted") or ""),
             )
-            for item in body.get("errors") or ()
-            if isinstance(item, Mapping)
+            for item in records(body, "errors")
         )
     if not detail and not errors:
         start = " ".join(response.text.split())[:200]
@@ -321,12 +332,28 @@ def problem_of(response: httpx.Response) -> ApiError:
     return kind(status, code, detail, errors, _retry_after_s(response.headers.get("Retry-After")))
 
 
+def foreign(response: httpx.Response, what: str) -> ApiError:
+    """Return the error for an answer that no Edgeyard server gives.
+
+    Args:
+        response: The answer.
+        what: What it is, to go on after "answered".
+    """
+    return ApiError(
+        response.status_code,
+        "not_json",
+        f"{response.request.url} answered {what}; is this the URL of an Edgeyard server?",
+    )
+
+
 def _json(response: httpx.Response) -> Json:
     if response.status_code == 204 or not response.content:
         return None
     answer = _parsed(response)
     if answer is _NOT_JSON:
-        raise _foreign(response, "something that is not JSON")
+        raise foreign(response, "something that is not JSON")
+    if not isinstance(answer, Mapping):
+        raise foreign(response, "JSON that is not an object")
     return answer
 
 
@@ -356,9 +383,9 @@ def _read(response: httpx.Response) -> httpx.Response:
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 found += chunk
                 if len(found) > MAX_ANSWER_BYTES:
-                    raise _foreign(response, f"more than {MAX_ANSWER_BYTES >> 20} MiB")
+                    raise foreign(response, f"more than {MAX_ANSWER_BYTES >> 20} MiB")
         except httpx.DecodingError as error:
-            raise _foreign(response, "what can't be unpacked") from error
+            raise foreign(response, "what can't be unpacked") from error
     headers = [
         (name, value) for name, value in response.headers.raw if name.lower() not in _OF_BODY
     ]
@@ -377,14 +404,6 @@ def _parsed(response: httpx.Response) -> Json:
         return response.json()
     except (ValueError, RecursionError):
         return _NOT_JSON
-
-
-def _foreign(response: httpx.Response, what: str) -> ApiError:
-    return ApiError(
-        response.status_code,
-        "not_json",
-        f"{response.request.url} answered {what}; is this the URL of an Edgeyard server?",
-    )
 
 
 def delay_s(number: int) -> float:

@@ -13,6 +13,7 @@ import pytest
 from edgeyard.benchmark_api.sdk import http
 from edgeyard.benchmark_api.sdk.config import ClientSettings
 from edgeyard.benchmark_api.sdk.errors import ApiError
+from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -128,3 +129,31 @@ def test_an_empty_page_in_the_middle_of_a_list_ends_nothing() -> None:
     waiting = iter(pages)
     api = api_of(lambda request: httpx.Response(200, content=json.dumps(next(waiting))))
     assert [each["n"] for each in api.pages("/v1/benchmarks")] == [1, 2]
+
+
+@pytest.mark.parametrize("answer", [[1, 2], "x", None, 7, {}, {"items": 3}, {"items": None}])
+def test_what_is_no_list_is_not_taken_for_an_empty_one(answer: object) -> None:
+    api = api_of(lambda request: httpx.Response(200, content=json.dumps(answer)))
+    with pytest.raises(ApiError, match="is this the URL of an Edgeyard server"):
+        list(api.pages("/v1/boards"))
+    with pytest.raises(ApiError, match="is this the URL of an Edgeyard server"):
+        list(follow_events(api, "/v1/benchmarks/x", False, lambda wait_s: None))
+
+
+@pytest.mark.parametrize("answer", [[1, 2], None, {}, {"attempts": [], "status": 3}])
+def test_what_is_no_benchmark_is_not_followed_without_an_end(answer: object) -> None:
+    slept: list[float] = []
+    body, kind = json.dumps(answer), {"Content-Type": "application/json"}
+    api = api_of(lambda request: httpx.Response(200, content=body, headers=kind))
+    with pytest.raises(ApiError):
+        list(follow_logs(api, "/v1/benchmarks/x", True, "stderr", None, slept.append))
+    with pytest.raises(ApiError, match="is this the URL of an Edgeyard server"):
+        list(follow_logs(api, "/v1/benchmarks/x", False, "stderr", None, slept.append))
+    assert not slept
+
+
+@pytest.mark.parametrize("errors", [5, {"a": 1}, "no", [3, None], None])
+def test_a_refusal_with_odd_errors_is_a_sentence(errors: object) -> None:
+    answer = httpx.Response(422, json={"detail": "refused", "errors": errors})
+    with pytest.raises(ApiError, match="refused"):
+        api_of(lambda request: answer).get("/v1/boards")
