@@ -3,8 +3,7 @@
 Most come from Debian's packages, unpacked into a cache folder with all that they need: nothing is
 installed, no service starts, and no rights are needed. A few change the machine and are installed:
 they are listed first, and at a terminal asked for. Without a terminal the list is all, and the exit
-status is 1. ``YES=1`` and ``CI=true`` install everything without a question, as suits machines that
-are there for tests alone.
+status is 1. ``YES=1`` and ``CI=true`` install them without a question.
 
 ``python3 deploy/programs.py path`` prints the folder of the unpacked programs.
 """
@@ -20,8 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +39,11 @@ class Unpacked:
         name: For messages: what they are.
         packages: Debian packages that have them.
         programs: Path inside the packages, by the name of the command; ``*`` in it is a version.
-        always: Never installed: its package starts a service.
     """
 
     name: str
     packages: tuple[str, ...]
     programs: Mapping[str, str]
-    always: bool = False
 
     def is_there(self) -> bool:
         """Return whether all of them are found."""
@@ -113,13 +109,11 @@ UNPACKED = (
         "a registry of images",
         ("docker-registry",),
         {"docker-registry": "usr/bin/docker-registry"},
-        always=True,
     ),
     Unpacked(
         "Prometheus",
         ("prometheus",),
         {name: f"usr/bin/{name}" for name in ("prometheus", "promtool")},
-        always=True,
     ),
 )
 INSTALLED = (
@@ -155,10 +149,6 @@ def main(words: Sequence[str]) -> int:
     with (CACHE / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = [each for each in UNPACKED if not each.is_there()]
-        if _is_agreed():
-            wanted = [each for each in missing if not each.always]
-            install([Installed(each.name, _apt(*each.packages), each.is_there) for each in wanted])
-            missing = [each for each in missing if not each.is_there()]
         if missing and shutil.which("apt-get") is None:
             _say(
                 "Missing, and no apt-get here; install your system's packages, or their tests are "
@@ -237,10 +227,6 @@ def _link(each: Unpacked, root: Path) -> None:
         temporary.replace(target)
 
 
-def _is_agreed() -> bool:
-    return os.environ.get("YES") == "1" or os.environ.get("CI") == "true"
-
-
 def install(missing: Sequence[Installed]) -> int:
     """Install what changes the machine, after a question; return the exit status."""
     if not missing:
@@ -248,44 +234,30 @@ def install(missing: Sequence[Installed]) -> int:
     _say("The tests need, and it has to be installed (as root):\n")
     for each in missing:
         _say(f"  - {each.name}: {'; '.join(' '.join(words) for words in each.commands)}\n")
-    agreed = _is_agreed()
+    agreed = os.environ.get("YES") == "1" or os.environ.get("CI") == "true"
     if not agreed and sys.stdin.isatty():
         _say("Install it now? [y/N] ")
         agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
     if not agreed:
         _say("Nothing is installed. `make test YES=1` does it without a question.\n")
         return 1
-    root = [] if os.getuid() == 0 else ["sudo", "-n"]
-    with _no_services(root):
-        subprocess.run([*root, "apt-get", "update", "-qq"], check=False)
-        for each in missing:
-            for words in each.commands:
-                environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
-                done = subprocess.run(
-                    [*root, *environment, *words], stdout=subprocess.DEVNULL, check=False
-                )
-                if done.returncode:
-                    _say(f"{each.name} could not be installed: its tests are skipped.\n")
+    _ran(["apt-get", "update", "-qq"])
+    for each in missing:
+        if not all(_ran(words) for words in each.commands):
+            _say(f"{each.name} could not be installed: its tests are skipped.\n")
     return 0
 
 
-@contextmanager
-def _no_services(root: Sequence[str]) -> Iterator[None]:
-    """Keep what is installed from starting services, now and at boot, while the body runs."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
-        yield
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".policy") as file:
-        file.write("#!/bin/sh\nexit 101\n")
-        file.flush()
-        command = [*root, "install", "-m", "755", file.name, str(policy)]
-        made = subprocess.run(command, check=False).returncode == 0
+def _ran(words: Sequence[str]) -> bool:
+    """Run a command as root, and return whether it did what it is for."""
+    root = [] if os.getuid() == 0 else ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
+    command = [*root, "env", "DEBIAN_FRONTEND=noninteractive", *words]
     try:
-        yield
-    finally:
-        if made:
-            subprocess.run([*root, "rm", "-f", str(policy)], check=False)
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    except FileNotFoundError:
+        _say(f"There is no sudo; run as root: {' '.join(words)}\n")
+        return False
+    return done.returncode == 0
 
 
 def find(name: str, first: str = "") -> str | None:
