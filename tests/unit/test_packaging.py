@@ -1,8 +1,10 @@
 """The import name comes from links, and nothing of ours lands where it could collide."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,20 @@ def test_the_readme_leads_to_every_guide(folder: str) -> None:
     guides = sorted((ROOT / "docs" / folder).glob("*.md"))
     assert guides
     assert [each.name for each in guides if f"(docs/{folder}/{each.name})" not in readme] == []
+
+
+def test_extras_that_pages_and_docstrings_name_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.md", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    named: dict[str, set[str]] = {}
+    for file in set(tracked.stdout.split()) - {"CHANGELOG.md"}:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for alone, together in re.findall(r"extra `+(\w+)`|edgeyard\[([\w,]+)\]", text):
+            for each in (alone or together).split(","):
+                named.setdefault(each, set()).add(file)
+    assert len(named) > 8
+    assert {each: files for each, files in named.items() if each not in extras} == {}
