@@ -55,7 +55,7 @@ of them, for example `--constraint 'memory.ram >= 4 GiB'` or
 
 ```console
 $ edgeyard boards list                   # state, engines, memory, cores
-$ edgeyard boards show rpi4b-0001-0001   # processor, system, accelerators, engines with versions
+$ edgeyard boards show emumid-0001-0001   # processor, system, accelerators, engines with versions
 $ edgeyard boards attributes             # all attributes, with the values that boards have
 ```
 

@@ -130,7 +130,7 @@ class Client:
 
         client = Client()
         benchmark = client.submit(model="net.onnx", runtime="ort", benchmark_type="TYPE1",
-                                  target="rpi4b", wait=True)
+                                  target="emumid", wait=True)
         print(benchmark.results().latency)
 
     Args:

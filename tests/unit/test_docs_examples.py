@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -93,6 +94,29 @@ def test_no_command_of_a_page_is_refused_for_a_file_that_one_before_it_wrote() -
             written.add(out)
             seen += 1
     assert seen >= 3
+
+
+OWN_BOARDS = {"benchmark-types.md", "inventory.md"}
+"""Pages whose commands are about boards that they add themselves."""
+
+
+def test_commands_name_boards_of_a_quick_start() -> None:
+    seen = 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for words in [] if page.name in OWN_BOARDS else commands_of(page):
+            named = [
+                value
+                for flag, value in itertools.pairwise(words)
+                if flag in ("--target", "--target-uid", "--board")
+            ]
+            if words[1] == "rates" or (words[1] == "boards" and len(words) > 3):
+                named += [word for word in words[3:] if re.fullmatch(r"\w+(-\d{4}-\d{4})?", word)][
+                    :1
+                ]
+            families = [part for value in named for part in value.split(",")]
+            assert all(each.startswith("emu") for each in families), f"{page.name}: {words}"
+            seen += len(families)
+    assert seen > 20
 
 
 def scripts(node: Any) -> list[str]:
