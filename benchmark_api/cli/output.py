@@ -460,10 +460,14 @@ def accuracy(row: Row) -> str:
         text = f"{plain(name)} {other:.4g}" if name == "MAE" else f"{plain(name)} {other:.1%}"
     else:
         return ""
+    return text + MARKS["suspect"] if is_data_doubted(row) else text
+
+
+def is_data_doubted(row: Row) -> bool:
+    """Return whether a reason of the verdict speaks against the accuracy."""
     reasons = row.get("reasons")
     listed = reasons if isinstance(reasons, list) else []
-    codes = {one.get("code") for one in listed if isinstance(one, Mapping)}
-    return text + MARKS["suspect"] if codes & DATA_REASONS else text
+    return any(one.get("code") in DATA_REASONS for one in listed if isinstance(one, Mapping))
 
 
 def age(value: object) -> str:

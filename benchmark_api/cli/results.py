@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_csv,
     emit_json,
     field,
+    is_data_doubted,
     local_time,
     not_shown_to_differ,
     note,
@@ -472,10 +473,13 @@ def _facts(found: Results) -> Mapping[str, str]:
         again = f"95 %: {again_low} to {again_high} {metric.unit}".rstrip()
         facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
-    facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
-    facts["top-5"] = _share(row.get("top5"))
-    if row.get("metric"):
-        facts |= _metric_facts(found)
+    judged = {
+        "accuracy": f"{found.accuracy:.2%}" if found.accuracy is not None else "",
+        "top-5": _share(row.get("top5")),
+        **(_metric_facts(found) if row.get("metric") else {}),
+    }
+    doubt = " suspect" if is_data_doubted(row) else ""
+    facts |= {name: value + doubt for name, value in judged.items() if value}
     facts |= _training_facts(found)
     facts["peak memory"] = size(row.get("ram_peak_bytes"))
     own = size(row.get("ram_model_bytes"))

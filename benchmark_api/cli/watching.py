@@ -234,6 +234,8 @@ def _show_ends(session: Session, states: Benchmarks) -> None:
         row = rows[str(measured.get("benchmark_id"))]
         row |= {name: measured.get(name) for name in _MEASURED}
         row["why"] = reasons_of(measured)
+        if session.output is Output.TABLE:
+            row["reasons"] = measured.get("reasons")  # they mark the accuracy
     types = {plain(one.description.get("benchmark_type")) for one in states}
     if len(types) > 1 and session.output is Output.TABLE:
         for one in states:

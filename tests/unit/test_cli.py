@@ -657,6 +657,21 @@ def test_the_result_of_a_wait_is_printed_next_to_its_verdict(server: FakeServer)
     assert "Other work had 40% of the time." in result.stdout
 
 
+def test_a_doubted_accuracy_is_marked_where_it_is_shown(server: FakeServer) -> None:
+    doubted = [{"code": "labels_shifted", "sentence": "Labels are one off."}]
+    measured = row(verdict="suspect", reasons=doubted, accuracy=0.075, top5=0.5)
+    server.on("GET", ONE, benchmark())
+    server.on("GET", "/v1/results", {"items": [measured]})
+    assert "7.5%?" in run("wait", ID).stdout
+    assert "labels_shifted" not in run("wait", ID, "-o", "csv").stdout.partition("\n")[0]
+    whole = results(verdict="suspect")
+    whole["summary"] = measured
+    server.on("GET", f"{ONE}/results", whole)
+    shown = " ".join(run("results", ID).stdout.split())
+    assert "accuracy 7.50% suspect" in shown
+    assert "top-5 50.00% suspect" in shown
+
+
 def test_a_failure_says_more_than_a_cancellation(server: FakeServer) -> None:
     for name, status in (("a", "cancelled"), ("b", "failed"), ("c", "completed")):
         server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, status))
