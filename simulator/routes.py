@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Heavy, Raw
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts, accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.body import check_counts, parse_object
+from edgeyard.benchmark_api.schemas.body import MAX_NODES, check_counts, parse_object
 from edgeyard.benchmark_api.schemas.requests import SimulationIn, TagsIn, parse
 from edgeyard.errors import Forbidden, NotFound, TooLarge
 from edgeyard.scheduler.engine import quotas
@@ -194,7 +194,7 @@ async def save(
 def _save(
     run_id: str, body: RawBody, caller: Caller, context: Context
 ) -> Answer[shapes.Simulation]:
-    given = parse(SimulationIn, {**body.tree(), "run_id": run_id})
+    given = parse(SimulationIn, {**body.tree(MAX_NODES), "run_id": run_id})
     services = context.services
 
     def change(uow: UnitOfWork) -> StoredSimulation:

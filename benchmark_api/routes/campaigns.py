@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.routes.submitting import (
     would_happen,
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.body import MAX_NODES
 from edgeyard.benchmark_api.schemas.matrix import left_out_warnings, positions_left_out
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
@@ -95,7 +96,7 @@ def _submit(
     if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    request = parse(CampaignIn, body.document())
+    request = parse(CampaignIn, body.document(MAX_NODES))
     members, left_out = _checked(request, caller, context, now, with_files=True, local=local)
     if dry_run:
         items = [
@@ -168,7 +169,7 @@ async def check_matrix(
 def _check_matrix(
     body: RawBody, caller: Caller, context: Context
 ) -> Answer[shapes.CheckedDescription]:
-    request = parse(CampaignCheckIn, body.document())
+    request = parse(CampaignCheckIn, body.document(MAX_NODES))
     now = context.services.clock.now()
     members, left_out = _checked(
         request,

@@ -24,7 +24,7 @@ from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.receiving import Uploads
 from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
-from edgeyard.benchmark_api.schemas.body import read_document, read_object
+from edgeyard.benchmark_api.schemas.body import MAX_QUICK_NODES, read_document, read_object
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
@@ -67,13 +67,17 @@ class RawBody:
     data: bytes
     content_type: str
 
-    def tree(self) -> dict[str, object]:
-        """Return the JSON object in it; an empty body is an empty object."""
-        return read_object(self.data, self.content_type) if self.data.strip() else {}
+    def tree(self, max_nodes: int = MAX_QUICK_NODES) -> dict[str, object]:
+        """Return the JSON object in it; an empty body is an empty object.
 
-    def document(self) -> dict[str, object]:
-        """Return the job description in it, written as JSON or YAML."""
-        return read_document(self.data, self.content_type) if self.data.strip() else {}
+        Args:
+            max_nodes: Maximum number of values; more of them are for `Heavy` routes.
+        """
+        return read_object(self.data, self.content_type, max_nodes) if self.data.strip() else {}
+
+    def document(self, max_nodes: int = MAX_QUICK_NODES) -> dict[str, object]:
+        """Return the job description in it, written as JSON or YAML; arguments as of `tree`."""
+        return read_document(self.data, self.content_type, max_nodes) if self.data.strip() else {}
 
 
 async def _context(request: Request) -> Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pydantic_core
@@ -20,6 +20,9 @@ from edgeyard.errors import EdgeyardError, InvalidInput
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 """A megabyte of YAML with aliases can name billions of values."""
+
+MAX_QUICK_NODES = 20_000
+"""Values of a body that is read while others wait for a thread: a few hundredths of a second."""
 
 MAX_YAML_BYTES = 256 * 1024
 MAX_YAML_EVENTS = 20_000
@@ -42,11 +45,14 @@ class WrongMediaType(EdgeyardError):
         super().__init__(f"Content-Type {given[:100]!r} is not read here: send {accepted}")
 
 
-def read_document(data: bytes, content_type: str = "application/json") -> dict[str, object]:
+def read_document(
+    data: bytes, content_type: str = "application/json", max_nodes: int = MAX_NODES
+) -> dict[str, object]:
     """Read a job description: the one kind of body that people write by hand, as JSON or YAML.
 
     Args:
         content_type: As sent; "" counts as JSON.
+        max_nodes: Maximum number of values of JSON; YAML has fewer anyway.
 
     Raises:
         InvalidInput: It can't be read, holds what can't be kept, or is no object.
@@ -54,21 +60,24 @@ def read_document(data: bytes, content_type: str = "application/json") -> dict[s
     """
     if _media_type(content_type) in _YAML:
         return _object(read_yaml(data))
-    return read_object(data, content_type)
+    return read_object(data, content_type, max_nodes)
 
 
-def read_object(data: bytes, content_type: str = "application/json") -> dict[str, object]:
+def read_object(
+    data: bytes, content_type: str = "application/json", max_nodes: int = MAX_NODES
+) -> dict[str, object]:
     """Read a body that holds a JSON object.
 
     Args:
         content_type: As sent; "" counts as JSON.
+        max_nodes: Maximum number of values.
 
     Raises:
         InvalidInput: As `read_document`.
         WrongMediaType: Not JSON.
     """
     check_json_type(content_type)
-    return _object(read_json(data))
+    return _object(read_json(data, max_nodes))
 
 
 def check_json_type(content_type: str) -> None:
@@ -94,13 +103,16 @@ def _object(tree: object) -> dict[str, object]:
     return tree
 
 
-def read_json(data: bytes) -> object:
+def read_json(data: bytes, max_nodes: int = MAX_NODES) -> object:
     """Strict JSON: no NaN, no Infinity, no number that overflows, UTF-8 only.
+
+    Args:
+        max_nodes: Maximum number of values.
 
     Raises:
         InvalidInput: With the place of the mistake, never with what was sent.
     """
-    check_counts(data, values=MAX_NODES, objects=MAX_NODES, accepted=f"at most {MAX_NODES}")
+    check_counts(data, values=max_nodes, objects=max_nodes, accepted=f"at most {max_nodes}")
     tree = parse_json(data)
     check_tree(tree)
     return tree
@@ -257,20 +269,25 @@ def check_tree(tree: object) -> None:
     while stack:
         node, path = stack.pop()
         # Counted before they are gathered: a megabyte holds half a million values.
-        nodes += len(node) if isinstance(node, Mapping | list) else 0
+        count = len(node) if isinstance(node, Mapping | list) else 0
+        nodes += count
         if nodes > MAX_NODES:
             raise InvalidInput.at("", "holds too many values", f"at most {MAX_NODES}")
-        if len(path) > MAX_DEPTH:
+        if len(path) + bool(count) > MAX_DEPTH:
             raise InvalidInput.at(pointer(path[:3]), "is nested too deeply", f"{MAX_DEPTH} levels")
+        items: Iterable[tuple[object, object]] = ((None, node),)
         if isinstance(node, Mapping):
-            for key, value in node.items():
-                if not isinstance(key, str) or _scalar_problem(key):
-                    raise InvalidInput.at(pointer(path), "has a key that is not plain text", "text")
-                stack.append((value, (*path, key)))
+            if any(not isinstance(key, str) or _scalar_problem(key) for key in node):
+                raise InvalidInput.at(pointer(path), "has a key that is not plain text", "text")
+            items = node.items()
         elif isinstance(node, list):
-            stack += [(value, (*path, str(index))) for index, value in enumerate(node)]
-        elif reason := _scalar_problem(node):
-            raise InvalidInput.at(pointer(path), reason[0], reason[1])
+            items = enumerate(node)
+        for key, value in items:
+            if isinstance(value, dict | list):
+                stack.append((value, (*path, str(key))))
+            elif reason := _scalar_problem(value):
+                whole = path if key is None else (*path, str(key))
+                raise InvalidInput.at(pointer(whole), reason[0], reason[1])
 
 
 def pointer(path: tuple[str | int, ...]) -> str:

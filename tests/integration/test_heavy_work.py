@@ -131,6 +131,30 @@ def test_one_users_heavy_work_keeps_nobody_waiting(
     assert send(api, "alice", path, body).is_success
 
 
+MANY = {f"k{number}": number for number in range(30_000)}
+"""Values of a body that is no megabyte, and takes its thread for a while."""
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/benchmarks", MATRIX["description"]),
+        ("/v1/benchmarks/check", MATRIX["description"]),
+        ("/v1/tokens", {}),
+        ("/v1/files/names", {}),
+    ],
+)
+def test_bodies_of_many_values_are_for_what_is_heavy_alone(
+    api: Api, path: str, more: dict[str, object]
+) -> None:
+    refused = send(api, "alice", path, {**more, "extra": MANY})
+    assert refused.status_code == 422
+    assert "too many values" in refused.text
+    checked = {**MATRIX, "description": {**MATRIX["description"], "extra": MANY}}
+    answer = send(api, "alice", "/v1/campaigns/check", checked)
+    assert "is too large" in answer.text  # its values were read
+
+
 @contextmanager
 def half_sent(api: Api, who: str, size_bytes: int) -> Iterator[socket.socket]:
     """A scenario of which all but the last byte has been sent."""
