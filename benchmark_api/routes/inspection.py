@@ -99,7 +99,7 @@ def explained(
     ran_on = newest.target_uid if newest is not None and started else None
     in_cluster = benchmark.waiting if benchmark.status is Status.SCHEDULED else None
     found = services.engine.explanation(benchmark_id)
-    shown = views.explanation(services, found, ran_on, in_cluster)
+    shown = views.explanation(services, benchmark, found, ran_on, in_cluster)
     if changes:
         sooner = services.engine.changes(benchmark_id, bounds)
         shown = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -82,11 +83,9 @@ def benchmark(
     services: Services, benchmark: Benchmark, attempts: Sequence[Attempt]
 ) -> shapes.Benchmark:
     """Return a benchmark with its files, attempts and forecast."""
-    ended = benchmark.status in TERMINAL
-    expected = None if ended else services.engine.forecast(benchmark.benchmark_id)
     return shapes.Benchmark(
         **asdict(listed_benchmark(services, benchmark)),
-        forecast=forecast(services, expected),
+        forecast=forecast(services, newest_forecast(services, benchmark)),
         planned=planned_start(
             services,
             services.engine.planned(benchmark.benchmark_id)
@@ -125,6 +124,33 @@ def waiting_reason(services: Services, waiting: WaitReason | None) -> shapes.Rea
     return shapes.Reason(code=now.reason.value, sentence=now.sentence)
 
 
+def newest_forecast(services: Services, benchmark: Benchmark) -> Forecast | None:
+    """Return when a benchmark is expected to start and end; None where that is not known.
+
+    While nothing waits there are no newer forecasts: one that was made before the start is about
+    the time from the start on, and an end that should have come is known to be later.
+    """
+    found = services.engine.forecast(benchmark.benchmark_id)
+    if found is None or benchmark.status in TERMINAL:
+        return None
+    started_at = benchmark.started_at
+    if benchmark.status is not Status.RUNNING or started_at is None:
+        return found
+    now, later = services.clock.now(), started_at - found.start
+    if found.finish_high + later < now:
+        return None
+    return dataclasses.replace(
+        found,
+        place=None,
+        start=started_at,
+        start_low=started_at,
+        start_high=started_at,
+        finish=max(found.finish + later, now),
+        finish_low=max(found.finish_low + later, now),
+        finish_high=found.finish_high + later,
+    )
+
+
 def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | None:
     """Return when something is expected to start and end; None where that is not known.
 
@@ -148,7 +174,11 @@ def planned_start(services: Services, found: PlannedStart | None) -> shapes.Plan
 
 
 def explanation(
-    services: Services, found: Explanation, ran_on: str | None, in_cluster: WaitReason | None
+    services: Services,
+    benchmark: Benchmark,
+    found: Explanation,
+    ran_on: str | None,
+    in_cluster: WaitReason | None,
 ) -> shapes.Explanation:
     """Return why a benchmark was placed, or waits, with every board's verdict.
 
@@ -157,13 +187,14 @@ def explanation(
 
     Args:
         services: Knows the cluster.
+        benchmark: That is explained.
         found: By the cycle that decided it.
         ran_on: The board of its newest attempt, if that has started.
         in_cluster: Why the cluster does not start its job; None: it has none, or starts it.
     """
     waiting = found.waiting or in_cluster
     shown = None if waiting is None else waiting_reason(services, waiting)
-    expected = services.engine.forecast(found.benchmark_id)
+    expected = newest_forecast(services, benchmark)
     rank, planned = found.rank - found.never_ahead, found.planned
     if found.placement is None and expected is not None and expected.place is not None:
         rank, planned = expected.place - 1, services.engine.planned(found.benchmark_id)

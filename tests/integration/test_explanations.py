@@ -19,6 +19,7 @@ from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.retry import RETRY_BACKOFF_S
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.twin.twin import Twin
@@ -172,6 +173,39 @@ def test_a_job_that_the_cluster_does_not_start_is_explained_by_what_it_waits_for
     explained = deciding.explain(placed)
     assert explained["placement"]["target_uid"] == BOARD
     assert explained["waiting"] == {"reason": "cluster_constraint", "sentence": sentence}
+
+
+def test_what_runs_has_no_place_and_its_end_is_not_past(deciding: Deciding) -> None:
+    """While nothing waits no newer forecast is made than the one of before its start."""
+    api = deciding.api
+    first = api.submit(target_uid=BOARD)
+    deciding.run()
+    api.clock.ahead += timedelta(seconds=30)
+    with api.store.write() as uow:
+        (attempt,) = uow.attempts.of(first)
+        now = api.clock.now()
+        for state in (AttemptState.DISPATCHING, AttemptState.QUEUED):
+            attempt = lifecycle.to_state(uow, attempt, state, now)
+        lifecycle.task_started(uow, attempt, BOARD, now, now)
+
+    def shown() -> list[Any]:
+        one = api.as_().get(f"/v1/benchmarks/{first}").json()
+        assert datetime.fromisoformat(one["started_at"]) == now
+        return [one["forecast"], deciding.explain(first)["forecast"]]
+
+    def times(forecast: dict[str, Any], of: str) -> list[datetime]:
+        return [datetime.fromisoformat(forecast[f"{of}{end}"]) for end in ("_low", "", "_high")]
+
+    for forecast in shown():
+        assert forecast["place"] is None
+        assert times(forecast, "start") == [now] * 3
+    ends = times(forecast, "finish")
+    api.clock.ahead += ends[1] - api.clock.now() + timedelta(seconds=1)
+    for forecast in shown():
+        low, middle, high = times(forecast, "finish")
+        assert ends[1] < low == middle < high == ends[2]
+    api.clock.ahead += ends[2] - api.clock.now() + timedelta(seconds=1)
+    assert shown() == [None, None]
 
 
 def soon(now: datetime) -> str:
