@@ -49,6 +49,7 @@ from edgeyard.devices.machine import engine_attributes, machine_attributes
 from edgeyard.devices.machine_facts import ENGINE_PACKAGES
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
+from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
 from edgeyard.devices.runner.sandbox.plan import plan_for
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed, reason_of
 from edgeyard.failpoints import failpoint
@@ -908,9 +909,13 @@ def this_machine() -> Inventory:
 
 def installed_engines() -> tuple[BoardEngine, ...]:
     """Engines whose packages are here, with their versions."""
-    types = frozenset(kind.value for kind in BenchmarkType)
     found = []
     for name, distributions in ENGINE_PACKAGES.items():
+        types = frozenset(
+            kind.value
+            for kind in BenchmarkType
+            if kind is not BenchmarkType.TYPE3 or ENGINES[name].trains
+        )
         for distribution in distributions:
             try:
                 version = importlib.metadata.version(distribution)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from edgeyard.devices.runner import training
+from edgeyard.devices.runner import file_kind, training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
 from edgeyard.devices.runner.dataset import TRUTH, array_of_input
 from edgeyard.devices.runner.engine import TensorSpec
@@ -28,12 +28,17 @@ from edgeyard.devices.runner.inference import (
 )
 from edgeyard.devices.runner.metrics import truth_problem
 from edgeyard.devices.runner.model_archive import (
+    IR,
+    ONNX,
+    PARAM,
     ModelArchive,
     is_archive,
     open_archive,
     open_folder,
 )
-from edgeyard.devices.runner.onnx_file import inspect, interface_of
+from edgeyard.devices.runner.ncnn_param import read_param
+from edgeyard.devices.runner.onnx_file import inspect, interface_of, open_model
+from edgeyard.devices.runner.openvino_ir import read_ir
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import (
@@ -60,6 +65,11 @@ MAX_VALUES_BYTES = 64 * 2**20
 _REMEMBERED = 256
 _MAX_FIELDS = 300_000
 """Maximum fields of an ONNX file that is checked here; the board checks larger ones."""
+
+_MAX_ELEMENTS = 1_000_000
+_MAX_LAYERS = 50_000
+_MAX_TEXT_BYTES = 16 * 2**20
+"""Maximum sizes of an OpenVINO IR's XML and of an ncnn model's text that are checked here."""
 
 _MAX_CONFIG_BYTES = 2**20
 _ARCHIVE_HEAD = b"PK\x03\x04"
@@ -110,6 +120,7 @@ class ContentChecks:
         self._tflite_inputs = lru_cache(_REMEMBERED)(self._read_tflite_inputs)
         self._headers = lru_cache(_REMEMBERED)(self._read_headers)
         self._archive = lru_cache(_REMEMBERED)(self._read_archive)
+        self._pair = lru_cache(_REMEMBERED)(self._read_pair)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
         self._config = lru_cache(_REMEMBERED)(self._read_config)
@@ -138,7 +149,7 @@ class ContentChecks:
             found.append(problem)
         elif model is not None and model.sha256 is not None:
             found += self._model_problems(description, model.sha256)
-            if not found and description.runtime in ("ort", "tflite"):
+            if not found and description.runtime in _EXPECTED:
                 found += self._input_problems(description, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
@@ -163,9 +174,10 @@ class ContentChecks:
     ) -> frozenset[str] | None:
         """Return the names of the model's inputs; None if they are not known before a run."""
         model = _first(files, FileRole.MODEL)
-        if description.runtime != "ort" or model is None or model.sha256 is None:
+        if model is None or model.sha256 is None or description.runtime not in _NAMED_IN_FILE:
             return None
-        return self.inputs_of(model.sha256) or None
+        inputs = self._model_inputs(description, model.sha256)
+        return frozenset(spec.name for spec in inputs) or None
 
     def inputs_of(self, sha256: str) -> frozenset[str]:
         """Return the names of the inputs of an ONNX model; none where it is no such file."""
@@ -186,13 +198,13 @@ class ContentChecks:
             description.benchmark_type is BenchmarkType.TYPE1 and not description.keep_outputs
         )
         if (
-            description.runtime != "ort"
+            description.runtime not in _NAMED_IN_FILE
             or not on_random_data
             or model is None
             or model.sha256 is None
         ):
             return {}
-        inputs = self._inputs(model.sha256)
+        inputs = self._model_inputs(description, model.sha256)
         if not inputs or any(not spec.dtype for spec in inputs):
             return {}
         return {
@@ -211,34 +223,81 @@ class ContentChecks:
         head = self._head(model)
         if not head:
             return []
-        if description.runtime == "tflite":
-            return self._tflite_problems(model, head)
-        return self._onnx_problems(model, head) if description.runtime == "ort" else []
+        of_engine = {
+            "ort": self._onnx_problems,
+            "tflite": self._tflite_problems,
+            "openvino": self._openvino_problems,
+            "ncnn": self._ncnn_problems,
+        }.get(description.runtime)
+        return [] if of_engine is None else of_engine(model, head)
 
     def _tflite_problems(self, model: str, head: bytes) -> list[FieldError]:
-        expected = "a TensorFlow Lite model"
+        expected = _EXPECTED["tflite"]
         if head[4:8] == TFLITE_IDENTIFIER:
             return []
-        if sentence := mismatch("the model", expected, head):
-            return [FieldError("/model", sentence.removeprefix("the model "), expected)]
-        if self._inputs(model):
-            accepted = f"{expected}, or the runtime ort"
-            return [FieldError("/model", f"is an ONNX file, not {expected}", accepted)]
         reason = f"is not {expected}: its identifier {TFLITE_IDENTIFIER.decode()} is missing"
-        return [FieldError("/model", reason, expected)]
+        return self._another_kind(model, head, "tflite") or [FieldError("/model", reason, expected)]
 
     def _onnx_problems(self, model: str, head: bytes) -> list[FieldError]:
-        accepted = "an ONNX file"
+        accepted = _EXPECTED["ort"]
         if head.startswith(_ARCHIVE_HEAD):
+            if found := self._another_kind(model, head, "ort"):
+                return found
             reason = self._archive(model)
             accepted = "an ONNX file, or an uncompressed zip of one with its data files"
         else:
             reason = self._not_onnx(model)
             if "outside the ONNX file" in reason:
                 accepted = "a folder or zip with the data files"
-            elif foreign_kind(head) == TFLITE:
-                accepted = "an ONNX file, or the runtime tflite"
+            elif reason and (found := self._another_kind(model, head, "ort")):
+                return found
         return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+
+    def _openvino_problems(self, model: str, head: bytes) -> list[FieldError]:
+        accepted = _EXPECTED["openvino"]
+        if found := self._another_kind(model, head, "openvino"):
+            return found
+        if head.startswith(_ARCHIVE_HEAD) or foreign_kind(head) == file_kind.IR:
+            reason = self._pair_fault(model, IR)
+            accepted = "a folder or an uncompressed zip of the .xml and its .bin"
+            if reason and self._inputs(model):
+                reason = "has its weights in data files, which engine openvino does not take"
+                accepted = "an ONNX file with its weights inside, or the runtime ort"
+        else:
+            reason = self._not_onnx(model)
+        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+
+    def _ncnn_problems(self, model: str, head: bytes) -> list[FieldError]:
+        accepted = _EXPECTED["ncnn"]
+        if found := self._another_kind(model, head, "ncnn"):
+            return found
+        if head.startswith(_ARCHIVE_HEAD) or foreign_kind(head) == file_kind.PARAM:
+            reason = self._pair_fault(model, PARAM)
+        else:
+            reason = "is no archive of a .param and its .bin"
+        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+
+    def _another_kind(self, model: str, head: bytes, runtime: str) -> list[FieldError]:
+        """What is wrong with a file of a known kind that an engine does not take."""
+        expected = _EXPECTED[runtime]
+        kind = foreign_kind(head)
+        if head.startswith(_ARCHIVE_HEAD):
+            pairs = ((IR, file_kind.IR), (PARAM, file_kind.PARAM))
+            packed = [of for suffix, of in pairs if self._pair_inputs(model, suffix)]
+            if packed:
+                kind = packed[0]
+            elif runtime != "tflite":  # an archive that it takes, or that it says more about
+                return []
+        takers = [name for name, kinds in _TAKES.items() if kind in kinds]
+        if kind is None and self._inputs(model):
+            kind, takers = "an ONNX file", ["ort", "openvino"]
+        if kind is None or runtime in takers:
+            return []
+        if takers:
+            accepted = f"{expected}, or the runtime {' or '.join(takers)}"
+            return [FieldError("/model", f"is {kind}, not {expected}", accepted)]
+        sentence = mismatch("the model", expected, head) or f"the model is {kind}"
+        return [FieldError("/model", sentence.removeprefix("the model "), expected)]
 
     def _input_problems(
         self, description: JobDescription, model: str, files: Sequence[BenchmarkFile]
@@ -282,7 +341,7 @@ class ContentChecks:
             return []
         preprocessing = description.parameters.get("preprocessing")
         wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
-        outputs = self._outputs(model) if description.runtime == "ort" else ()
+        outputs = self._outputs(model) if description.runtime in ("ort", "openvino") else ()
         output = next((spec for spec in outputs if wish in (None, spec.name)), None)
         shape = output.shape if output is not None and output.dtype else None
         found = truth_problem(description.parameters.get("metric"), *truth, shape)
@@ -355,6 +414,34 @@ class ContentChecks:
 
         return self._fault(sha256, read)
 
+    def _read_pair(self, sha256: str, suffix: str) -> tuple[TensorSpec, ...] | str:
+        """Inputs of an IR (.xml) or an ncnn model (.param), or what is wrong with it in words."""
+
+        def read(path: Path) -> tuple[TensorSpec, ...]:
+            weights_bytes = None
+            if path.is_dir() or is_archive(path):
+                parts = _parts_of(path, suffix)
+                content, weights_bytes = parts.model, parts.weights()[1]
+            else:
+                content = open_model(path)
+            if len(content) > _MAX_TEXT_BYTES:
+                return ()
+            if suffix == IR:
+                return read_ir(content, weights_bytes, max_elements=_MAX_ELEMENTS).inputs
+            inputs = read_param(content, max_layers=_MAX_LAYERS).inputs
+            if weights_bytes is None:
+                raise RunFailed("user_model", "the model is half of one: its .bin is missing")
+            return inputs
+
+        try:
+            return self._of(sha256, read, ())
+        except RunFailed as error:
+            left_to_the_board = f"more than {_MAX_ELEMENTS} elements" in error.sentence or (
+                f"more than {_MAX_LAYERS} layers" in error.sentence
+            )
+            unreadable_here = error.category != "user_model"
+            return () if left_to_the_board or unreadable_here else error.sentence
+
     def _find_fault(self, sha256: str) -> str:
         """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""
 
@@ -396,8 +483,21 @@ class ContentChecks:
         """Inputs of a model by the names that its engine gives them; none where not known."""
         if description.runtime == "ort":
             return self._inputs(model)
+        if description.runtime == "openvino":
+            return self._inputs(model) or self._pair_inputs(model, IR)
+        if description.runtime == "ncnn":
+            return self._pair_inputs(model, PARAM)
         signature = description.parameters.get("signature", "")
         return self._tflite_inputs(model, signature) if isinstance(signature, str) else ()
+
+    def _pair_fault(self, sha256: str, suffix: str) -> str:
+        found = self._pair(sha256, suffix)
+        return found if isinstance(found, str) else ""
+
+    def _pair_inputs(self, sha256: str, suffix: str) -> tuple[TensorSpec, ...]:
+        """Inputs of an IR or of an ncnn model; none where they are not known here."""
+        found = self._pair(sha256, suffix)
+        return () if isinstance(found, str) else found
 
     def _read_tflite_inputs(self, sha256: str, signature: str) -> tuple[TensorSpec, ...]:
         return self._of(sha256, lambda path: tflite_inputs(path, signature), ())
@@ -430,9 +530,9 @@ class ContentChecks:
             return ""
 
 
-def _parts_of(path: Path) -> ModelArchive:
-    """Map a model and its data files, from an archive or a folder."""
-    return open_folder(path) if path.is_dir() else open_archive(path)
+def _parts_of(path: Path, suffix: str = ONNX) -> ModelArchive:
+    """Map a model and its other files, from an archive or a folder."""
+    return open_folder(path, (suffix,)) if path.is_dir() else open_archive(path, (suffix,))
 
 
 def size_problem(
@@ -458,6 +558,20 @@ def size_problem(
         f"a model of at most {ram}, or another target",
     )
 
+
+_EXPECTED = {
+    "ort": "an ONNX file",
+    "tflite": "a TensorFlow Lite model",
+    "openvino": "an ONNX file, or an OpenVINO IR (.xml) with its .bin",
+    "ncnn": "a folder or an uncompressed zip of a .param and its .bin",
+}
+"""What the model of each engine that is known here has to be."""
+
+_TAKES = {"tflite": (TFLITE,), "openvino": (file_kind.IR,), "ncnn": (file_kind.PARAM,)}
+"""Kinds of files by the engines that take them, but ONNX files, which have no mark."""
+
+_NAMED_IN_FILE = ("ort", "openvino", "ncnn")
+"""Engines whose models state the names of their inputs."""
 
 _NPZ = "an .npz with an array for each input of the model"
 

@@ -26,6 +26,8 @@ ACCELERATORS = (
 ENGINE_PACKAGES = {
     "ort": ("onnxruntime", "onnxruntime-gpu"),
     "tflite": ("ai-edge-litert",),
+    "openvino": ("openvino",),
+    "ncnn": ("ncnn",),
 }
 """Python packages by the engine that they bring; any one of them is enough."""
 
@@ -46,7 +48,7 @@ def machine_facts(root: str = "/") -> Dict[str, Union[str, int]]:
 
 
 def engine_facts() -> Dict[str, Union[str, int]]:
-    """Return versions of the engines that this Python has, and the execution providers of ort."""
+    """Return versions of the engines that this Python has, and what ort and openvino can run on."""
     from importlib.metadata import version
 
     found: Dict[str, Union[str, int]] = {}
@@ -64,6 +66,16 @@ def engine_facts() -> Dict[str, Union[str, int]]:
         found["engine.ort.execution_providers"] = ",".join(providers)
     except Exception:  # what is installed cannot be used
         found.pop("engine.ort.version", None)
+    if "engine.openvino.version" in found:
+        # None: it can't be imported, and OpenVINO does without. It has the converters, which take
+        # half a second to load, and report that to their maker.
+        sys.modules["openvino.tools.ovc"] = None  # type: ignore[assignment]
+        try:
+            from openvino import Core
+
+            found["engine.openvino.execution_providers"] = ",".join(Core().available_devices)
+        except Exception:  # what is installed cannot be used
+            found.pop("engine.openvino.version", None)
     return found
 
 

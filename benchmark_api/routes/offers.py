@@ -207,8 +207,8 @@ class Offer:
         return [members(value) if isinstance(value, str) else None for value in values]
 
     def _provider_warnings(self, description: JobDescription) -> list[str]:
-        wanted = description.parameters.get("execution_provider")
-        if not isinstance(wanted, str):
+        _, wanted = _wanted_provider(description)
+        if wanted is None:
             return []
         known = [each for each in self._providers(description) if each is not None]
         lack = sum(wanted not in each for each in known)
@@ -219,15 +219,15 @@ class Offer:
         ][: bool(lack)]
 
     def _provider_problems(self, description: JobDescription, who: str) -> list[FieldError]:
-        wanted = description.parameters.get("execution_provider")
-        if not isinstance(wanted, str):
+        parameter, wanted = _wanted_provider(description)
+        if wanted is None:
             return []
         offered: set[str] = set()
         for each in self._providers(description):
             if each is None or wanted in each:
                 return []
             offered |= each
-        where = "/parameters/execution_provider"
+        where = f"/parameters/{parameter}"
         reason = f"no {who} has {wanted[:100]}"
         if description.target_uid is not None:
             reason = f"{who} does not have {wanted[:100]}"
@@ -504,6 +504,13 @@ def _fits(kind: _Kind, description: JobDescription) -> bool:
         and kind.ram_bytes >= description.ram
         and kind.storage_bytes >= description.storage
     )
+
+
+def _wanted_provider(description: JobDescription) -> tuple[str, str | None]:
+    """Return the parameter that states what an engine is to run on, and its value."""
+    parameter = "device" if description.runtime == "openvino" else "execution_provider"
+    wanted = description.parameters.get(parameter)
+    return parameter, wanted if isinstance(wanted, str) else None
 
 
 def _is_published(attribute: str) -> bool:

@@ -490,6 +490,15 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     if description.profile_layers and description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
     engine = ENGINES.get(description.runtime)
+    if description.benchmark_type == "TYPE3" and engine is not None and not engine.trains:
+        training_ones = " or ".join(name for name, each in ENGINES.items() if each.trains)
+        found.append(
+            FieldError(
+                "/benchmark_type",
+                f"engine {description.runtime} does not train",
+                f"the runtime {training_ones}, or another type",
+            )
+        )
     if description.profile_layers and engine is not None and not engine.profiles_layers:
         profiling = " or ".join(name for name, each in ENGINES.items() if each.profiles_layers)
         found.append(

@@ -386,15 +386,16 @@ class LocalModel:
         Raises:
             InvalidInput: The engine is not installed here, or can't load the model.
         """
-        from edgeyard.benchmark_api.sdk.model_folder import packed
+        from edgeyard.benchmark_api.sdk.model_folder import packed, with_weights
         from edgeyard.devices.runner import engines
 
         settings = {name: value for name, value in parameters.items() if name != "threads"}
         self._batch_size = settings.pop("batch_size", None)
-        settings.pop("execution_provider", None)  # of the board
+        for of_board in ("execution_provider", "device", "powersave"):
+            settings.pop(of_board, None)
         try:
             engine = engines.find(runtime)
-            file = packed(model) if model.is_dir() else model
+            file = packed(model) if model.is_dir() else with_weights(model)
             self._session = engine.load(file, threads=1, parameters=settings)
         except RunFailed as error:
             raise InvalidInput.at(

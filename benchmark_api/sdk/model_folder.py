@@ -1,4 +1,8 @@
-"""A model with its data files, packed for upload."""
+"""A model of several files, packed for upload.
+
+A folder holds an ONNX file with its data files, or an OpenVINO IR or an ncnn model with its
+weights. The file of the latter two (``.xml``, ``.param``) may also be named itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 
 from edgeyard.errors import InvalidInput, RunFailed
 
-_ACCEPTED = "a folder of one .onnx file and its data files"
+_ACCEPTED = "a folder of one .onnx file and its data files, or of one .xml or .param and its .bin"
 
 _Files = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file."""
@@ -21,7 +25,7 @@ class ModelFolder:
     """What is sent of a folder: the model and the files that it names.
 
     Attributes:
-        path: The folder.
+        path: The folder that they lie in.
         names: Names of the files, the model first.
         size_bytes: Of these files together.
     """
@@ -56,6 +60,38 @@ def packed(path: Path) -> Path:
     return _pack(read_folder(path), _files_of(path))
 
 
+def with_weights(path: Path) -> Path:
+    """Return an archive of a file and its weights; the file itself if it is no half of a pair.
+
+    Half of a pair is an OpenVINO IR or an ncnn model with a ``.bin`` of its name next to it.
+
+    Raises:
+        InvalidInput: The weights are a link, or the archive can't be written.
+    """
+    from edgeyard.devices.runner.file_kind import HEAD_BYTES, IR, PARAM, foreign_kind
+    from edgeyard.devices.runner.model_archive import WEIGHTS
+
+    weights = path.with_name(path.name.removesuffix(path.suffix) + WEIGHTS)
+    if not weights.is_file():
+        return path
+    with path.open("rb") as file:
+        if foreign_kind(file.read(HEAD_BYTES)) not in (IR, PARAM):
+            return path
+    if weights.is_symlink():
+        reason = f"{path}: {weights.name} is a link, and links are not followed"
+        raise InvalidInput.at("/model", reason, "the file itself in its place")
+    pair = (path, weights)
+    files = tuple((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in pair)
+    return _pack(
+        ModelFolder(
+            path=path.parent.resolve(),
+            names=(path.name, weights.name),
+            size_bytes=sum(size_bytes for _, size_bytes, _ in files),
+        ),
+        files,
+    )
+
+
 def upload_name(path: Path) -> str:
     """Return the name under which a file or a folder is uploaded."""
     return read_folder(path).archive_name if path.is_dir() else path.name
@@ -75,17 +111,23 @@ def _files_of(folder: Path) -> _Files:
 
 @lru_cache(maxsize=32)
 def _read(folder: Path, shown: Path, files: _Files) -> ModelFolder:
-    from edgeyard.devices.runner.model_archive import check_name, open_folder
+    from edgeyard.devices.runner.model_archive import IR, ONNX, PARAM, check_name, open_folder
     from edgeyard.devices.runner.onnx_file import inspect
 
+    suffixes = (ONNX, IR, PARAM)
     try:
-        whole = open_folder(folder)
-        names = (whole.name, *sorted(inspect(whole.model, whole.data).data_files))
+        whole = open_folder(folder, suffixes)
+        if whole.name.lower().endswith(ONNX):
+            others = sorted(inspect(whole.model, whole.data).data_files)
+        else:
+            whole.weights()
+            others = [whole.weights_name]
+        names = (whole.name, *others)
         for name in names:
             check_name(name)
     except RunFailed as error:
         for name, _, _ in files:
-            is_model = name.lower().endswith(".onnx")
+            is_model = name.lower().endswith(suffixes)
             if (folder / name).is_symlink() and (is_model or repr(name) in error.sentence):
                 reason = f"{shown}: {name} is a link, and links are not followed"
                 raise InvalidInput.at("/model", reason, "the file itself in its place") from error

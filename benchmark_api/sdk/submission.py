@@ -265,7 +265,8 @@ def combinations(description: Mapping[str, object]) -> list[JobDescription]:
 def local_files(description: Mapping[str, object], base: Path) -> dict[str, list[Path | None]]:
     """Return the local files of each field that names files; None for what the server has to find.
 
-    A model may be a folder, which is not packed here.
+    A model may be a folder, which is not packed here; half of a pair, such as a ``.param`` file
+    with its ``.bin``, becomes an archive of both.
 
     Raises:
         InvalidInput: A path without a file, or a folder that is no model.
@@ -366,6 +367,10 @@ def _local(name: str, value: object, base: Path) -> Path | None:
         return path
     if path.is_dir():
         raise InvalidInput.at(f"/{name}", f"{path} is a folder", "a file; pack a folder as .zip")
+    if path.is_file() and name == "model":
+        from edgeyard.benchmark_api.sdk.model_folder import with_weights
+
+        return with_weights(path)
     if path.is_file():
         return path
     if path.exists():

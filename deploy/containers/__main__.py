@@ -25,7 +25,7 @@ SERVER = "edgeyard"
 STE_SERVICES = ("twin", "scheduler", "scenarios", "controller")
 NAMES = (RUNNER, SERVER, *(f"ste-{name}" for name in STE_SERVICES))
 
-_RUNNER_EXTRAS = ("ort", "tflite", "images")
+_RUNNER_EXTRAS = ("ort", "tflite", "openvino", "ncnn", "images")
 _SERVER_EXTRAS = ("server", "postgres", "s3", "onnx")
 _USER = f"{rootfs.USER_ID}:{rootfs.USER_ID}"
 _PYTHON = "/usr/bin/python3"

@@ -31,7 +31,7 @@ PACKAGES = (
 )
 """The engines need libstdc++, the sandbox of runs libseccomp."""
 
-PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
+PLATFORMS = {"amd64": "x86_64-manylinux_2_35", "arm64": "aarch64-manylinux_2_35"}
 """Architectures of Debian and Go, and the wheels that fit them."""
 
 USER_ID = 10001

@@ -9,6 +9,10 @@ HEAD_BYTES = 512
 """Number of bytes from the start of a file that `foreign_kind` needs."""
 
 TFLITE = "a TensorFlow Lite model"
+IR = "an OpenVINO IR model"
+PARAM = "an ncnn model (.param)"
+PARAM_MAGIC = b"7767517"
+"""First line of the text form of ncnn's models."""
 
 _SIGNATURES = (
     (0, b"PK\x03\x04", "a ZIP archive (of PyTorch or Keras, for example)"),
@@ -16,6 +20,7 @@ _SIGNATURES = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (of Keras, for example)"),
     (0, b"version https://git-lfs", "a Git LFS pointer"),
     (4, b"TFL3", TFLITE),
+    (0, PARAM_MAGIC, PARAM),
 )
 _ADVICE = {
     "a web page": "check that the URL it comes from leads to the file itself and needs no login",
@@ -37,9 +42,19 @@ def foreign_kind(head: bytes) -> Optional[str]:
         if head[position : position + len(signature)] == signature:
             return kind
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if is_ir(head):
+        return IR
     if text.startswith((b"<!doctype html", b"<html", b"<?xml")):
         return "a web page"
     return "JSON text" if text.startswith((b"{", b"[")) else None
+
+
+def is_ir(head: bytes) -> bool:
+    """Return whether a file begins as an OpenVINO IR model: XML whose root is ``net``."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"<?xml"):
+        text = text.partition(b"?>")[2].lstrip()
+    return text.startswith((b"<net ", b"<net>"))
 
 
 def mismatch(what: str, expected: str, head: bytes) -> Optional[str]:

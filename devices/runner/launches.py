@@ -273,7 +273,6 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         key: value for key, value in session.facts.items() if key != "load_ms"
     }
     report["inputs"] = [one.as_json() for one in session.inputs]
-    report["outputs"] = [one.as_json() for one in session.outputs]
     report["feeds"] = described(session.inputs, order["input"], feeds)
     plan = _Plan(order, began)
     found = measure(
@@ -286,6 +285,8 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         loops=order["loops"],
         note=lambda sentence: channel.send({"kind": "note", "sentence": sentence}),
     )
+    # an engine may know the shapes of outputs only now
+    report["outputs"] = [one.as_json() for one in session.outputs]
     peak = machine.memory_bytes().get("VmHWM")
     report["ram_peak"], report["ram_baseline"] = peak, baseline
     if peak is not None and baseline is not None:

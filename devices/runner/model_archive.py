@@ -1,9 +1,9 @@
-"""An ONNX model with its data files, in one zip archive.
+"""A model of several files, in one zip archive.
 
-Weights beyond the 2 GB of a protocol buffer lie in files next to the model. The archive holds the
-``.onnx`` file and these files, uncompressed and without folders, so that they are mapped and never
-unpacked: nothing is written, and no name of the archive becomes a path. Only the standard library;
-Python 3.10.
+An ONNX model may have its weights in data files, an OpenVINO IR (``.xml``) and an ncnn model
+(``.param``) have theirs in a ``.bin``. The archive holds the model's file and the others,
+uncompressed and without folders, so that they are mapped and never unpacked: nothing is written,
+and no name of the archive becomes a path. Only the standard library; Python 3.10.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Mapping
+from typing import Dict, Iterable, Mapping, Tuple
 
 from edgeyard.errors import RunFailed
 
@@ -22,6 +22,10 @@ MAX_MEMBERS = 10_000
 """Models may have one for each tensor; large language models have some thousand tensors."""
 
 MAX_ARCHIVE_BYTES = 64 * 2**30
+ONNX, IR, PARAM = ".onnx", ".xml", ".param"
+"""Suffixes of the files that are models, in archives."""
+
+WEIGHTS = ".bin"
 MAX_NAME = 255
 
 _NAME = re.compile(r'[^/\\:<>;,?"*|]+\Z')
@@ -41,15 +45,35 @@ class ModelArchive:
     """The parts of an archive, mapped.
 
     Attributes:
-        model: Content of the ``.onnx`` file, which begins at ``offset`` of the archive.
+        model: Content of the model's file, which begins at ``offset`` of the archive.
         data: Content of the other files, by name.
-        name: Name of the ``.onnx`` file.
+        name: Name of the model's file.
+        offsets: Where the content of the other files begins, by name.
     """
 
     model: memoryview
     offset: int
     data: Mapping[str, memoryview]
     name: str
+    offsets: Mapping[str, int]
+
+    @property
+    def weights_name(self) -> str:
+        """Name that the ``.bin`` file of the model has to have."""
+        return self.name[: self.name.rindex(".")] + WEIGHTS
+
+    def weights(self) -> "Tuple[int, int]":
+        """Return where the ``.bin`` file of the model begins, and its size.
+
+        Raises:
+            RunFailed: ``user_model``: there is none of the model's name, or another one as well.
+        """
+        wanted = self.weights_name
+        found = [name for name in self.data if name.lower().endswith(WEIGHTS) and name[0] != "."]
+        if found != [wanted]:
+            has = f"holds {', '.join(repr(name[:100]) for name in found[:5]) or 'none'}"
+            raise _wrong(f"has to hold the weights of {self.name!r}, {wanted!r}, and {has}")
+        return self.offsets[wanted], len(self.data[wanted])
 
 
 def is_archive(path: Path) -> bool:
@@ -65,8 +89,11 @@ def is_archive(path: Path) -> bool:
         raise RunFailed("board_fault", f"the model can't be read: {error}") from error
 
 
-def open_archive(path: Path) -> ModelArchive:
+def open_archive(path: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchive:
     """Map the files of an archive.
+
+    Args:
+        suffixes: Of files that are the model; one such file has to be there.
 
     Raises:
         RunFailed: ``user_model``: damaged, compressed, encrypted, with links, folders or more than
@@ -87,15 +114,20 @@ def open_archive(path: Path) -> ModelArchive:
     for info in members:
         places[info.filename] = start = _content_start(whole, info)
         parts[info.filename] = whole[start : start + info.file_size]
-    models = _models_in(parts)
+    models = _models_in(parts, suffixes)
     if len(models) != 1:
-        raise _wrong(f"holds {len(models)} files named .onnx; it has to hold one")
+        raise _wrong(_not_one(parts, models, suffixes))
     model = parts.pop(models[0])
-    return ModelArchive(model=model, offset=places[models[0]], data=parts, name=models[0])
+    return ModelArchive(
+        model=model, offset=places.pop(models[0]), data=parts, name=models[0], offsets=places
+    )
 
 
-def open_folder(folder: Path) -> ModelArchive:
+def open_folder(folder: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchive:
     """Map the files of a folder as those of its archive; links and empty files are left out.
+
+    Args:
+        suffixes: As for `open_archive`.
 
     Raises:
         RunFailed: ``user_model``: it holds no model, or several; ``board_fault``: it can't be read.
@@ -109,16 +141,23 @@ def open_folder(folder: Path) -> ModelArchive:
                 parts[path.name] = memoryview(mapped)
     except OSError as error:
         raise RunFailed("board_fault", f"the model can't be read: {error}") from error
-    models = _models_in(parts)
+    models = _models_in(parts, suffixes)
     if len(models) != 1:
-        reason = f"the folder holds {len(models)} files named .onnx; it has to hold one"
-        raise RunFailed("user_model", reason)
-    return ModelArchive(model=parts.pop(models[0]), offset=0, data=parts, name=models[0])
+        raise RunFailed("user_model", f"the folder {_not_one(parts, models, suffixes)}")
+    model = parts.pop(models[0])
+    offsets = dict.fromkeys(parts, 0)
+    return ModelArchive(model=model, offset=0, data=parts, name=models[0], offsets=offsets)
 
 
-def _models_in(names: Iterable[str]) -> "list[str]":
+def _models_in(names: Iterable[str], suffixes: Tuple[str, ...]) -> "list[str]":
     """Return the files that are models; macOS puts a hidden file of the same name next to each."""
-    return [name for name in names if name.lower().endswith(".onnx") and name[0] != "."]
+    return [name for name in names if name.lower().endswith(suffixes) and name[0] != "."]
+
+
+def _not_one(names: Iterable[str], models: "list[str]", suffixes: Tuple[str, ...]) -> str:
+    reason = f"holds {len(models)} files named {' or '.join(suffixes)}; it has to hold one"
+    others = [] if models else _models_in(names, (ONNX, IR, PARAM))
+    return reason + (f" (it holds {others[0][:100]!r})" if others else "")
 
 
 def check_name(name: str) -> None:

@@ -110,6 +110,7 @@ class _Task:
         self._reported_at = 0.0
         self._phase = ""
         self._message = ""
+        self._session: Optional[Session] = None
         self.engine_parameters = {
             key: value for key, value in spec.parameters.items() if key not in RUNNER_PARAMETERS
         }
@@ -144,6 +145,8 @@ class _Task:
         baseline = machine.memory_bytes().get("VmRSS")
         run = {"TYPE1": self._inference, "TYPE2": self._accuracy, "TYPE3": self._training}
         report = run.get(self.spec.benchmark_type, self._declared)(engine)
+        if self._session is not None:  # an engine may know the shapes of outputs only now
+            report["outputs"] = [one.as_json() for one in self._session.outputs]
         peak = machine.memory_bytes().get("VmHWM")
         report["import_ms"] = import_ms
         report["ram_peak"] = peak
@@ -189,7 +192,7 @@ class _Task:
         facts = {key: value for key, value in session.facts.items() if key != "load_ms"}
         report["engine_facts"] = facts
         report["inputs"] = [one.as_json() for one in session.inputs]
-        report["outputs"] = [one.as_json() for one in session.outputs]
+        self._session = session
         return with_duty_cycle(session, self.board.duty_cycle)
 
     def _latency(self) -> Report:

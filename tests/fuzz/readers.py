@@ -49,7 +49,9 @@ from edgeyard.devices.runner.arrays import headers_of
 from edgeyard.devices.runner.dataset import open_dataset
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.inference import open_inputs
-from edgeyard.devices.runner.model_archive import open_archive
+from edgeyard.devices.runner.model_archive import IR, PARAM, open_archive
+from edgeyard.devices.runner.ncnn_param import read_param
+from edgeyard.devices.runner.openvino_ir import read_ir
 from edgeyard.devices.runner.preprocessing import parse_preprocessing
 from edgeyard.devices.runner.spec import read_spec
 from edgeyard.devices.runner.tflite_file import tflite_inputs
@@ -198,6 +200,23 @@ def _model_archive_seeds() -> Sequence[bytes]:
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("net.onnx", gemm().SerializeToString())
         archive.writestr("net.data", b"x" * 64)
+    return [out.getvalue()]
+
+
+def _pair(name: str) -> Sequence[bytes]:
+    return ((DEMO / name).read_bytes(),)
+
+
+def _pair_archive(content: bytes, folder: Path) -> None:
+    whole = open_archive(_file(folder, "model.zip", content), (IR, PARAM))
+    whole.weights()
+
+
+def _pair_archive_seeds() -> Sequence[bytes]:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("net.param", (DEMO / "digits.ncnn.param").read_bytes())
+        archive.writestr("net.bin", b"x" * 64)
     return [out.getvalue()]
 
 
@@ -594,6 +613,17 @@ READERS: Mapping[str, Reader] = {
     "npz": Reader(seeds=_arrays_seeds, read=_arrays, errors=(RunFailed,)),
     "own inputs": Reader(seeds=_own_inputs_seeds, read=_own_inputs, errors=(RunFailed,)),
     "model archive": Reader(seeds=_model_archive_seeds, read=_model_archive, errors=(RunFailed,)),
+    "model and weights": Reader(seeds=_pair_archive_seeds, read=_pair_archive, errors=(RunFailed,)),
+    "openvino ir": Reader(
+        seeds=lambda: _pair("digits.xml"),
+        read=lambda content, _: read_ir(content, 20_000),
+        errors=(RunFailed,),
+    ),
+    "ncnn param": Reader(
+        seeds=lambda: _pair("digits.ncnn.param"),
+        read=lambda content, _: read_param(content),
+        errors=(RunFailed,),
+    ),
     "image archive": Reader(seeds=_images_seeds, read=_images, errors=(RunFailed,)),
     "image": Reader(seeds=_picture_seeds, read=_picture, errors=(RunFailed,)),
     "job description": Reader(seeds=_document_seeds, read=_document, errors=_NOTHING),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgeyard.benchmark_api.content import ContentChecks, UnseenContent
+from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.benchmark import (
@@ -28,6 +30,7 @@ from tests.builders.api import Api, description, running
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
 from tests.builders.tflite import Quantized, requantizing_model
+from tests.fakes.cluster import board
 from tests.integration.test_api_benchmarks import refusal
 
 pytestmark = pytest.mark.one_database("files are read; nothing is asked of the database")
@@ -492,3 +495,115 @@ def test_unchecked_content_is_not_read_in_a_unit_of_work(tmp_path: Path) -> None
         checks.check(asked, [model])
     with checks.from_memory(), pytest.raises(InvalidInput):
         checks.check(asked, [model])
+
+
+def pair(param: bytes, weights: bytes | None, suffix: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(f"net{suffix}", param)
+        if weights is not None:
+            archive.writestr("net.bin", weights)
+    return out.getvalue()
+
+
+ONNX_FILE, TFLITE_FILE = (DEMO / "digits.onnx").read_bytes(), (DEMO / "digits.tflite").read_bytes()
+XML, XML_BIN = (DEMO / "digits.xml").read_bytes(), (DEMO / "digits.bin").read_bytes()
+PARAM = (DEMO / "digits.ncnn.param").read_bytes()
+PARAM_BIN = (DEMO / "digits.ncnn.bin").read_bytes()
+IR_ZIP, NCNN_ZIP = pair(XML, XML_BIN, ".xml"), pair(PARAM, PARAM_BIN, ".param")
+OF_ENGINE = {
+    "ort": (ONNX_FILE,),
+    "tflite": (TFLITE_FILE,),
+    "openvino": (ONNX_FILE, IR_ZIP),
+    "ncnn": (NCNN_ZIP,),
+}
+MODELS = {"onnx": ONNX_FILE, "tflite": TFLITE_FILE, "ir": IR_ZIP, "ncnn": NCNN_ZIP}
+
+
+@pytest.fixture(scope="module")
+def api_of_four_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    types = frozenset({"TYPE1", "TYPE2"})
+    engines = tuple(BoardEngine(name, "1", types) for name in OF_ENGINE)
+    boards = (board("rpi4b-0001-0001", engines=engines),)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.builders.api.BOARDS", boards)
+        with running(tmp_path_factory.mktemp("engines")) as started:
+            yield started
+
+
+@pytest.mark.parametrize("runtime", OF_ENGINE)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
+    api_of_four_engines: Api, runtime: str, kind: str
+) -> None:
+    api, content = api_of_four_engines, MODELS[kind]
+    if content in OF_ENGINE[runtime]:
+        whole = description(model=put(api, "net", content), runtime=runtime)
+        answer = api.as_().post("/v1/benchmarks?dry_run=true", json=whole)
+        assert answer.status_code == 200, answer.text
+        return
+    error = refused(api, content, runtime=runtime)["/model"]
+    takers = [name for name, models in OF_ENGINE.items() if content in models]
+    assert any(name in error["accepted"].partition("or the runtime ")[2] for name in takers), error
+
+
+@pytest.mark.parametrize(
+    ("runtime", "content", "says"),
+    [
+        pytest.param("openvino", XML, ".bin", id="ir alone"),
+        pytest.param("openvino", pair(XML, None, ".xml"), "net.bin", id="ir without weights"),
+        pytest.param("openvino", pair(XML, XML_BIN[:99], ".xml"), "99", id="ir of short weights"),
+        pytest.param(
+            "openvino",
+            pair(XML.replace(b"<net ", b"<!DOCTYPE a><net ", 1), XML_BIN, ".xml"),
+            "document type",
+            id="ir with a document type",
+        ),
+        pytest.param("openvino", b"\x80\x04nothing", "ONNX", id="neither"),
+        pytest.param("ncnn", PARAM, ".bin", id="param alone"),
+        pytest.param("ncnn", pair(PARAM, None, ".param"), "net.bin", id="param without weights"),
+        pytest.param("ncnn", pair(PARAM[:300], b"1", ".param"), "layer", id="param cut short"),
+        pytest.param("ncnn", PARAM_BIN, "no archive", id="weights alone"),
+    ],
+)
+def test_half_of_a_pair_and_damaged_ones_are_refused(
+    api_of_four_engines: Api, runtime: str, content: bytes, says: str
+) -> None:
+    error = refused(api_of_four_engines, content, runtime=runtime)["/model"]
+    assert says in f"{error['reason']} {error['accepted']}", error
+
+
+@pytest.mark.parametrize("kind", ["onnx", "ir", "ncnn"])
+def test_inputs_of_every_engines_models_are_compared_with_the_description(
+    api_of_four_engines: Api, kind: str
+) -> None:
+    runtime = {"onnx": "openvino", "ir": "openvino", "ncnn": "ncnn"}[kind]
+    wrong = {"picture": {"shape": [1, 1, 8, 8]}}
+    error = refused(api_of_four_engines, MODELS[kind], runtime=runtime, input=wrong)
+    assert "image" in error["/input/picture"]["accepted"]
+    small = {"image": {"shape": [1, 1, 8, 9]}}
+    assert "/input/image" in refused(
+        api_of_four_engines, MODELS[kind], runtime=runtime, input=small
+    )
+    data = npz(x=np.zeros((4, 1, 8, 9), np.uint8), y=np.zeros(4, np.uint8))
+    errors = refused(
+        api_of_four_engines, MODELS[kind], data, runtime=runtime, benchmark_type="TYPE2"
+    )
+    assert "/dataset" in errors
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "ncnn"])
+def test_an_engine_that_does_not_train_is_refused_before_a_board_is_used(
+    api_of_four_engines: Api, runtime: str
+) -> None:
+    data = npz(x=np.zeros((4, 1, 8, 8), np.float32), y=np.zeros(4, np.uint8))
+    error = refused(
+        api_of_four_engines,
+        OF_ENGINE[runtime][0],
+        data,
+        runtime=runtime,
+        benchmark_type="TYPE3",
+        odt_config={"epochs": 1},
+    )["/benchmark_type"]
+    assert "does not train" in error["reason"]
+    assert "ort or tflite" in error["accepted"]

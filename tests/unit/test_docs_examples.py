@@ -16,6 +16,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 from typer.main import get_command
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.devices.runner.engine import Engine
+from edgeyard.errors import RunFailed
 
 ROOT = Path(__file__).parents[2]
 MODEL_FILES = ROOT / "docs/how-to/model-files.md"
@@ -162,3 +164,23 @@ def test_the_workflow_has_the_form_of_github_actions(path: Path) -> None:
             assert set(step) <= {"run", "uses", "name", "with", "env", "if"}, step
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+
+
+def test_the_engine_of_your_own_runs_its_model_and_names_whose_fault_a_failure_is(
+    tmp_path: Path,
+) -> None:
+    page = (ROOT / "docs/how-to/own-engine.md").read_text(encoding="utf-8")
+    assert all(name in page for name in ("MNN", "ExecuTorch", "RKNN", "Hailo", "llama.cpp"))
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "own-engine.md", "exec"), names)
+    engine: Engine = names["MatrixEngine"]()
+    matrix = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.save(tmp_path / "weights.npy", matrix)
+    session = engine.load(tmp_path / "weights.npy", threads=2, parameters={"threads": 1})
+    x = np.ones((4, 3), np.float32)
+    np.testing.assert_array_equal(session.run({"x": x})[0], x @ matrix)
+    (tmp_path / "weights.npy").write_bytes(b"something else")
+    with pytest.raises(RunFailed) as caught:
+        engine.load(tmp_path / "weights.npy", threads=1, parameters={})
+    assert caught.value.category == "user_model"

@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
-from edgeyard.benchmark_api.sdk.model_folder import packed
+from edgeyard.benchmark_api.sdk.model_folder import packed, with_weights
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.model_archive import open_archive
 from edgeyard.devices.runner.onnx_file import inspect
 from edgeyard.errors import InvalidInput, RunFailed
+from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model
 
 WEIGHTS = np.arange(4096, dtype=np.float32).reshape(64, 64)
@@ -173,3 +174,49 @@ def test_every_cut_and_changed_byte_of_an_archive_is_refused_or_read_within_it(
             with contextlib.suppress(RunFailed):
                 archive = open_archive(path)
                 inspect(archive.model, archive.data)
+
+
+@pytest.mark.parametrize("name", ["digits.xml", "digits.ncnn.param"])
+def test_of_a_pair_the_weights_are_packed_with_the_file_that_is_named(
+    tmp_path: Path, name: str
+) -> None:
+    stem = name.rpartition(".")[0]
+    for each in (name, f"{stem}.bin"):
+        (tmp_path / each).write_bytes((DEMO / each).read_bytes())
+    (tmp_path / "notes.txt").write_text("not sent")
+    archive = with_weights(tmp_path / name)
+    with zipfile.ZipFile(archive) as file:
+        assert sorted(file.namelist()) == sorted((name, f"{stem}.bin"))
+        assert file.read(f"{stem}.bin") == (DEMO / f"{stem}.bin").read_bytes()
+    with zipfile.ZipFile(packed(tmp_path)) as file:
+        assert sorted(file.namelist()) == sorted((name, f"{stem}.bin")), "a folder of both"
+
+
+def test_a_file_that_is_no_half_of_a_pair_is_sent_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "net.bin").write_bytes(b"weights of something else")
+    for name in ("net.onnx", "net.xml", "net.bin"):
+        path = tmp_path / name
+        if not path.exists():
+            path.write_bytes(linear_model(WEIGHTS))
+        assert with_weights(path) == path
+    alone = tmp_path / "alone.xml"
+    alone.write_bytes((DEMO / "digits.xml").read_bytes())
+    assert with_weights(alone) == alone
+
+
+def test_weights_that_are_a_link_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.param").write_bytes((DEMO / "digits.ncnn.param").read_bytes())
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "net.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidInput, match=r"net\.bin is a link"):
+        with_weights(tmp_path / "net.param")
+
+
+def test_a_folder_of_half_a_pair_or_of_two_models_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.param").write_bytes((DEMO / "digits.ncnn.param").read_bytes())
+    with pytest.raises(InvalidInput, match=r"net\.bin"):
+        packed(tmp_path)
+    (tmp_path / "net.bin").write_bytes(b"x")
+    (tmp_path / "net.xml").write_bytes((DEMO / "digits.xml").read_bytes())
+    with pytest.raises(InvalidInput, match="holds 2 files"):
+        packed(tmp_path)

@@ -23,6 +23,8 @@ PACKAGE = Path(edgeyard.__file__).parent
 MEMBERS = [name.removeprefix("edgeyard/") for name, _ in pyz.members() if "/" in name]
 FILES = sorted(PACKAGE / name for name in MEMBERS)
 ENGINES = {
+    "devices/runner/engines/ncnn.py": {"ncnn"},
+    "devices/runner/engines/openvino.py": {"openvino"},
     "devices/runner/engines/ort.py": {"onnxruntime"},
     "devices/runner/engines/ort_training.py": {"onnxruntime"},
     "devices/runner/image_decoding.py": {"PIL"},
@@ -103,7 +105,7 @@ def test_an_installed_package_can_bring_an_engine(
     with pytest.raises(RunFailed, match="no_such_module") as broken:
         find("broken")
     assert broken.value.category == "engine_unsupported"
-    with pytest.raises(RunFailed, match="abacus, broken, ort, tflite"):
+    with pytest.raises(RunFailed, match="abacus, broken, ncnn, openvino, ort, tflite"):
         find("sextant")
 
 

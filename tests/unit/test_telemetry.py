@@ -15,6 +15,13 @@ PROGRAMS = {
         "from edgeyard.devices.machine_facts import engine_facts; "
         "assert 'engine.ort.version' in engine_facts()"
     ),
+    "OpenVINO in the runner": (
+        "from edgeyard.devices.runner.engines.openvino import OpenvinoEngine; OpenvinoEngine()"
+    ),
+    "OpenVINO in the facts of a board": (
+        "from edgeyard.devices.machine_facts import engine_facts; "
+        "assert 'engine.openvino.execution_providers' in engine_facts()"
+    ),
     "the models of the server": (
         "from edgeyard.plugins.queue_policies.learned_queue import shipped_queue; "
         "shipped_queue('queue_hpc2n')"
@@ -24,13 +31,18 @@ PROGRAMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_onnxruntime_reports_nothing_and_leaves_no_file(program: str, tmp_path: Path) -> None:
-    """Its telemetry begins with a file of a session among the temporary ones."""
+def test_an_engine_reports_nothing_and_leaves_no_file(program: str, tmp_path: Path) -> None:
+    """onnxruntime's telemetry begins with a file of a session among the temporary ones, OpenVINO's
+    with one in the home folder, and a request at its import."""
     environment = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
-    script = f"{PROGRAMS[program]}\nimport sys; assert 'onnxruntime' in sys.modules"
+    engine = "openvino" if "OpenVINO" in program else "onnxruntime"
+    script = (
+        f"{PROGRAMS[program]}\nimport sys; assert {engine!r} in sys.modules\n"
+        "assert not any(name.startswith('openvino_telemetry.') for name in sys.modules)"
+    )
     subprocess.run(
         [sys.executable, "-c", script],
-        env={**environment, "TMPDIR": str(tmp_path)},
+        env={**environment, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
         check=True,
         timeout=120,
     )

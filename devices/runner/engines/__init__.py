@@ -23,6 +23,7 @@ class BuiltInEngine:
         description: What it does, one sentence.
         suffixes: Of the names of its model files.
         profiles_layers: Whether its class is a `ProfilingEngine`.
+        trains: Whether it does TYPE3.
     """
 
     reference: str
@@ -30,6 +31,7 @@ class BuiltInEngine:
     description: str
     suffixes: Tuple[str, ...]
     profiles_layers: bool = False
+    trains: bool = True
 
 
 BUILT_IN: Mapping[str, BuiltInEngine] = {
@@ -46,6 +48,22 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         display_name="LiteRT (TensorFlow Lite)",
         description="Runs and trains TensorFlow Lite models.",
         suffixes=(".tflite",),
+    ),
+    "openvino": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.openvino:OpenvinoEngine",
+        display_name="OpenVINO",
+        description="Runs ONNX models and OpenVINO's own (IR).",
+        suffixes=(".onnx", ".xml"),
+        profiles_layers=True,
+        trains=False,
+    ),
+    # The package ncnn is built without its profiler (NCNN_BENCHMARK).
+    "ncnn": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.ncnn:NcnnEngine",
+        display_name="ncnn",
+        description="Runs models in ncnn's own form (.param with .bin).",
+        suffixes=(".param",),
+        trains=False,
     ),
 }
 """No entry points are read for these: a zipapp has none, reading those of a full installation
