@@ -490,6 +490,7 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
     first = three_digits(row.get("first_inference_ms"))
     facts["first inference"] = f"{first} ms" if first else ""
+    facts["nodes"] = _nodes_by_provider(found.report.get("engine_facts"))
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
@@ -504,6 +505,17 @@ def _invented(feeds: object) -> str:
         if isinstance(invented, list) and invented:
             found.append(f"{plain(name)}: {', '.join(map(plain, invented))}")
     return "; ".join(found)
+
+
+def _nodes_by_provider(engine_facts: object) -> str:
+    """Return which share of the nodes each execution provider runs."""
+    stated = engine_facts.get("nodes_by_provider") if isinstance(engine_facts, Mapping) else None
+    found = []
+    for name, one in stated.items() if isinstance(stated, Mapping) else ():
+        count, share = (one.get("nodes"), one.get("share")) if isinstance(one, Mapping) else (0, 0)
+        if isinstance(count, int | float) and isinstance(share, int | float):
+            found.append(f"{plain(name)} {share:.0%} ({count:.0f})")
+    return ", ".join(found)
 
 
 def _throughput(row: Row, unit: str, mark: str) -> str:

@@ -11,6 +11,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Dict,
     FrozenSet,
     Mapping,
     Optional,
@@ -191,6 +192,7 @@ class OrtEngine:
             options.profile_file_prefix = str(profile_prefix)
         # otherwise a file that is both formats would be looked at as one and loaded as the other
         options.add_session_config_entry("session.load_model_format", "ONNX")
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
         offset, size, data = 0, None, dict[str, memoryview]()
         if is_archive(model):
@@ -210,6 +212,12 @@ class OrtEngine:
                 lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)
             )
             loaded_ms = (time.perf_counter() - started) * 1e3
+        if provider not in session.get_providers():
+            raise RunFailed(
+                "engine_unsupported",
+                f"onnxruntime could not start {provider} on this board, and would have used "
+                f"{', '.join(session.get_providers())} instead; its log says why",
+            )
         return _Opened(
             session,
             facts={
@@ -221,6 +229,7 @@ class OrtEngine:
                 "graph_optimization": optimization,
                 "execution_mode": mode,
                 "model_nodes": found.nodes,
+                "nodes_by_provider": _nodes_by_provider(session),
             },
             unranked=frozenset(one.name for one in (*inputs, *outputs) if one.shape is None),
             classes=classes,
@@ -258,6 +267,17 @@ class _Opened:
     facts: Mapping[str, object]
     unranked: FrozenSet[str]
     classes: Mapping[str, Tuple[int, ...]]
+
+
+def _nodes_by_provider(session: onnxruntime.InferenceSession) -> Mapping[str, Mapping[str, float]]:
+    """Return how many nodes of the optimised graph each provider runs, and which share of all."""
+    counts: Dict[str, int] = {}
+    for part in session.get_provider_graph_assignment_info():
+        counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
+    whole = sum(counts.values())
+    return {
+        name: {"nodes": count, "share": count / whole} for name, count in counts.items() if count
+    }
 
 
 def _spec(argument: Any, unranked: FrozenSet[str]) -> TensorSpec:
