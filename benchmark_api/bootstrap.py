@@ -382,7 +382,10 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
         lambda: lab_inventory.state(services.settings), reloader.reload_inventory
     )
     app = create_app(services, metrics)
-    background = server_background(settings, store, clock, lambda: engine.leader().leads)
+    background = (
+        services.board_times,
+        *server_background(settings, store, clock, lambda: engine.leader().leads),
+    )
     return System(
         app,
         engine,

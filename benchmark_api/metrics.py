@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter as Counts
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from edgeyard import __version__
@@ -25,6 +34,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
+from edgeyard.scheduler.twin.twin import BoardState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -59,7 +69,9 @@ class Metrics:
     """The figures that are counted as things happen. Thread-safe."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # the library's only switch; each counter would have one more
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._by_name: dict[str, Counter | Histogram | Gauge] = {}
         self.http = self._histogram(
             "http_request_seconds", "Answered requests.", _HTTP_S, ("method", "route", "status")
@@ -169,19 +181,20 @@ class _StoreMetrics(Collector):
         self._lock = threading.Lock()
         self._measured: tuple[datetime, Mapping[str, RunMetrics]] | None = None
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[Metric]:
         """Return no metrics, so that registering the collector does not read the store."""
         return ()
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Ask now; what can't be had is left out rather than made up."""
         services = self._services
         age = GaugeMetricFamily("edgeyard_twin_age_seconds", "Age of the boards' state.")
         age.add_metric((), services.engine.twin_age_s())
         yield age
-        yield self._boards()
+        yield self._board_seconds()
         yield from self._leader()
         try:
+            yield self._boards()
             yield from self._stored()
         except EdgeyardError:
             return
@@ -190,13 +203,23 @@ class _StoreMetrics(Collector):
         boards = GaugeMetricFamily(
             "edgeyard_boards", "Boards by state.", labels=("state", "family")
         )
-        counts: dict[tuple[str, str], int] = {}
-        for view in self._services.engine.boards():
-            key = (view.state.value, view.board.family)
-            counts[key] = counts.get(key, 0) + 1
-        for labels, count in counts.items():
-            boards.add_metric(labels, count)
+        views = self._services.engine.boards()
+        counts = Counts((view.state, view.board.family) for view in views)
+        for family in sorted({view.board.family for view in views}):
+            for state in BoardState:
+                boards.add_metric((state.value, family), counts[state, family])
         return boards
+
+    def _board_seconds(self) -> CounterMetricFamily:
+        seconds = CounterMetricFamily(
+            "edgeyard_board_seconds",
+            "Seconds of a family's boards, all boards together, by what they were spent on.",
+            labels=("family", "use"),
+        )
+        for family, found in sorted(self._services.board_times.of_families().items()):
+            for use, value in found.items():
+                seconds.add_metric((family, use.value), value)
+        return seconds
 
     def _leader(self) -> Iterable[GaugeMetricFamily]:
         view = self._services.leader()

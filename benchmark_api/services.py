@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from edgeyard.benchmark_api.board_times import BoardTimes
 from edgeyard.benchmark_api.content import ContentChecks
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.lab_inventory import LabInventory
@@ -163,6 +164,7 @@ class Services:
         twin_metrics: The Prometheus whose figures the digital twin shows; None: none is configured.
         retraining: Begins and ends trainings of models, in processes of their own.
         content: Looks into the files of submissions.
+        board_times: What the boards' time was spent on.
         unknown_boards: Boards that hosts report and the inventory lacks; the same tuple
             while it is equal.
     """
@@ -190,9 +192,16 @@ class Services:
     confinement: tuple[bool, str] | None = None
     twin_metrics: MetricsSource | None = None
     content: ContentChecks = field(init=False)
+    board_times: BoardTimes = field(init=False)
 
     def __post_init__(self) -> None:
         self.content = ContentChecks(self.files)
+        self.board_times = BoardTimes(
+            lambda: self.engine.boards(),
+            lambda: self.engine.twin_age_s(),
+            lambda: self.twin_max_age_s,
+            self.clock,
+        )
 
     @property
     def engine(self) -> EngineQueries:

@@ -459,12 +459,26 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
         **_machine(board.get("attributes")),
         "runs": plain(board.get("benchmark_id")),
         "progress": plain(board.get("progress")),
+        "time": _time_spent(board.get("times")),
     }
     yield facts_table({name: value for name, value in facts.items() if value})
     engines = board.get("engines")
     if isinstance(engines, list) and engines:
         yield Text()
         yield table(engines, _ENGINE_COLUMNS, console().width)
+
+
+def _time_spent(times: object) -> str:
+    """Return what a board's time was spent on, since when; "" where nothing is counted yet."""
+    if not isinstance(times, Mapping):
+        return ""
+    seconds = {use: times.get(f"{use}_s") for use in ("busy", "idle", "down")}
+    known = {use: value for use, value in seconds.items() if isinstance(value, int | float)}
+    all_s = sum(known.values())
+    if not all_s:
+        return ""
+    shares = ", ".join(f"{use} {100 * value / all_s:.0f} %" for use, value in known.items())
+    return f"{shares} of {_span(all_s)}, since {local_time(times.get('since'))}"
 
 
 _MACHINE = {

@@ -14,6 +14,7 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.board_times import BoardTime, BoardTimes
 from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
@@ -52,7 +53,7 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
     reserved = _Reservations(context, caller)
     return Answer(
         shapes.Boards(
-            items=[_board(view, mine, reserved) for view in found],
+            items=[_board(view, mine, reserved, services.board_times) for view in found],
             taken_at=taken_at,
             **views.cluster_state(services),
         )
@@ -318,7 +319,8 @@ def shown_board(target_uid: str, caller: Caller, context: Context) -> shapes.Boa
     for view in context.services.engine.boards():
         if view.board.target_uid == target_uid:
             mine = _visible_holders(context, caller, [view])
-            return _board(view, mine, _Reservations(context, caller))
+            reserved = _Reservations(context, caller)
+            return _board(view, mine, reserved, context.services.board_times)
     raise NotFound("board", target_uid)
 
 
@@ -369,7 +371,9 @@ def _visible_holders(
     return frozenset(each.benchmark_id for each in found if caller.may_see(each.user_id))
 
 
-def _board(view: BoardView, visible: frozenset[str], reservations: _Reservations) -> shapes.Board:
+def _board(
+    view: BoardView, visible: frozenset[str], reservations: _Reservations, times: BoardTimes
+) -> shapes.Board:
     board = view.board
     mine = view.holder if view.holder in visible else None
     foreign = view.holder is not None and mine is None
@@ -393,7 +397,15 @@ def _board(view: BoardView, visible: frozenset[str], reservations: _Reservations
         cores=cores if isinstance(cores := board.attributes.get("cpu.cores"), int) else None,
         os=_text(board, "os.name"),
         accelerators=_accelerators(board),
+        times=_times(times.of_board(board.target_uid)),
     )
+
+
+def _times(found: BoardTime | None) -> shapes.BoardTimes | None:
+    if found is None:
+        return None
+    seconds = {f"{use.value}_s": value for use, value in found.seconds.items()}
+    return shapes.BoardTimes(since=found.since, **seconds)
 
 
 def _text(board: Board, name: str) -> str | None:

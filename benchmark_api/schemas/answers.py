@@ -911,6 +911,25 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     next_probe_at: datetime | None
 
 
+class BoardTimes(Struct, frozen=True, kw_only=True):
+    """What a board's time was spent on, since this server saw it first.
+
+    Each server counts for itself, from its start. Time in which the cluster did not answer is not
+    counted.
+
+    Attributes:
+        since: When this server saw it first.
+        busy_s: It ran a benchmark or another task, or its cores were in use.
+        idle_s: It could have run something; time under a lease included.
+        down_s: It was offline, unhealthy, drained or in quarantine, and ran nothing.
+    """
+
+    since: datetime
+    busy_s: float
+    idle_s: float
+    down_s: float
+
+
 class Board(Struct, frozen=True, kw_only=True):
     """A board as the twin knows it; null: its host does not state it.
 
@@ -919,6 +938,7 @@ class Board(Struct, frozen=True, kw_only=True):
         cores: That a benchmark may use.
         os: Operating system.
         accelerators: By their drivers, e.g. ``nvidia-gpu``; null: not known.
+        times: What its time was spent on; null: this server has not seen it yet.
     """
 
     target_uid: str
@@ -940,6 +960,7 @@ class Board(Struct, frozen=True, kw_only=True):
     cores: int | None
     os: str | None
     accelerators: list[str] | None
+    times: BoardTimes | None
 
 
 class DescribedBoard(Board, frozen=True, kw_only=True):

@@ -366,6 +366,7 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "cores": 4,
         "os": "Debian GNU/Linux 12",
         "accelerators": [],
+        "times": None,
     } | changes
 
 

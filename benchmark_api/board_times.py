@@ -1,0 +1,166 @@
+"""For how long each board was busy, idle and down, as this server has seen it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.ports import Clock
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_S = 5.0
+"""Interval between two looks; the twin itself learns of a change within about a second."""
+
+MAX_GAP_S = 60.0
+"""What a board did between two looks further apart is not known, and not counted."""
+
+JOIN_S = 5.0
+
+
+class Use(StrEnum):
+    """What a board's time was spent on."""
+
+    BUSY = "busy"  # runs a benchmark or another task, or its cores are in use
+    IDLE = "idle"  # could run something, leases included
+    DOWN = "down"  # offline, unhealthy, drained or in quarantine, and runs nothing
+
+
+_USE_OF_STATE = {
+    BoardState.IDLE: Use.IDLE,
+    BoardState.LEASED: Use.IDLE,
+    BoardState.BUSY: Use.BUSY,
+    BoardState.OFFLINE: Use.DOWN,
+    BoardState.UNHEALTHY: Use.DOWN,
+    BoardState.DRAINED: Use.DOWN,
+    BoardState.QUARANTINED: Use.DOWN,
+}
+"""Unknown boards are never used, and not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardTime:
+    """What one board did.
+
+    Attributes:
+        since: When this server saw the board first.
+        seconds: By use.
+    """
+
+    since: datetime
+    seconds: Mapping[Use, float]
+
+
+class BoardTimes:
+    """Adds up what boards do between two looks. Thread-safe; `start` looks on a thread of its own.
+
+    Durations are those of the monotonic clock: a time of day that is set changes none of them.
+    """
+
+    def __init__(
+        self,
+        boards: Callable[[], Sequence[BoardView]],
+        age_s: Callable[[], float],
+        max_age_s: Callable[[], float],
+        clock: Clock,
+    ) -> None:
+        """Nothing is counted before the second look.
+
+        Args:
+            boards: The present state of all boards.
+            age_s: Age of that state, seconds; inf: the cluster has not answered yet.
+            max_age_s: Age past which the state is not known, and nothing is counted.
+            clock: Times the looks.
+        """
+        self._boards, self._age_s, self._max_age_s = boards, age_s, max_age_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._looked_s: float | None = None
+        self._last: dict[str, tuple[str, Use]] = {}
+        self._since: dict[str, datetime] = {}
+        self._of_board: dict[str, dict[Use, float]] = {}
+        self._of_family: dict[str, dict[Use, float]] = {}
+
+    def look(self) -> None:
+        """Count the time since the last look for what each board did then.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        known = self._age_s() <= self._max_age_s()
+        views = self._boards() if known else ()
+        now_s, now = self._clock.monotonic_s(), self._clock.now()
+        found = {
+            view.board.target_uid: (view.board.family, _use(view))
+            for view in views
+            if view.state in _USE_OF_STATE
+        }
+        with self._lock:
+            passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+            if known and 0 < passed_s <= MAX_GAP_S:
+                for uid, (family, use) in self._last.items():
+                    if uid in found:
+                        self._of_board[uid][use] += passed_s
+                        self._of_family[family][use] += passed_s
+            self._looked_s, self._last = now_s, found
+            if known:
+                self._since = {uid: self._since.get(uid, now) for uid in found}
+                self._of_board = {uid: self._of_board.get(uid) or _nothing() for uid in found}
+                for family, _ in found.values():
+                    self._of_family.setdefault(family, _nothing())
+
+    def of_families(self) -> dict[str, dict[Use, float]]:
+        """Return seconds by family and use, of all boards that the family ever had; they grow."""
+        with self._lock:
+            return {family: dict(seconds) for family, seconds in self._of_family.items()}
+
+    def of_board(self, target_uid: str) -> BoardTime | None:
+        """Return what a board did; None where this server has not seen it yet."""
+        with self._lock:
+            since = self._since.get(target_uid)
+            if since is None:
+                return None
+            return BoardTime(since=since, seconds=dict(self._of_board[target_uid]))
+
+    def start(self) -> None:
+        """Look every `SAMPLE_S` from now on."""
+        self._thread = threading.Thread(target=self._loop, name="edgeyard-board-times")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for it."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _loop(self) -> None:
+        """Outermost of its thread, so it may catch everything."""
+        while True:
+            try:
+                self.look()
+            except EdgeyardError as error:
+                logger.debug(
+                    "boards were not looked at",
+                    extra={"event": "board_times.failed", "reason": str(error)},
+                )
+            except Exception:
+                logger.exception("looking at boards broke", extra={"event": "board_times.broke"})
+            if self._stop.wait(SAMPLE_S):
+                return
+
+
+def _use(view: BoardView) -> Use:
+    """Return what a board does: a drained one is busy until its benchmark ends."""
+    return Use.BUSY if view.holder is not None else _USE_OF_STATE[view.state]
+
+
+def _nothing() -> dict[Use, float]:
+    return dict.fromkeys(Use, 0.0)

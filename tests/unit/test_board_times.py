@@ -1,0 +1,155 @@
+"""What boards' time was spent on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from edgeyard.benchmark_api.board_times import MAX_GAP_S, BoardTimes, Use
+from edgeyard.errors import Unavailable
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+from tests.fakes.clock import FixedClock
+from tests.fakes.cluster import board
+
+NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
+A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
+
+
+def view(uid: str, state: BoardState, **changes: Any) -> BoardView:
+    made = BoardView(
+        board=board(uid), state=state, reason="", host="h", expected=True, online=True,
+        drained=False, holder=None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+@dataclass
+class Lab:
+    """Boards whose states a test sets, and what was counted of them."""
+
+    views: tuple[BoardView, ...] = ()
+    age_s: float = 1.0
+    clock: FixedClock = field(default_factory=lambda: FixedClock(NOON))
+
+    def __post_init__(self) -> None:
+        self.times = BoardTimes(self.boards, lambda: self.age_s, lambda: 60.0, self.clock)
+
+    def boards(self) -> tuple[BoardView, ...]:
+        return self.views
+
+    def look(self, *views: BoardView) -> None:
+        self.views = views
+        self.times.look()
+
+    def seconds(self, uid: str) -> list[float]:
+        found = self.times.of_board(uid)
+        assert found is not None
+        return [found.seconds[use] for use in (Use.BUSY, Use.IDLE, Use.DOWN)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "use"),
+    [
+        (view(A, BoardState.IDLE), Use.IDLE),
+        (view(A, BoardState.LEASED), Use.IDLE),
+        (view(A, BoardState.BUSY), Use.BUSY),
+        (view(A, BoardState.OFFLINE), Use.DOWN),
+        (view(A, BoardState.UNHEALTHY), Use.DOWN),
+        (view(A, BoardState.QUARANTINED), Use.DOWN),
+        (view(A, BoardState.DRAINED), Use.DOWN),
+        (view(A, BoardState.DRAINED, holder="b-1"), Use.BUSY),  # until its benchmark ends
+    ],
+)
+def test_each_state_is_a_use(seen: BoardView, use: Use) -> None:
+    lab = Lab()
+    lab.look(seen)
+    lab.clock.forward(5)
+    lab.look(seen)
+    assert lab.times.of_families()["rpi4b"] == {each: 5.0 * (each is use) for each in Use}
+
+
+def test_time_counts_for_what_a_board_did_when_it_began() -> None:
+    lab = Lab()
+    for state in (BoardState.IDLE, BoardState.BUSY, BoardState.OFFLINE, BoardState.IDLE):
+        lab.look(view(A, state))
+        lab.clock.forward(10)
+    assert lab.seconds(A) == [10.0, 10.0, 10.0]
+
+
+def test_a_clock_that_is_set_changes_nothing() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.step(86400.0)
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.step(-2 * 86400.0)
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [10.0, 0.0, 0.0]
+
+
+def test_time_in_which_nobody_looked_is_not_counted() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.forward(MAX_GAP_S + 1)
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [0.0, 0.0, 0.0]
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [5.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("age_s", [61.0, float("inf")])
+def test_time_in_which_the_cluster_was_silent_is_not_counted_and_nothing_is_lost(
+    age_s: float,
+) -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    for lab.age_s in (age_s, age_s, 1.0):
+        lab.clock.forward(5)
+        lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [5.0, 0.0, 0.0]
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [10.0, 0.0, 0.0]
+
+
+def test_a_board_that_is_removed_takes_nothing_from_its_family() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY), view(B, BoardState.IDLE))
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY), view(B, BoardState.IDLE))
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.times.of_board(B) is None
+    assert lab.times.of_families()["rpi4b"] == {Use.BUSY: 5.0, Use.IDLE: 5.0, Use.DOWN: 0.0}
+
+
+def test_boards_that_are_never_used_are_not_counted() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.UNKNOWN, expected=False))
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.UNKNOWN, expected=False))
+    assert lab.times.of_families() == {}
+
+
+def test_a_database_that_is_away_for_a_moment_costs_nothing() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.forward(5)
+    available = lab.boards
+
+    def unavailable() -> tuple[BoardView, ...]:
+        raise Unavailable("no database")
+
+    lab.times._boards = unavailable
+    with pytest.raises(Unavailable):
+        lab.times.look()
+    lab.times._boards = available
+    lab.clock.forward(5)
+    lab.look(view(A, BoardState.BUSY))
+    assert lab.seconds(A) == [10.0, 0.0, 0.0]
