@@ -130,7 +130,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     Args:
         metrics: Shared with the engine; None: the app's own.
     """
-    metrics = metrics or Metrics()
+    metrics = metrics or Metrics(services.settings.cluster_name)
     tail = LogTail(services.store)
 
     @asynccontextmanager

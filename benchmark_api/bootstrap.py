@@ -240,7 +240,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
     clock = SharedClock(SteadyClock(), boot_id=boot_id())
     clock.restore(clock_file.read())
-    public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
+    public_url = settings.cluster.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings, clock)
     opened.callback(store.close)
     with store.read() as uow:  # of a process that died before it wrote the file
@@ -256,7 +256,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
     policy_text = read_policy(settings.policy)
     policies = configured_policies(settings, policy_text, plugins)
     store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
-    metrics = Metrics()
+    metrics = Metrics(settings.cluster_name)
     inner, verify = build_cluster(settings, inventory, store, clock)
     opened.callback(inner.close)
     cluster = ObservedCluster(inner, metrics.observe)
@@ -275,7 +275,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
     twin = Twin(
         inventory.boards,
         UnknownDevices(settings.unknown_devices),
-        may_grow=settings.cluster == "nomad",
+        may_grow=settings.cluster.kind == "nomad",
     )
 
     file_limits = {
@@ -457,7 +457,7 @@ def observed_lab(settings: Settings) -> ObservedLab:
         NomadView(nomad_access(settings), now=clock.now),
         twin,
         clock,
-        name=f"Nomad at {settings.nomad_address}",
+        name=f"Nomad at {settings.cluster.address}",
         metrics=metrics_source(settings, clock.monotonic_s),
         max_age_s=max_age_s,
         max_run_s=settings.default_user_time_s,
@@ -644,7 +644,7 @@ def confinement_here(settings: Settings, inventory: Inventory) -> tuple[bool, st
         ConfigError: It is required, and can't be.
     """
     boards = [board for board in inventory.boards if board.local is not None]
-    if settings.cluster != "embedded" or not boards:
+    if settings.cluster.kind != "embedded" or not boards:
         return None
     modes = {settings.sandbox or board.sandbox.mode for board in boards}
     mode = next(mode for mode in SANDBOX_MODES if mode in modes)
@@ -665,7 +665,7 @@ def build_cluster(
     Raises:
         ConfigError: A file of certificates can't be used.
     """
-    if settings.cluster == "embedded":
+    if settings.cluster.kind == "embedded":
         boards = tuple(board for board in inventory.boards if board.local is not None)
         described = [
             replace(board, attributes={**machine_attributes(board), **board.attributes})
@@ -695,7 +695,7 @@ def build_cluster(
 
     nomad = NomadCluster(
         nomad_access(settings),
-        purge_age_s=settings.nomad_purge_age_s,
+        purge_age_s=settings.cluster.purge_age_s,
         ended=ended,
         known=known,
         database_empty=database_empty,
@@ -745,21 +745,35 @@ def _is_pruned(uow: UnitOfWork, parent_id: str) -> bool:
 
 
 def nomad_access(settings: Settings) -> NomadAccess:
-    """Return address, token and certificates of Nomad's API, from the settings."""
-    token = settings.nomad_token
+    """Return address, token and certificates of Nomad's API, from the settings.
+
+    Raises:
+        ConfigError: They name no Nomad.
+    """
+    cluster = settings.cluster
+    if cluster.address is None:
+        raise ConfigError(
+            [
+                f"clusters.{settings.cluster_name} is this machine: name a Nomad with its address "
+                "in [clusters.NAME], see docs/how-to/clusters.md"
+            ]
+        )
     return NomadAccess(
-        address=settings.nomad_address,
-        token=token.get_secret_value() if token is not None else None,
-        namespace=settings.nomad_namespace,
-        region=settings.nomad_region,
-        ca_cert=settings.nomad_ca_cert,
-        client_cert=settings.nomad_client_cert,
-        client_key=settings.nomad_client_key,
-        tls_server_name=settings.nomad_tls_server_name,
-        ui_url=settings.nomad_ui_url,
-        device=settings.nomad_device,
-        connections=settings.nomad_connections,
-        timeout_s=settings.nomad_timeout_s,
+        name=settings.cluster_name,
+        address=cluster.address,
+        token=cluster.token.get_secret_value() if cluster.token is not None else None,
+        namespace=cluster.namespace,
+        region=cluster.region,
+        datacenters=cluster.datacenters,
+        node_pool=cluster.node_pool,
+        ca_cert=cluster.ca_cert,
+        client_cert=cluster.client_cert,
+        client_key=cluster.client_key,
+        tls_server_name=cluster.tls_server_name,
+        ui_url=cluster.ui_url,
+        device=cluster.device,
+        connections=cluster.connections,
+        timeout_s=cluster.timeout_s,
     )
 
 
@@ -781,13 +795,12 @@ def nomad_findings(
         ConfigError: The inventory can't be used.
     """
     inventory = inventory_provider(settings).load()
-    stated = settings.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
+    stated = settings.cluster.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
     docker = settings.chosen_driver == "docker"
     return examine(
         nomad_access(settings),
         driver=settings.chosen_driver,
         image=(settings.docker_image or "") if docker else "",
-        datacenters=settings.datacenters,
         runner=() if docker else _runner(settings),
         public_url=public_url or stated,
         boards=partial(board_findings, inventory.boards, settings.unknown_devices),
@@ -896,8 +909,8 @@ def inventory_provider(settings: Settings) -> InventoryProvider:
     """Return the provider of the expected boards: the inventory file, or the emulated boards."""
     if settings.inventory is not None:
         return FileProvider(settings.inventory)
-    if settings.cluster == "nomad":
-        raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
+    if settings.cluster.kind == "nomad":
+        raise ConfigError(["inventory: needed with a Nomad cluster: the JSON file of its boards"])
     return CallableProvider(this_machine, "boards that this machine emulates")
 
 
@@ -943,17 +956,18 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
         privileged=settings.docker_privileged,
         command=command[0],
         args=tuple(command[1:]),
-        datacenters=settings.datacenters,
     )
-    if settings.cluster == "embedded":
+    if settings.cluster.kind == "embedded":
         return render
     return replace(
         render,
-        namespace=settings.nomad_namespace,
-        device=settings.nomad_device,
-        cpu_mhz=settings.nomad_cpu_mhz,
-        memory_mib=settings.nomad_memory_mib,
-        lost_after_s=settings.nomad_lost_after_s or None,
+        namespace=settings.cluster.namespace,
+        datacenters=settings.cluster.datacenters,
+        node_pool=settings.cluster.node_pool,
+        device=settings.cluster.device,
+        cpu_mhz=settings.cluster.cpu_mhz,
+        memory_mib=settings.cluster.memory_mib,
+        lost_after_s=settings.cluster.lost_after_s or None,
     )
 
 
@@ -961,7 +975,7 @@ def _runner(settings: Settings) -> Sequence[str]:
     """Return the command that starts the runner with the driver raw_exec."""
     if settings.raw_exec_command:
         return settings.raw_exec_command
-    if settings.cluster == "embedded":
+    if settings.cluster.kind == "embedded":
         return (sys.executable, "-m", "edgeyard.devices.runner")
     return ("edgeyard-runner",)  # hosts are other machines
 

@@ -62,16 +62,29 @@ _POLICY_NUMBERS = {
     "fairness": ("fairness_ratio", "Jain's index of the users' mean bounded slowdowns"),
 }
 
+_CLUSTER = "cluster"
+"""Label of what happens on a cluster: its name in the settings."""
+
+_OF_CLUSTER = frozenset(
+    {"run_seconds", "quarantines_total", "cluster_requests_total", "cluster_request_seconds"}
+)
+
 _CLUSTER_OPS = ("dispatch", "stop", "states", "logs", "hosts")
 
 
 class Metrics:
     """The figures that are counted as things happen. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str) -> None:
+        """Begin with zeros.
+
+        Args:
+            cluster: Name of the cluster in the settings, a label of what happens there.
+        """
         disable_created_metrics()  # the library's only switch; each counter would have one more
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._cluster = cluster
         self._by_name: dict[str, Counter | Histogram | Gauge] = {}
         self.http = self._histogram(
             "http_request_seconds", "Answered requests.", _HTTP_S, ("method", "route", "status")
@@ -83,7 +96,7 @@ class Metrics:
         self.uploaded = self._counter("uploads_bytes_total", "Bytes received as files.", ("kind",))
         self._histogram("queue_wait_seconds", "Time from submission to start.", _WAITS_S)
         self._histogram(
-            "run_seconds", "Run time of an attempt's task.", _RUNS_S, ("family", "engine")
+            "run_seconds", "Run time of an attempt's task.", _RUNS_S, ("family", "engine", _CLUSTER)
         )
         self._histogram("cycle_seconds", "Duration of a decision cycle.", _CYCLES_S)
         self._counter("decisions_total", "Decisions on benchmarks.", ("policy", "result"))
@@ -103,13 +116,19 @@ class Metrics:
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that were missed.")
         self._counter("preemptions_total", "Benchmarks preempted by more urgent ones.")
-        quarantines = self._counter("quarantines_total", "Boards put into quarantine.", ("cause",))
+        quarantines = self._counter(
+            "quarantines_total", "Boards put into quarantine.", ("cause", _CLUSTER)
+        )
         deliveries = self._counter(
             "webhook_deliveries_total", "Tries to deliver webhooks.", ("result",)
         )
         trainings = self._counter("trainings_total", "Trainings of models.", ("result",))
-        requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
-        self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
+        requests = self._counter(
+            "cluster_requests_total", "Calls to the cluster.", ("op", "code", _CLUSTER)
+        )
+        self._histogram(
+            "cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op", _CLUSTER)
+        )
         build = self._gauge("build_info", "Always 1.", ("version",))
         build.labels(__version__).set(1)
         for benchmark_type in BenchmarkType:
@@ -126,19 +145,21 @@ class Metrics:
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
         for cause in ("record", "operator"):
-            quarantines.labels(cause)
+            quarantines.labels(cause, cluster)
         for result in ("delivered", "failed", "given_up"):
             deliveries.labels(result)
         for result in TRAINING_RESULTS:
             trainings.labels(result)
         for op in _CLUSTER_OPS:
-            requests.labels(op, "ok")
+            requests.labels(op, "ok", cluster)
 
     def observe(self, metric: str, value: float, labels: Mapping[str, str]) -> None:
         """Count, time or set a metric by its name without prefix; unknown names are ignored."""
         known = self._by_name.get(metric)
         if known is None:
             return
+        if metric in _OF_CLUSTER:
+            labels = {**labels, _CLUSTER: self._cluster}
         one = known.labels(**labels) if labels else known
         if isinstance(one, Counter):
             one.inc(value)
@@ -188,8 +209,11 @@ class _StoreMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Ask now; what can't be had is left out rather than made up."""
         services = self._services
-        age = GaugeMetricFamily("edgeyard_twin_age_seconds", "Age of the boards' state.")
-        age.add_metric((), services.engine.twin_age_s())
+        cluster = services.settings.cluster_name
+        age = GaugeMetricFamily(
+            "edgeyard_twin_age_seconds", "Age of the boards' state.", labels=(_CLUSTER,)
+        )
+        age.add_metric((cluster,), services.engine.twin_age_s())
         yield age
         yield self._board_seconds()
         yield from self._leader()
@@ -201,24 +225,26 @@ class _StoreMetrics(Collector):
 
     def _boards(self) -> GaugeMetricFamily:
         boards = GaugeMetricFamily(
-            "edgeyard_boards", "Boards by state.", labels=("state", "family")
+            "edgeyard_boards", "Boards by state.", labels=("state", "family", _CLUSTER)
         )
         views = self._services.engine.boards()
         counts = Counts((view.state, view.board.family) for view in views)
+        cluster = self._services.settings.cluster_name
         for family in sorted({view.board.family for view in views}):
             for state in BoardState:
-                boards.add_metric((state.value, family), counts[state, family])
+                boards.add_metric((state.value, family, cluster), counts[state, family])
         return boards
 
     def _board_seconds(self) -> CounterMetricFamily:
         seconds = CounterMetricFamily(
             "edgeyard_board_seconds",
             "Seconds of a family's boards, all boards together, by what they were spent on.",
-            labels=("family", "use"),
+            labels=("family", "use", _CLUSTER),
         )
+        cluster = self._services.settings.cluster_name
         for family, found in sorted(self._services.board_times.of_families().items()):
             for use, value in found.items():
-                seconds.add_metric((family, use.value), value)
+                seconds.add_metric((family, use.value, cluster), value)
         return seconds
 
     def _leader(self) -> Iterable[GaugeMetricFamily]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from edgeyard.benchmark_api import cluster_settings
+from edgeyard.benchmark_api.cluster_settings import ClusterSettings
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import RELOADED_SETTINGS, Settings
 from edgeyard.devices.inventory import Inventory
@@ -125,7 +127,7 @@ class Reloader:
 
         The embedded cluster's boards are cut up at its start. It may lose boards meanwhile.
         """
-        if self._services.settings.cluster != "embedded":
+        if self._services.settings.cluster.kind != "embedded":
             return
         known = {board.target_uid: board.local for board in self._first.boards}
         new = [
@@ -142,13 +144,16 @@ class Reloader:
         services = self._services
         before = services.settings
         differing = [
-            name for name in Settings.model_fields if getattr(read, name) != getattr(before, name)
+            name
+            for name in Settings.model_fields
+            if name != "clusters" and getattr(read, name) != getattr(before, name)
         ]
         taken = {name: getattr(read, name) for name in differing if name in RELOADED_SETTINGS}
-        settings = before.model_copy(update=taken)
+        cluster, of_cluster, later = _cluster_of(read, before)
+        settings = before.model_copy(update={**taken, "clusters": cluster})
         inventory = self._load_inventory(settings)
-        changed = set(taken)
-        restart_needed = {name for name in differing if name not in RELOADED_SETTINGS}
+        changed = {*taken, *of_cluster}
+        restart_needed = {*later, *(name for name in differing if name not in RELOADED_SETTINGS)}
         if inventory.boards != services.inventory.boards:
             try:
                 self._refuse_new_slices(inventory)
@@ -193,3 +198,25 @@ class Reloader:
                 "the reload is not in the events",
                 extra={"event": "reload.unrecorded", "reason": str(error)},
             )
+
+
+def _cluster_of(
+    read: Settings, before: Settings
+) -> tuple[Mapping[str, ClusterSettings], set[str], set[str]]:
+    """Return the clusters from now on, the names of what was taken up and of what was not."""
+    if read.clusters.keys() != before.clusters.keys():
+        return before.clusters, set(), {"clusters"}
+    name, now, then = read.cluster_name, read.cluster, before.cluster
+    if now == then:
+        return before.clusters, set(), set()
+    differing = [
+        each for each in ClusterSettings.model_fields if getattr(now, each) != getattr(then, each)
+    ]
+    # An address that comes or goes makes it another kind of cluster.
+    can_be_taken = cluster_settings.RELOADED if now.kind == then.kind else frozenset[str]()
+    taken = {each: getattr(now, each) for each in differing if each in can_be_taken}
+    return (
+        {name: then.model_copy(update=taken)},
+        {f"clusters.{name}.{each}" for each in taken},
+        {f"clusters.{name}.{each}" for each in differing if each not in can_be_taken},
+    )

@@ -14,12 +14,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
-    BeforeValidator,
     Field,
     SecretStr,
     ValidationError,
@@ -29,15 +28,15 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
-from edgeyard.devices.sizes import parse_size
+from edgeyard.benchmark_api import cluster_settings
+from edgeyard.benchmark_api.cluster_settings import EMBEDDED, ClusterSettings
+from edgeyard.benchmark_api.setting_values import CommaSeparated, PlainUrl, Seconds, Size
 from edgeyard.errors import ConfigError, reason_of
 from edgeyard.home import expanded
-from edgeyard.scheduler.model.quantities import duration_s
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 from edgeyard.scheduler.model.run_bounds import (
     DEFAULT_MAX_RUN_S,
@@ -64,18 +63,6 @@ def setting_of(quota: str) -> str:
     return f"user_{quota}"
 
 
-def _size(value: object) -> object:
-    # The environment gives every number as text, TOML as a number.
-    return value if isinstance(value, int) and not isinstance(value, bool) else parse_size(value)
-
-
-def _words(value: object) -> object:
-    """A list as the environment writes it: separated by commas."""
-    if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    return value
-
-
 ENGINE_SETTINGS = frozenset(
     {
         *("policy", "twin_max_age_s", "default_user_time_s", "no_output_timeout_s"),
@@ -91,9 +78,7 @@ ENGINE_SETTINGS = frozenset(
 
 RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
     {
-        *("nomad_address", "nomad_ca_cert", "nomad_client_cert", "nomad_client_key"),
-        *("nomad_tls_server_name", "nomad_ui_url", "nomad_connections", "nomad_timeout_s"),
-        *("inventory", "nomad_token", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
+        *("inventory", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
         "scenario_limit_bytes",
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
@@ -110,11 +95,8 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
         *("user_max_registrations", "max_registrations_total"),
     }
 )
-"""Settings that a running server takes up on SIGHUP; all others need a restart."""
-
-Size = Annotated[int, BeforeValidator(_size)]
-Seconds = Annotated[float, BeforeValidator(duration_s)]
-SpaceSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+"""Settings that a running server takes up on SIGHUP, besides `cluster_settings.RELOADED` of its
+cluster; all others need a restart."""
 
 
 _DAY_S = 86400.0
@@ -132,7 +114,8 @@ class Settings(BaseSettings):
     role: Literal["all", "api", "engine"] = Field(
         "all",
         description="What this server does. all: serve the API, and run the scheduler while it "
-        "leads; api: serve the API only; engine: run the scheduler only, which needs public_url. "
+        "leads; api: serve the API only; engine: run the scheduler only, which needs the cluster's "
+        "public_url. "
         "Of all servers on one database one leads.",
     )
     data_dir: Path = Field(
@@ -141,12 +124,7 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(42777, ge=0, le=65535, description="Port to listen on; 0: any free one.")
-    public_url: str | None = Field(
-        None,
-        description="Base of every download and upload URL, as boards reach it; "
-        "default: the bound address.",
-    )
-    allowed_hosts: SpaceSeparated = Field(
+    allowed_hosts: CommaSeparated = Field(
         (), description="Host headers to answer to, comma-separated; empty: any."
     )
     lab_name: str = Field(
@@ -178,7 +156,7 @@ class Settings(BaseSettings):
         description="Folder of uploaded files and results, or s3://BUCKET/PREFIX; default: files "
         "in data_dir. Servers on one database need the same one.",
     )
-    s3_endpoint: str | None = Field(
+    s3_endpoint: PlainUrl | None = Field(
         None, description="URL of the S3 service of file_store; default: Amazon's."
     )
     s3_region: str | None = Field(None, description="Region of the bucket of file_store.")
@@ -190,8 +168,10 @@ class Settings(BaseSettings):
     s3_secret_key: SecretStr | None = Field(None, description="Secret of s3_access_key.")
 
     # lab
-    cluster: Literal["embedded", "nomad"] = Field(
-        "embedded", description="Where jobs run: on this machine, or on a Nomad cluster."
+    clusters: dict[str, ClusterSettings] = Field(
+        {},
+        description="Where jobs run, `[clusters.NAME]`: see below. None: on this machine, a "
+        f"cluster called {EMBEDDED}. At present a server has one.",
     )
     inventory: Path | None = Field(
         None, description="JSON file of expected boards; default: emulated boards of this machine."
@@ -377,7 +357,7 @@ class Settings(BaseSettings):
         ge=1,
         description="Log-ins of one account with the right password in five minutes; past it: 429.",
     )
-    trusted_proxies: SpaceSeparated = Field(
+    trusted_proxies: CommaSeparated = Field(
         (),
         description="Addresses or networks of proxies whose X-Forwarded-For names the client; "
         "empty: the header is ignored.",
@@ -387,12 +367,12 @@ class Settings(BaseSettings):
     trusted_network: bool = Field(
         False, description="Take results without a token: only where every host is trusted."
     )
-    allow_hosts: SpaceSeparated = Field(
+    allow_hosts: CommaSeparated = Field(
         (),
         description="Hosts that model and dataset URLs may name although their address is "
         "private: names, *.names, addresses or networks, each with an optional :port.",
     )
-    webhook_hosts: SpaceSeparated = Field(
+    webhook_hosts: CommaSeparated = Field(
         (),
         description="Hosts that users' webhooks may be at although their address is private; "
         "written as in allow_hosts.",
@@ -403,7 +383,7 @@ class Settings(BaseSettings):
         description="Key that the secrets of users' webhooks are made of, 32 characters at least; "
         "default: webhook.key in data_dir. Servers on one database need the same one.",
     )
-    scorer_hosts: SpaceSeparated = Field(
+    scorer_hosts: CommaSeparated = Field(
         (),
         description="Hosts that scorers of policies may be asked at although their address is "
         "private; written as in allow_hosts.",
@@ -626,9 +606,6 @@ class Settings(BaseSettings):
     driver: Literal["docker", "raw_exec"] | None = Field(
         None, description="Task driver; default: raw_exec embedded, docker on Nomad."
     )
-    datacenters: SpaceSeparated = Field(
-        ("dc1",), description="Datacenters of jobs, comma-separated."
-    )
     docker_image: str = Field(
         "daiedge-vlab-bootstrap", description="Image of the bootstrap container."
     )
@@ -642,64 +619,10 @@ class Settings(BaseSettings):
     docker_auth_password: SecretStr | None = Field(
         None, description="Password at the image's registry."
     )
-    raw_exec_command: SpaceSeparated = Field(
+    raw_exec_command: CommaSeparated = Field(
         (),
         description="Command of the runner for raw_exec, comma-separated; default: on Nomad "
         "edgeyard-runner, as hosts' PATH finds it, else this server's own.",
-    )
-
-    # Nomad
-    nomad_address: str = Field("http://127.0.0.1:4646", description="Address of Nomad's API.")
-    nomad_namespace: str = Field("default", description="Namespace of our jobs.")
-    nomad_token: SecretStr | None = Field(None, description="Nomad ACL token.")
-    nomad_region: str | None = Field(None, description="Region of Nomad; default: the agent's own.")
-    nomad_ca_cert: Path | None = Field(
-        None, description="PEM file of the CA of Nomad's certificates; default: the system's CAs."
-    )
-    nomad_client_cert: Path | None = Field(
-        None, description="PEM file of our certificate, where Nomad asks for one (mTLS)."
-    )
-    nomad_client_key: Path | None = Field(
-        None, description="PEM file of the key of nomad_client_cert."
-    )
-    nomad_tls_server_name: str | None = Field(
-        None,
-        description="Name that Nomad's certificate carries, e.g. server.global.nomad; "
-        "default: the host of nomad_address.",
-    )
-    nomad_ui_url: str | None = Field(
-        None, description="Where people reach Nomad's UI; default: nomad_address."
-    )
-    nomad_device: str = Field(
-        "daiedge/edgedevice",
-        pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$",
-        description="Vendor and type of the boards' device plugin.",
-    )
-    nomad_connections: int = Field(
-        8, ge=1, le=64, description="Maximum number of connections to Nomad for calls about jobs."
-    )
-    nomad_timeout_s: Seconds = Field(
-        10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."
-    )
-    nomad_purge_age_s: Seconds = Field(
-        7 * 86400.0,
-        gt=0,
-        description="Age at which jobs that have ended are removed from Nomad, s; their benchmarks "
-        "stay.",
-    )
-    nomad_cpu_mhz: int | None = Field(
-        None, ge=1, description="CPU that a job asks of its host, MHz; default: Nomad's, 100."
-    )
-    nomad_lost_after_s: int = Field(
-        600,
-        ge=0,
-        le=86400,
-        description="How long Nomad waits for a host that it does not hear from before it gives up "
-        "the run there, s. The task goes on meanwhile and its result is taken. 0: it is given up "
-        "as soon as the host's heartbeat is missing.",
-    )
-    nomad_memory_mib: int | None = Field(
-        None, ge=10, description="Memory that a job asks of its host, MiB; default: Nomad's, 300."
     )
 
     @field_validator("data_dir")
@@ -715,19 +638,10 @@ class Settings(BaseSettings):
         parse_tariff(value)  # its message names the mistake
         return value
 
-    @field_validator("public_url", "nomad_address", "nomad_ui_url", "s3_endpoint")
+    @field_validator("clusters")
     @classmethod
-    def _plain_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        try:
-            named = bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port beyond 65535
-            named = False
-        if parts.scheme not in ("http", "https") or not named or parts.query:
-            raise ValueError("is not a http(s) URL, e.g. http://10.200.0.1:42777")
-        return value.rstrip("/")
+    def _one_cluster(cls, value: dict[str, ClusterSettings]) -> dict[str, ClusterSettings]:
+        return dict(cluster_settings.one_of(value))
 
     @field_validator("allow_hosts", "webhook_hosts", "scorer_hosts")
     @classmethod
@@ -743,16 +657,15 @@ class Settings(BaseSettings):
     def _pairs_are_whole(self) -> Self:
         if (self.docker_auth_username is None) != (self.docker_auth_password is None):
             raise ValueError("docker_auth_username and docker_auth_password belong together")
-        if (self.nomad_client_cert is None) != (self.nomad_client_key is None):
-            raise ValueError("nomad_client_cert and nomad_client_key belong together")
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together")
         named = self.file_store or ""
         if named.startswith("s3:") and not urlsplit(named).netloc:
             raise ValueError("file_store names no bucket: use s3://BUCKET/PREFIX")
-        if self.role == "engine" and self.public_url is None:
+        if self.role == "engine" and self.cluster.public_url is None:
             raise ValueError(
-                "role = engine needs public_url: the address of a server that boards upload to"
+                f"role = engine needs clusters.{self.cluster_name}.public_url: the address of a "
+                "server that boards upload to"
             )
         return self
 
@@ -769,9 +682,19 @@ class Settings(BaseSettings):
         return Quotas(**{name: getattr(self, setting_of(name)) for name in QUOTA_NAMES})
 
     @property
+    def cluster_name(self) -> str:
+        """Name of the cluster that runs the jobs."""
+        return next(iter(self.clusters), EMBEDDED)
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """The cluster that runs the jobs."""
+        return self.clusters.get(self.cluster_name) or ClusterSettings()
+
+    @property
     def chosen_driver(self) -> str:
         """Nomad driver of the jobs: the setting ``driver``, or the default of the cluster."""
-        return self.driver or ("raw_exec" if self.cluster == "embedded" else "docker")
+        return self.driver or ("raw_exec" if self.cluster.kind == "embedded" else "docker")
 
     @classmethod
     def load(cls, config: Path | None = None, **arguments: object) -> Self:
@@ -790,7 +713,10 @@ class Settings(BaseSettings):
         try:
             tables = tomllib.loads(Path(named).read_text("utf-8")) if named else {}
         except (OSError, ValueError) as error:
-            problems.append(f"the settings file {named} can't be read: {reason_of(error)}")
+            why = _named_twice(error) or reason_of(error)
+            problems.append(f"the settings file {named} can't be read: {why}")
+        of_environment, unknown = cluster_settings.from_environment(os.environ)
+        problems += map(_no_cluster_setting, unknown)
         try:
             secrets = _secrets_from_files(cls.model_fields)
         except ConfigError as error:
@@ -798,6 +724,10 @@ class Settings(BaseSettings):
             secrets = {}
         given = {key: value for key, value in arguments.items() if value is not None}
         below = {**tables, **secrets}
+        if of_environment:
+            of_file = tables.get("clusters")
+            known = of_file if isinstance(of_file, Mapping) else {}
+            below["clusters"] = cluster_settings.over(known, of_environment)
         try:
             settings = _with_sources(cls, below)(**given)  # type: ignore[arg-type]
         except ValidationError as error:
@@ -862,12 +792,29 @@ def _secret_names(fields: Mapping[str, FieldInfo]) -> list[str]:
 
 def _unknown_variables(fields: Mapping[str, FieldInfo]) -> list[str]:
     secret_files = {f"{name.upper()}_FILE" for name in _secret_names(fields)}
-    known = {name.upper() for name in fields} | secret_files | _NOT_OURS
+    known = {name.upper() for name in fields if name != "clusters"} | secret_files | _NOT_OURS
     return [
         f"{name}: no such setting{_nearest(name.removeprefix(PREFIX), known, PREFIX)}"
         for name in sorted(os.environ)
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known
+        if name.startswith(PREFIX)
+        and name.removeprefix(PREFIX) not in known
+        and not name.startswith(cluster_settings.VARIABLE)
     ]
+
+
+def _no_cluster_setting(variable: str) -> str:
+    name, _, setting = variable.removeprefix(cluster_settings.VARIABLE).partition("__")
+    known = {each.upper() for each in ClusterSettings.model_fields}
+    prefix = f"{cluster_settings.VARIABLE}{name}__"
+    return f"{variable}: no such setting{_nearest(setting, known, prefix)}"
+
+
+def _named_twice(error: Exception) -> str:
+    """Return what is wrong where a file has two clusters of one name; "" for other mistakes."""
+    found = re.search(r"\('clusters', '([^']*)'", str(error))
+    if found is None:
+        return ""
+    return f"clusters.{found[1]} is there twice: each cluster has a name of its own"
 
 
 def _nearest(word: str, known: set[str], prefix: str = "") -> str:
@@ -883,10 +830,12 @@ def _said(
 ) -> str:
     """One mistake as a line, never with the value: it may be a secret."""
     location = error["loc"]
-    name = str(location[0]) if isinstance(location, tuple) and location else ""
-    place = f"{config}: {name}" if name in tables else name or "settings"
+    path = tuple(map(str, location)) if isinstance(location, tuple) else ()
+    name = ".".join(path[:3] if path[:1] == ("clusters",) else path[:1])
+    place = f"{config}: {name}" if path[:1] and path[0] in tables else name or "settings"
     if error["type"] == "extra_forbidden":
-        return f"{place}: no such setting{_nearest(name, set(fields))}"
+        known = set(fields) if len(path) < 3 else set(ClusterSettings.model_fields)
+        return f"{place}: no such setting{_nearest(path[-1], known)}"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
 
 
@@ -904,6 +853,12 @@ def settings_page() -> str:
         "SIGHUP (`kill -HUP`, systemd's `ExecReload`) has a running server read them again, with",
         "the files that they name (inventory, policy, certificates): "
         + ", ".join(f"`{name}`" for name in Settings.model_fields if name in RELOADED_SETTINGS)
+        + "; of the cluster: "
+        + ", ".join(
+            f"`{name}`"
+            for name in ClusterSettings.model_fields
+            if name in cluster_settings.RELOADED
+        )
         + ".",
         "Where times, limits of the engine or the policy changed, the engine is made anew within",
         "a second or two; what runs goes on. Other settings that changed are named in the log and",
@@ -915,13 +870,31 @@ def settings_page() -> str:
         "| setting | default | meaning |",
         "| --- | --- | --- |",
     ]
-    for name, field in Settings.model_fields.items():
+    lines += _rows(Settings.model_fields)
+    lines += [
+        "",
+        "## Clusters",
+        "",
+        "Settings of an entry `[clusters.NAME]`. In the environment:",
+        f"`{cluster_settings.VARIABLE}NAME__SETTING`, where a dash of the name is an underscore.",
+        "[How to say where jobs may run](../how-to/clusters.md).",
+        "",
+        "| setting | default | meaning |",
+        "| --- | --- | --- |",
+        *_rows(ClusterSettings.model_fields),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(fields: Mapping[str, FieldInfo]) -> list[str]:
+    rows = []
+    for name, field in fields.items():
         default = "" if field.default is None or name == "data_dir" else _shown(field.default)
         secret = " Secret." if name in _secret_names({name: field}) else ""
-        lines.append(f"| `{name}` | {default} | {field.description}{secret} |")
-    return "\n".join(lines) + "\n"
+        rows.append(f"| `{name}` | {default} | {field.description}{secret} |")
+    return rows
 
 
 def _shown(default: object) -> str:
     text = ", ".join(default) if isinstance(default, tuple) else str(default)
-    return f"`{text}`" if text else ""
+    return f"`{text}`" if text and default != {} else ""

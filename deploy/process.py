@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgeyard.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad, saved
 from edgeyard.testbed.agent import free_port as free_port
 
 TERMINAL = ("completed", "failed", "cancelled", "expired")
@@ -164,16 +164,19 @@ def on_nomad(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:
         inventory: Path of the boards that it is to expect.
     """
     return {
-        "EDGEYARD_CLUSTER": "nomad",
         "EDGEYARD_DRIVER": "raw_exec",
         # The hosts are this machine.
         "EDGEYARD_RAW_EXEC_COMMAND": f"{sys.executable},-m,edgeyard.devices.runner",
         "EDGEYARD_INVENTORY": str(inventory),
-        "EDGEYARD_NOMAD_ADDRESS": nomad.address,
-        "EDGEYARD_NOMAD_TOKEN": nomad.token,
-        "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
+        **in_cluster(address=nomad.address, token=nomad.token, namespace=nomad.namespace),
         "EDGEYARD_LOST_GRACE_S": "2",
     }
+
+
+def in_cluster(**settings: object) -> dict[str, str]:
+    """Return settings of the test bed's cluster as variables of the environment."""
+    prefix = f"EDGEYARD_CLUSTERS__{saved.CLUSTER.upper()}__"
+    return {f"{prefix}{name.upper()}": str(value) for name, value in settings.items()}
 
 
 @contextmanager

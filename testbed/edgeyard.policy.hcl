@@ -2,7 +2,7 @@
 #   nomad acl policy apply -description "Edgeyard" edgeyard deploy/nomad/edgeyard.policy.hcl
 #   nomad acl token create -name edgeyard -policy edgeyard
 # Jobs live in a namespace of their own (nomad namespace apply edgeyard); where it has another
-# name, change it here and in EDGEYARD_NOMAD_NAMESPACE.
+# name, change it here and in namespace of [clusters.NAME] in the settings.
 
 namespace "edgeyard" {
   capabilities = [

@@ -32,6 +32,9 @@ from edgeyard.testbed.agent import Agent
 from edgeyard.testbed.cluster import LoopbackNomad
 from edgeyard.testbed.tls import FOLDER, Certificates
 
+CLUSTER = "testbed"
+"""Name of its entry in the settings."""
+
 TOKEN = "token"
 INVENTORY = "inventory.json"
 SETTINGS = "server.toml"
@@ -76,23 +79,25 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
         _write(folder / INVENTORY, json.dumps(inventory.to_json(), indent=2) + "\n")
     _write(folder / TOKEN, testbed.token + "\n")
     _write(folder / _MANAGEMENT, testbed.management + "\n")
+    cluster = {
+        "address": testbed.address,
+        "namespace": testbed.namespace,
+        "token_file": str(folder / TOKEN),
+        "memory_mib": MEMORY_MIB,
+    }
+    if testbed.tls is not None:
+        cluster |= {
+            "ca_cert": str(testbed.tls.ca_cert),
+            "client_cert": str(testbed.tls.client_cert),
+            "client_key": str(testbed.tls.client_key),
+        }
     settings = {
-        "cluster": "nomad",
         "driver": "raw_exec",
         "raw_exec_command": [sys.executable, "-m", "edgeyard.devices.runner"],
         "inventory": str(folder / INVENTORY),
-        "nomad_address": testbed.address,
-        "nomad_namespace": testbed.namespace,
-        "nomad_token": testbed.token,
-        "nomad_memory_mib": MEMORY_MIB,
         "start_lead_s": START_LEAD_S,
+        "clusters": {CLUSTER: cluster},
     }
-    if testbed.tls is not None:
-        settings |= {
-            "nomad_ca_cert": str(testbed.tls.ca_cert),
-            "nomad_client_cert": str(testbed.tls.client_cert),
-            "nomad_client_key": str(testbed.tls.client_key),
-        }
     _write(folder / SETTINGS, tomli_w.dumps(settings))
     state = {
         "namespace": testbed.namespace,

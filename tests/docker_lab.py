@@ -22,7 +22,7 @@ import pytest
 from deploy import programs
 from deploy.containers import __main__ as builder
 from deploy.containers.images import Image, write_archive, write_layer
-from deploy.process import free_port, on_nomad
+from deploy.process import free_port, in_cluster, on_nomad
 from edgeyard import testbed
 from edgeyard.testbed.cluster import unmount
 from tests.nomad_cluster import entry, nomad_binary, running_nomad
@@ -156,7 +156,7 @@ class DockerLab:
             "EDGEYARD_DRIVER": "docker",
             # Docker always fetches an image without a tag, or with the tag latest.
             "EDGEYARD_DOCKER_IMAGE": self.images[builder.RUNNER].name,
-            "EDGEYARD_NOMAD_MEMORY_MIB": "1024",
+            **in_cluster(memory_mib=1024),
         }
 
     def write_inventory(self, inventory: Path, *boards: Mapping[str, object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 MAX_SERVER_CLOCK_DIFFERENCE_S = 30.0
 """Users state deadlines and start times by their clock, and the server applies its own."""
-MIN_FREE_BYTES = 2 * 2**30
 LIMIT_WARNING = 0.9
 """Share of a limit that may be used before `doctor` warns."""
 _CLUSTER = "cluster"
@@ -70,6 +68,7 @@ def doctor(
     findings, server = examine(session)
     if not limits:
         findings = [each for each in findings if not _is_roomy_limit(each)]
+    findings += examine_database(config)
     of_nomad = list(examine_nomad(nomad, config, probe, server))
     if any(finding.check == _COMPARED for finding in of_nomad):
         # Nomad's answer has each board with the reason.
@@ -102,7 +101,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     """Return all findings, causes before effects.
 
     Returns:
-        The findings, and the server's description of itself (``cluster`` and ``public_url``),
+        The findings, and the server's description of itself (``cluster_kind`` and ``public_url``),
         which is empty if it did not answer.
     """
     try:
@@ -110,7 +109,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     except ConfigError as error:
         fix = "correct the file or the variable"
         return [Finding(check="settings", state="problem", found=str(error), fix=fix)], {}
-    findings = [*_settings(client), _disk_here()]
+    findings = [*_settings(client)]
     of_server, described = _server(client)
     findings += of_server
     if not described:
@@ -125,6 +124,35 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
         findings += _boards_last_seen(client) if silent else _boards(client)
         findings += _scorers(client)
     return findings, {"public_url": client.settings.url, **described}
+
+
+def examine_database(config: Path | None) -> Iterator[Finding]:
+    """Yield whether the database of the settings on this machine can be opened from here.
+
+    Args:
+        config: The server's settings in TOML.
+    """
+    from edgeyard.benchmark_api.settings import Settings
+
+    try:
+        url = Settings.load(config).database_url
+    except ConfigError:
+        return  # reported with what else the settings say
+    if url is None:
+        return
+    from edgeyard.scheduler.store.sql_store import check_url
+
+    try:
+        check_url(url.get_secret_value())
+    except ConfigError as error:
+        yield Finding(
+            check="database driver",
+            state="problem",
+            found=str(error),
+            fix="correct EDGEYARD_DATABASE_URL, or install the driver where the server runs",
+        )
+    else:
+        yield Finding(check="database driver", state="ok", found="is installed here")
 
 
 def examine_nomad(
@@ -142,10 +170,10 @@ def examine_nomad(
         return
     from edgeyard.benchmark_api.settings import Settings
 
-    runs_on = plain(server.get("cluster"))
+    runs_on = plain(server.get("cluster_kind"))
     try:
         settings = Settings.load(config)
-        if wanted or settings.cluster == "nomad":
+        if wanted or settings.cluster.kind == "nomad":
             from edgeyard.benchmark_api.bootstrap import nomad_findings  # the whole server
 
             public_url = plain(server.get("public_url")) or None
@@ -165,7 +193,7 @@ def examine_nomad(
                 state="unknown",
                 found="not checked: the server uses Nomad, but its settings are not here",
                 fix="on the server's machine: edgeyard doctor --config FILE, or --nomad where "
-                "EDGEYARD_NOMAD_* are set",
+                "EDGEYARD_CLUSTERS__* are set",
             )
     except ConfigError as error:
         yield Finding(
@@ -197,18 +225,6 @@ def _settings(client: Client) -> Iterator[Finding]:
             found="the token is sent over the network in plain text",
             fix="serve https, or use a tunnel",
         )
-
-
-def _disk_here() -> Finding:
-    free = shutil.disk_usage(".").free
-    if free >= MIN_FREE_BYTES:
-        return Finding(check="disk", state="ok", found=f"{size(free)} free in this folder")
-    return Finding(
-        check="disk",
-        state="warning",
-        found=f"only {size(free)} free in this folder",
-        fix="free disk space for models, datasets and results",
-    )
 
 
 def _server(client: Client) -> tuple[list[Finding], Mapping[str, object]]:
@@ -287,6 +303,7 @@ def _ready(client: Client) -> Iterator[Finding]:
 
 _READY_FIXES = {
     "database": "check EDGEYARD_DATABASE_URL and that the database is running",
+    "disk": "free space there: submissions and uploads are refused when it is full",
     "files": "check free space and permissions of the server's data folder",
     "cluster": "check that the cluster is running and that the server can reach it",
     "leader": "start a server of role all or engine on this database: edgeyard up",

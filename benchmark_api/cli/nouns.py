@@ -78,6 +78,7 @@ _BOARD_COLUMNS = (
     Column(title="CPU", of=field("cpu"), from_width=120),
     Column(title="ACCELERATORS", of=_accelerators, from_width=100, always=False),
     Column(title="HOST", of=field("host"), from_width=100),
+    Column(title="CLUSTER", of=field("cluster"), from_width=120),
     Column(
         title="EMULATED",
         of=lambda row: "yes" if row.get("emulated") else "",

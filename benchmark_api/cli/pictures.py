@@ -451,6 +451,7 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
     yield Text(printable(state + (f": {why}" if why else "")), style=STATE_STYLE.get(state, ""))
     facts = {
         "family": plain(board.get("family")),
+        "cluster": plain(board.get("cluster")),
         "host": plain(board.get("host")),
         "host's clock": clock_difference(board.get("host_clock_offset_s")),
         "memory": size(board.get("ram_bytes")),

@@ -613,9 +613,9 @@ def _schedule_problems(body: JobDescriptionIn, services: Services) -> list[Field
     """What a schedule can't have here whose runs Nomad starts by itself."""
     if body.cron_by == "edgeyard":
         return []
-    cluster = services.settings.cluster
-    if cluster != "nomad":
-        reason = f"leaves the starts to Nomad, and this server's cluster is {cluster}"
+    kind = services.settings.cluster.kind
+    if kind != "nomad":
+        reason = f"leaves the starts to Nomad, and this server's cluster is {kind}"
         return [FieldError("/cron_by", reason, "edgeyard, or no cron_by")]
     addresses = {
         "/model": body.model,

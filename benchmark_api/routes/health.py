@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 
 from fastapi.responses import Response
@@ -17,13 +18,16 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
-from edgeyard.errors import EdgeyardError
+from edgeyard.errors import EdgeyardError, reason_of
 from edgeyard.scheduler.clock import TOLERANCE_S
 
 router = Router(tags=["service"])
 
 CLAIM_S = 60.0
 """A result that could not be fetched from its host for so long is reported."""
+
+LITTLE_BYTES = 2 * 2**30
+"""Less room than this is reported before work stops for it."""
 
 NO_LEADER_S = 60.0
 """Without a leader for so long, there is no server that takes over."""
@@ -42,7 +46,8 @@ async def version(context: Ctx) -> Answer[shapes.Version]:
     return Answer(
         shapes.Version(
             version=__version__,
-            cluster=services.settings.cluster,
+            cluster=services.settings.cluster_name,
+            cluster_kind=services.settings.cluster.kind,
             public_url=services.public_url,
         )
     )
@@ -74,6 +79,7 @@ def checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[
         yield "files", (enough, "ok" if enough else f"only {size_text(free)} are left")
     except (EdgeyardError, OSError) as error:
         yield "files", (False, str(error))
+    yield "disk", (True, _disk(services))
     yield "cluster", _cluster(services)
     yield "leader", _leader(services)
     off_s = services.clock.disagreement_s()
@@ -112,6 +118,19 @@ def checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[
                 "names the jobs and the reasons (result.waits)",
             ),
         )
+
+
+def _disk(services: Services) -> str | Mapping[str, str]:
+    """Return the room on the disk of the database and on that of the files."""
+    folder = services.settings.data_dir
+    try:
+        data, files = shutil.disk_usage(folder).free, services.files.free_bytes()
+    except (EdgeyardError, OSError) as error:
+        return f"the room on the server's disk is not known: {reason_of(error)}"
+    said = f"{size_text(data)} free in the data folder of the server"
+    if files != data:
+        said += f", {size_text(files)} for files"
+    return said if min(data, files) < LITTLE_BYTES else {"status": "ok", "detail": said}
 
 
 def _clock_trouble(off_s: float) -> str:

@@ -283,7 +283,7 @@ def _refuse_anothers_log(services: Services) -> None:
         Conflict: Another server leads.
     """
     leader = services.leader()
-    if services.settings.cluster == "embedded" and not leader.leads:
+    if services.settings.cluster.kind == "embedded" and not leader.leads:
         raise Conflict(
             f"the task runs within another server, {leader.server_id} at {leader.url}: its log "
             "can be read there, and here once the task has ended"

@@ -14,7 +14,7 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.board_times import BoardTime, BoardTimes
+from edgeyard.benchmark_api.board_times import BoardTime
 from edgeyard.benchmark_api.lab_inventory import LabInventory
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
@@ -53,7 +53,7 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
     reserved = _Reservations(context, caller)
     return Answer(
         shapes.Boards(
-            items=[_board(view, mine, reserved, services.board_times) for view in found],
+            items=[_board(view, mine, reserved, services) for view in found],
             taken_at=taken_at,
             **views.cluster_state(services),
         )
@@ -320,7 +320,7 @@ def shown_board(target_uid: str, caller: Caller, context: Context) -> shapes.Boa
         if view.board.target_uid == target_uid:
             mine = _visible_holders(context, caller, [view])
             reserved = _Reservations(context, caller)
-            return _board(view, mine, reserved, context.services.board_times)
+            return _board(view, mine, reserved, context.services)
     raise NotFound("board", target_uid)
 
 
@@ -372,7 +372,7 @@ def _visible_holders(
 
 
 def _board(
-    view: BoardView, visible: frozenset[str], reservations: _Reservations, times: BoardTimes
+    view: BoardView, visible: frozenset[str], reservations: _Reservations, services: Services
 ) -> shapes.Board:
     board = view.board
     mine = view.holder if view.holder in visible else None
@@ -385,6 +385,7 @@ def _board(
         engines=_engines(board),
         ram_bytes=board.ram_bytes,
         storage_bytes=board.storage_bytes,
+        cluster=services.settings.cluster_name,
         host=view.host,
         host_clock_offset_s=view.clock_offset_s,
         progress=board.progress,
@@ -397,7 +398,7 @@ def _board(
         cores=cores if isinstance(cores := board.attributes.get("cpu.cores"), int) else None,
         os=_text(board, "os.name"),
         accelerators=_accelerators(board),
-        times=_times(times.of_board(board.target_uid)),
+        times=_times(services.board_times.of_board(board.target_uid)),
     )
 
 

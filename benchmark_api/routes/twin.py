@@ -110,7 +110,7 @@ def data(
         attempts = uow.attempts.live(list(uow.attempts.live_versions()))
     found = live_data(
         services.engine.state(),
-        cluster=services.settings.cluster,
+        cluster=services.settings.cluster_name,
         reports=context.reports.nodes(now),
         job_ids={each.benchmark_id: each.job_id for each in attempts},
         metrics=services.twin_metrics.read(now) if services.twin_metrics else Metrics(),

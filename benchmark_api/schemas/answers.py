@@ -934,6 +934,7 @@ class Board(Struct, frozen=True, kw_only=True):
     """A board as the twin knows it; null: its host does not state it.
 
     Attributes:
+        cluster: Name of the cluster that it belongs to, from the server's settings.
         cpu: Model of the processor, otherwise its architecture.
         cores: That a benchmark may use.
         os: Operating system.
@@ -948,6 +949,7 @@ class Board(Struct, frozen=True, kw_only=True):
     engines: list[Engine]
     ram_bytes: int
     storage_bytes: int
+    cluster: str
     host: str
     host_clock_offset_s: float | None
     progress: float | None
@@ -1671,10 +1673,12 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """The server's version, its kind of cluster, and the address at which users reach it."""
+    """The server's version, the name and the kind of its cluster, and the address at which users
+    reach it."""
 
     version: str
-    cluster: Literal["embedded", "nomad"]
+    cluster: str
+    cluster_kind: Literal["embedded", "nomad"]
     public_url: str
 
 

@@ -30,7 +30,7 @@ from benchmarks.completion.records import (
     write_record,
 )
 from benchmarks.completion.rows import OURS
-from deploy.process import Server, edgeyard, on_nomad
+from deploy.process import Server, edgeyard, in_cluster, on_nomad
 from edgeyard.devices.inventory import Inventory, with_shared_cores
 from edgeyard.devices.model import BoardEngine
 from edgeyard.testbed import cluster, saved
@@ -163,7 +163,7 @@ def _server(folder: Path, nomad: LoopbackNomad, hosts: Sequence[Inventory]) -> I
             os.kill(pid, signal.SIGKILL)
     settings = {
         **on_nomad(nomad, nomad.folder / saved.INVENTORY),
-        "EDGEYARD_NOMAD_MEMORY_MIB": str(saved.MEMORY_MIB),
+        **in_cluster(memory_mib=saved.MEMORY_MIB),
         "EDGEYARD_POLICY": PEER,
         "EDGEYARD_LEARN_PROMOTE": "auto",
     }

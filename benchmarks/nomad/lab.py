@@ -14,9 +14,9 @@ from edgeyard import testbed
 CONNECTIONS = 4
 """To Nomad, or to the server: of ours and of the peer."""
 
-UNKNOWN_DATACENTER = "nowhere"
-"""A datacenter without hosts: jobs are registered and looked at by Nomad, but never run, so that
-tasks take no time of the two cores that are measured."""
+UNPLACEABLE_MIB = 16 * 2**20
+"""Memory that no host has: jobs are registered and looked at by Nomad, but never run, so that tasks
+take no time of the two cores that are measured."""
 
 Boards = Mapping[str, Sequence[object]]
 

@@ -14,7 +14,7 @@ from benchmarks.load import closed_loop, post
 from benchmarks.models import light
 from benchmarks.nomad import lab
 from benchmarks.tables import Row, median, median_interval
-from deploy.process import Server
+from deploy.process import Server, in_cluster
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -33,8 +33,7 @@ HOSTS = (lab.boards("rpi5", JOBS),)
 _PATIENCE_S = 120.0
 _DUE_S = 5.0  # a server that starts is not what is measured
 _ENVIRONMENT = {
-    "EDGEYARD_DATACENTERS": lab.UNKNOWN_DATACENTER,
-    "EDGEYARD_NOMAD_CONNECTIONS": str(lab.CONNECTIONS),
+    **in_cluster(memory_mib=lab.UNPLACEABLE_MIB, connections=lab.CONNECTIONS),
     "EDGEYARD_DISPATCH_THREADS": str(lab.CONNECTIONS),
 }
 

@@ -181,7 +181,7 @@ class _Container:
                 raise RunFailed(
                     "out_of_memory",
                     "the container was killed: it needed more memory than its job may use; "
-                    "the lab's operator sets nomad_memory_mib",
+                    "the lab's operator sets memory_mib of the cluster",
                 )
             return status
         finally:

@@ -96,7 +96,7 @@ def out_of_memory(board: BoardFacts) -> str:
     if board.ssh is None and job_bytes is not None and job_is_first:
         return (
             f"the run needed more memory than the {job_bytes // 1024**2} MiB that its job may use; "
-            "the lab's operator sets nomad_memory_mib"
+            "the lab's operator sets memory_mib of the cluster"
         )
     limit = f" of {board.ram_bytes // 1024**2} MiB" if board.ram_bytes else ""
     return f"the run needed more memory than the board's limit{limit}; use a smaller model or input"

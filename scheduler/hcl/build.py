@@ -77,6 +77,7 @@ class RenderSettings:
     args: tuple[str, ...] = ()
     datacenters: tuple[str, ...] = ("dc1",)
     namespace: str | None = None
+    node_pool: str | None = None
     device: str = "daiedge/edgedevice"
     progress_constraint: bool = True
     cpu_mhz: int | None = None
@@ -169,6 +170,7 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
     return NomadJob(
         job_id=request.job_id,
         namespace=settings.namespace,
+        node_pool=settings.node_pool,
         priority=request.priority,
         datacenters=settings.datacenters,
         periodic=_periodic(request),

@@ -125,6 +125,7 @@ class NomadJob:
         lost_after_s: How long Nomad waits for a host that it does not hear from before it gives the
             run up; it never makes a second one. None: it gives up at once.
         namespace: Of Nomad; None: the agent's default.
+        node_pool: Of Nomad; None: the namespace's default.
     """
 
     job_id: str
@@ -150,6 +151,7 @@ class NomadJob:
     lost_after_s: int | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     namespace: str | None = None
+    node_pool: str | None = None
     node_constraints: tuple[NodeConstraint, ...] = ()
     affinities: tuple[JobAffinity, ...] = ()
     node_affinities: tuple[JobAffinity, ...] = ()

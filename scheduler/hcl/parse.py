@@ -58,6 +58,7 @@ def parse_job(text: str) -> NomadJob:
     parsed = NomadJob(
         job_id=job.label,
         namespace=job.take("namespace", _text, None),
+        node_pool=job.take("node_pool", _text, None),
         priority=job.need("priority", _whole),
         datacenters=job.need("datacenters", _texts),
         type=job.need("type", _text),

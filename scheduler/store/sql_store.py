@@ -466,6 +466,11 @@ def _discard(connection: object, record: ConnectionPoolEntry) -> None:
     record.invalidate()
 
 
+def check_url(url: str) -> None:
+    """Raise ConfigError if no database can be opened with a URL; the database is not asked."""
+    _parsed(url)
+
+
 def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
@@ -474,11 +479,21 @@ def _parsed(url: str) -> URL:
             ["the database URL is not valid: use sqlite:///PATH or postgresql://USER@HOST/NAME"]
         ) from error
     if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg")
+        parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigError(
             [f"the database URL begins with {parsed.drivername}: use sqlite or postgresql"]
         )
+    try:
+        parsed.get_dialect().import_dbapi()
+    except (ImportError, NoSuchModuleError) as error:
+        raise ConfigError(
+            [
+                f"the database URL needs the driver {parsed.get_driver_name()}, which can't be "
+                f"used here ({error}): install edgeyard with its extra postgres, which brings "
+                "psycopg"
+            ]
+        ) from error
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise ConfigError(["the database URL has no file name: use sqlite:///PATH"])
     return parsed
@@ -547,24 +562,21 @@ def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:
 
 
 def _postgresql(url: URL, wait_s: float) -> Engine:
-    try:
-        engine = create_engine(
-            url,
-            pool_size=CONNECTIONS // 2,
-            max_overflow=CONNECTIONS // 2,
-            pool_timeout=wait_s,
-            pool_pre_ping=True,  # the server may have been restarted meanwhile
-            connect_args={
-                "connect_timeout": max(1, round(wait_s)),
-                # A lost connection is detected within seconds instead of hours.
-                "keepalives_idle": round(IDLE_S),
-                "keepalives_interval": 2,
-                "keepalives_count": 3,
-                "tcp_user_timeout": round(IDLE_S * 1000),
-            },
-        )
-    except (ImportError, NoSuchModuleError) as error:
-        raise ConfigError(["PostgreSQL needs its driver: install edgeyard[postgres]"]) from error
+    engine = create_engine(
+        url,
+        pool_size=CONNECTIONS // 2,
+        max_overflow=CONNECTIONS // 2,
+        pool_timeout=wait_s,
+        pool_pre_ping=True,  # the server may have been restarted meanwhile
+        connect_args={
+            "connect_timeout": max(1, round(wait_s)),
+            # A lost connection is detected within seconds instead of hours.
+            "keepalives_idle": round(IDLE_S),
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(IDLE_S * 1000),
+        },
+    )
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, in_cluster
 from edgeyard.testbed import LoopbackNomad
 from tests.nomad_cluster import clear, settings_of
 
@@ -56,11 +56,11 @@ def failure_of(server: Server, benchmark_id: str) -> tuple[str, str]:
 def test_a_run_that_outgrows_its_job_s_memory_fails_with_the_job_s_limit(
     limited: Callable[..., Server],
 ) -> None:
-    server = limited(EDGEYARD_NOMAD_MEMORY_MIB="40")
+    server = limited(**in_cluster(memory_mib=40))
     category, sentence = failure_of(server, submit(server))
     assert category == "out_of_memory"
     assert "40 MiB that its job may use" in sentence
-    assert "nomad_memory_mib" in sentence
+    assert "memory_mib of the cluster" in sentence
 
 
 def test_a_host_without_the_runner_is_the_cluster_s_matter(

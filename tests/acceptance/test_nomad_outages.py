@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.process import on_nomad, start
+from deploy.process import in_cluster, on_nomad, start
 from edgeyard import testbed
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
@@ -59,7 +59,7 @@ class Lab:
         A test in which a host comes back must not depend on how long this machine takes to start
         its agent.
         """
-        changed = {**self._environment, "EDGEYARD_NOMAD_LOST_AFTER_S": str(lost_after_s)}
+        changed = {**self._environment, **in_cluster(lost_after_s=lost_after_s)}
         self.end()
         self.server = start(self._data_dir, changed)
         try:
@@ -357,7 +357,7 @@ def test_a_nomad_server_that_lost_its_data_costs_an_attempt(built: Lab, tmp_path
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
     rights = {
         **settings(built.nomad, inventory),
-        "EDGEYARD_NOMAD_TOKEN": built.nomad.management,
+        **in_cluster(token=built.nomad.management),
     }
     lab = Lab(built.nomad, tmp_path / "data", rights, built.usb)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, in_cluster
 from edgeyard import testbed
 from tests.nomad_cluster import entry, nomad_binary, settings_of
 
@@ -156,10 +156,10 @@ def test_no_secret_is_found_anywhere_after_a_run_on_nomad(tmp_path: Path) -> Non
     try:
         settings = settings_of(cluster, tmp_path / "inventory.json")
         token = tmp_path / "nomad.token"
-        token.write_text(settings.pop("EDGEYARD_NOMAD_TOKEN"))
+        token.write_text(settings.pop(*in_cluster(token="")))
         folder = tmp_path / "server"
         folder.mkdir()
-        more = {"EDGEYARD_NOMAD_TOKEN_FILE": str(token), "EDGEYARD_LOG_LEVEL": "debug"}
+        more = {**in_cluster(token_file=token), "EDGEYARD_LOG_LEVEL": "debug"}
         with edgeyard(folder / "data", {**settings, **more}) as server:
             with Watcher(tmp_path).watching() as watcher:
                 benchmark_id, secrets = run_one(server, target="rpi4b")

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from deploy.process import Server, start
+from deploy.process import Server, in_cluster, start
 from edgeyard.scheduler.s3_files import S3Access
 from edgeyard.testbed import LoopbackNomad
 from tests import s3_service
@@ -222,7 +222,7 @@ def test_the_api_and_the_engine_may_be_two_servers_that_share_a_bucket(
     model = str(api.upload(DIGITS)["name"])
     early = _submit(api, model)
     assert "no server" in _leader_seen_by(api)
-    engine = start_server("engine", role="engine", public_url=api.url, **shared)
+    engine = start_server("engine", role="engine", clusters__embedded__public_url=api.url, **shared)
     _all_ran_once(api, [early, _submit(api, model)])
     assert _leads(engine)
     with pytest.raises(RuntimeError, match="404"):
@@ -252,7 +252,7 @@ def test_jobs_on_nomad_go_on_while_another_server_takes_over(
         settings = {
             **settings_of(nomad_cluster, tmp_path / "inventory.json"),
             "EDGEYARD_DATABASE_URL": postgres_url,
-            "EDGEYARD_PUBLIC_URL": f"http://{address[0]}:{address[1]}",
+            **in_cluster(public_url=f"http://{address[0]}:{address[1]}"),
         }
         with _servers(tmp_path, settings) as starts:
             first, second, third = _three(starts)

@@ -355,6 +355,7 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "ram_bytes": 4 * 2**30,
         "storage_bytes": 32 * 2**30,
         "host": "host-1",
+        "cluster": "embedded",
         "host_clock_offset_s": None,
         "progress": 0.0,
         "benchmark_id": None,

@@ -441,7 +441,8 @@ def description(**changes: object) -> dict[str, object]:
 def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, MovableClock]:
     """Real store and files in a folder, everything else faked."""
     clock = MovableClock()
-    chosen = Settings(data_dir=folder, public_url=public_url, **(ROOMY | settings))
+    clusters = {"clusters": {"embedded": {"public_url": public_url}}}
+    chosen = Settings(data_dir=folder, **(clusters | ROOMY | settings))
     engine = FakeEngine()
     made = Services(
         store=open_store(folder, now=clock.now),

@@ -792,7 +792,10 @@ def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
         'edgeyard_finished_total{category="thermal",status="failed"} 0.0',
         'edgeyard_retries_total{category="upload"} 0.0',
         'edgeyard_submitted_total{type="TYPE3"}',
-        "edgeyard_twin_age_seconds 1.0",
+        'edgeyard_twin_age_seconds{cluster="embedded"} 1.0',
+        'edgeyard_boards{cluster="embedded",family="',
+        'edgeyard_quarantines_total{cause="record",cluster="embedded"} 0.0',
+        'edgeyard_cluster_requests_total{cluster="embedded",code="ok",op="dispatch"} 0.0',
         'edgeyard_build_info{version="',
         'route="/v1/benchmarks"',
     ):

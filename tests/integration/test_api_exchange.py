@@ -25,7 +25,7 @@ OWN = "eyu_the-run-s-own"
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    with running(tmp_path, cluster="nomad") as started:
+    with running(tmp_path, clusters={"lab": {"address": "http://127.0.0.1:9"}}) as started:
         started.upload()
         yield started
 

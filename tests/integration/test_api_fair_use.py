@@ -191,4 +191,7 @@ def test_operators_quarantine_boards_and_lift_quarantines(api: Api) -> None:
     assert ok(op.post(f"/v1/boards/{BOARD}/unquarantine"))["quarantine"] is None
     assert op.post(f"/v1/boards/{BOARD}/unquarantine").status_code == 409
     assert op.post("/v1/boards/rpi9-0001-0001/quarantine").status_code == 404
-    assert 'edgeyard_quarantines_total{cause="operator"} 1.0' in api.as_().get("/metrics").text
+    assert (
+        'edgeyard_quarantines_total{cause="operator",cluster="embedded"} 1.0'
+        in api.as_().get("/metrics").text
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deploy.process import on_nomad
+from deploy.process import in_cluster, on_nomad
 from edgeyard import testbed
 from edgeyard.benchmark_api.cli import app
 from edgeyard.testbed import LoopbackNomad
@@ -40,7 +40,7 @@ def test_all_checks_work_with_the_smallest_acl_policy(
     inventory.write_text(json.dumps(HOSTS[1]))  # what the other hosts have is not known
     settings = on_nomad(nomad_cluster, inventory)
     with file_server({"livez": b"alive"}) as url:
-        output = run("--json", **settings, EDGEYARD_PUBLIC_URL=url)
+        output = run("--json", **settings, **in_cluster(public_url=url))
     findings = [each for each in json.loads(output) if each["check"] not in ("server", "disk")]
     checks = {each["check"]: each for each in findings}
     for right in RIGHTS:
@@ -65,14 +65,14 @@ def test_all_checks_work_with_the_smallest_acl_policy(
     token = nomad_cluster.call("POST", "/v1/acl/token", body)
     missing = "/opt/none/edgeyard-runner"
     with file_server({"livez": b"alive"}) as url:
-        without = {"EDGEYARD_PUBLIC_URL": url, "EDGEYARD_RAW_EXEC_COMMAND": missing}
+        without = {**in_cluster(public_url=url), "EDGEYARD_RAW_EXEC_COMMAND": missing}
         output = run("--json", **{**settings, **without})
     (found,) = [each for each in json.loads(output) if each["check"] == "runner"]
     assert found["state"] == "problem"
     assert found["found"].startswith(f"{missing} does not start on client-0, client-1, client-2: ")
     assert "could not be found" in found["found"]
 
-    text = run("--no-probe", **{**settings, "EDGEYARD_NOMAD_TOKEN": token["SecretID"]})
+    text = run("--no-probe", **{**settings, **in_cluster(token=token["SecretID"])})
     assert all(len(line) <= 80 for line in text.splitlines())
     denied = [line.split()[1:3] for line in text.splitlines() if line.startswith("problem")]
     shown = {" ".join(words) for words in denied}

@@ -64,7 +64,6 @@ def advised(access: NomadAccess, fix: str) -> bool:
             access,
             driver="raw_exec",
             image="",
-            datacenters=("dc1",),
             public_url=url,
             boards=lambda _: (),
         )
@@ -89,18 +88,18 @@ def test_over_mutual_tls(cluster: LoopbackNomad, tmp_path: Path) -> None:
 
     without = replace(access, client_cert=None, client_key=None)
     assert refused(without, "Nomad requires a client certificate")
-    assert advised(without, "EDGEYARD_NOMAD_CLIENT_CERT")
+    assert advised(without, "clusters.nomad.client_cert")
     other = Certificates.make(tmp_path / "other", cluster.server.nomad)
     foreign = replace(access, client_cert=other.client_cert, client_key=other.client_key)
     assert refused(foreign, "Nomad refuses the client certificate")
-    assert advised(foreign, "EDGEYARD_NOMAD_CLIENT_CERT")
+    assert advised(foreign, "clusters.nomad.client_cert")
     for wrong in (
         replace(access, ca_cert=other.ca_cert),
         replace(access, ca_cert=None),
         replace(access, tls_server_name="client.global.nomad"),
     ):
         assert refused(wrong, "Nomad's certificate is not trusted")
-        assert advised(wrong, "EDGEYARD_NOMAD_CA_CERT")
+        assert advised(wrong, "clusters.nomad.ca_cert")
     plain = replace(access, address=access.address.replace("https", "http"))
     assert refused(plain, "HTTP request to an HTTPS server")
     assert advised(plain, "https://")

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from edgeyard.benchmark_api.cluster_settings import ClusterSettings
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory
@@ -31,17 +32,21 @@ def test_what_may_change_is_taken_up_and_the_rest_is_named(api: Api) -> None:
 
     services = api.services
     more = Inventory((*services.inventory.boards, board("rpi5-0009-0009")))
-    services.settings = services.settings.model_copy(update={"cluster": "nomad"})
+    nomad = {"lab": ClusterSettings(address="http://127.0.0.1:9", timeout_s=5)}
+    services.settings = services.settings.model_copy(update={"clusters": nomad})
     reloader = Reloader(
         services,
         lambda settings: more,
         apply,
     )
-    changed = {"campaign_limit": 2, "port": 1, "nomad_memory_mib": 512}
+    now = {"lab": ClusterSettings(address="http://127.0.0.1:9", memory_mib=512, timeout_s=7)}
+    changed = {"campaign_limit": 2, "port": 1, "clusters": now}
     wanted = services.settings.model_copy(update=changed)
     result = reloader.reload(lambda: wanted)
-    assert result.changed == ("campaign_limit", "inventory", "policy")
-    assert result.restart_needed == ("nomad_memory_mib", "port")
+    assert result.changed == ("campaign_limit", "clusters.lab.timeout_s", "inventory", "policy")
+    assert result.restart_needed == ("clusters.lab.memory_mib", "port")
+    cluster = services.settings.cluster
+    assert (cluster.timeout_s, cluster.memory_mib) == (7, None)
     assert (services.settings.campaign_limit, services.settings.port) != (2, 1)
     assert services.settings.campaign_limit == 2
     assert applied == [(2, len(more.boards))]
@@ -49,7 +54,7 @@ def test_what_may_change_is_taken_up_and_the_rest_is_named(api: Api) -> None:
     assert "rpi5-0009-0009" in {each["target_uid"] for each in body["boards"]}
     (event,) = reloads(api)
     assert event.kind == "server.reloaded"
-    assert event.data["restart_needed"] == ["nomad_memory_mib", "port"]
+    assert event.data["restart_needed"] == ["clusters.lab.memory_mib", "port"]
 
 
 @pytest.mark.parametrize("broken", ["settings", "inventory"])

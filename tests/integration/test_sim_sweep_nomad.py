@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from deploy.process import in_cluster
 from edgeyard import testbed
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
@@ -37,11 +38,7 @@ steps = 40
 
 
 def environment_of(cluster: LoopbackNomad) -> dict[str, str]:
-    return {
-        "EDGEYARD_NOMAD_ADDRESS": cluster.address,
-        "EDGEYARD_NOMAD_TOKEN": cluster.token,
-        "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
-    }
+    return in_cluster(address=cluster.address, token=cluster.token, namespace=cluster.namespace)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.process import free_port
+from deploy.process import free_port, in_cluster
 from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.devices.model import Host
@@ -273,9 +273,11 @@ def test_a_live_twin_of_a_real_nomad_and_a_real_prometheus(
     environment = {
         **os.environ,
         "EDGEYARD_STE_TOKEN": TOKEN,
-        "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
-        "EDGEYARD_NOMAD_NAMESPACE": nomad_cluster.namespace,
-        "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,
+        **in_cluster(
+            address=nomad_cluster.address,
+            namespace=nomad_cluster.namespace,
+            token=nomad_cluster.token,
+        ),
         "EDGEYARD_TWIN_PROMETHEUS": f"http://127.0.0.1:{port}",
     }
     env = {"TARGET": "rpi5", "RUNTIME": "ort", "BENCHMARK_TYPE": "TYPE1", "NB_INFERENCE": "9"}

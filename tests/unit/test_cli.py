@@ -1508,6 +1508,43 @@ def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
     assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
 
 
+def test_doctor_shows_the_room_on_the_server_s_disk_not_on_this_one(server: FakeServer) -> None:
+    _healthy(server)
+    room = {"status": "ok", "detail": "12 GiB free in the data folder of the server"}
+    for disk, state in ((room, "ok"), ("300 MiB free in the data folder of the server", "warning")):
+        checks = {"database": "ok", "files": "ok", "disk": disk, "cluster": "ok"}
+        server.on("GET", "/readyz", {"status": "ready", "checks": checks})
+        (found,) = [
+            one for one in json.loads(run("doctor", "--json").stdout) if one["check"] == "disk"
+        ]
+        assert found["state"] == state
+        assert "of the server" in found["found"]
+
+
+def test_doctor_finds_that_the_driver_of_the_database_is_missing(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _healthy(server)
+    url = "postgresql://ann:CANARY@db.example/edgeyard"
+    monkeypatch.setenv("EDGEYARD_DATABASE_URL", url)
+
+    def found() -> dict[str, str]:
+        (one,) = [
+            each
+            for each in json.loads(run("doctor", "--json").stdout)
+            if each["check"] == "database driver"
+        ]
+        return one
+
+    assert found()["state"] == "ok"
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as where it is not installed
+    assert found()["state"] == "problem"
+    assert "psycopg" in found()["found"]
+    monkeypatch.setenv("EDGEYARD_DATABASE_URL", url.replace(":", "+nonsense:", 1))
+    assert "nonsense" in found()["found"]
+    assert "CANARY" not in str(found())
+
+
 def test_doctor_shows_limits_that_are_nearly_full_and_all_of_them_if_asked(
     server: FakeServer,
 ) -> None:
@@ -1542,7 +1579,7 @@ def test_doctor_checks_nomad_with_the_server_s_settings(
     monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
     plain = json.loads(run("doctor", "--json").stdout)
     assert "nomad" not in {one["check"] for one in plain}  # an old server that does not tell
-    content = {"version": __version__, "cluster": "nomad", "public_url": "http://lab.test:1"}
+    content = {"version": __version__, "cluster_kind": "nomad", "public_url": "http://lab.test:1"}
     server.on("GET", "/v1/version", content)
     (hint,) = [one for one in json.loads(run("doctor", "--json").stdout) if one["check"] == "nomad"]
     assert hint["state"] == "unknown"
@@ -1557,7 +1594,7 @@ def test_doctor_checks_nomad_with_the_server_s_settings(
     assert "0 problems, 1 warning\n" in run("doctor", "--nomad").stderr
     server.on("GET", "/v1/version", {"version": __version__})
     run("doctor", "--nomad")
-    server.on("GET", "/v1/version", {**content, "cluster": "embedded"})
+    server.on("GET", "/v1/version", {**content, "cluster_kind": "embedded"})
     other = json.loads(run("doctor", "--nomad", "--json").stdout)
     assert "server settings" in {one["check"] for one in other if one["state"] == "warning"}
     run("doctor", "--nomad", "--url", "http://127.0.0.1:9")

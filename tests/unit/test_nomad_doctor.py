@@ -151,10 +151,9 @@ def look(
 ) -> list[Finding]:
     boards = [a_board(uid, storage_bytes=16 * GIB) for uid in expected]
     findings = examine(
-        access,
+        replace(access, datacenters=tuple(datacenters)),
         driver=driver,
         image="",
-        datacenters=datacenters,
         public_url=SERVER,
         boards=partial(board_findings, boards, "deny"),
         runner=RUNNER if driver == "raw_exec" else (),
@@ -205,18 +204,18 @@ def test_hosts_that_confine_runs_are_named_as_good(nomad: Nomad) -> None:
 @pytest.mark.parametrize(
     ("why", "fix"),
     [
-        ("[Errno 111] Connection refused", "correct EDGEYARD_NOMAD_ADDRESS"),
+        ("[Errno 111] Connection refused", "correct clusters.nomad.address"),
         (
             "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: no issuer (_ssl.c:1)",
-            "EDGEYARD_NOMAD_CA_CERT",
+            "clusters.nomad.ca_cert",
         ),
-        ("[SSL: X] tlsv13 alert certificate required (_ssl.c:2580)", "EDGEYARD_NOMAD_CLIENT_CERT"),
+        ("[SSL: X] tlsv13 alert certificate required (_ssl.c:2580)", "clusters.nomad.client_cert"),
     ],
 )
 def test_a_nomad_that_does_not_answer(nomad: Nomad, why: str, fix: str) -> None:
     nomad.changes["GET", "/v1/status/leader"] = httpx.ConnectError(why)
     found = only(look(), "nomad", "problem")
-    assert ("certificate" in why) is ("nomad_c" in found.found)
+    assert ("certificate" in why) is ("of its cluster" in found.found)
     assert fix in found.fix
 
 
@@ -238,7 +237,7 @@ def test_a_region_that_nomad_does_not_know_is_named_with_those_it_knows(nomad: N
     nomad.changes["GET", "/v1/regions"] = httpx.Response(200, json=["global", "lab"])
     found = only(look(access=replace(ACCESS, region="labb")), "nomad", "problem")
     assert "knows no region labb; it knows global, lab" in found.found
-    assert "EDGEYARD_NOMAD_REGION" in found.fix
+    assert "clusters.nomad.region" in found.fix
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -252,7 +251,7 @@ def test_a_wrong_namespace_is_the_only_problem_and_no_right_is_missing(
     found = only(look(), "namespace", "problem")
     assert "edgeyard does not exist, or the token may not use it" in found.found
     assert found.found.endswith("the token may use lab")
-    assert "EDGEYARD_NOMAD_NAMESPACE" in found.fix
+    assert "clusters.nomad.namespace" in found.fix
     assert nomad.jobs == []
 
 
@@ -266,12 +265,12 @@ def test_datacenters_that_no_host_with_boards_is_in_are_a_problem(nomad: Nomad) 
     nomad.nodes = [a_node(Datacenter="lab")]
     found = only(look(datacenters=("dc1", "dc2")), "datacenters", "problem")
     assert found.found == "no job can run on pi-host (in lab): jobs name dc1, dc2"
-    assert found.fix == "set EDGEYARD_DATACENTERS to lab"
+    assert found.fix == 'set clusters.nomad.datacenters to ["lab"]'
 
 
 def test_a_file_of_certificates_that_is_not_there(nomad: Nomad, tmp_path: Path) -> None:
     access = replace(ACCESS, address="https://nomad.test:4646", ca_cert=tmp_path / "none.pem")
-    assert "EDGEYARD_NOMAD_CA_CERT" in only(look(access=access), "nomad", "problem").fix
+    assert "clusters.nomad.ca_cert" in only(look(access=access), "nomad", "problem").fix
 
 
 @pytest.mark.parametrize("version", ["1.11.1", "1.9.12", "1.11.2-beta.1", "1.11.2", "2.0.0"])
@@ -292,7 +291,7 @@ def test_a_cluster_without_acls_is_reported(nomad: Nomad) -> None:
 
 
 def test_tokens_that_are_not_good(nomad: Nomad) -> None:
-    assert "EDGEYARD_NOMAD_TOKEN" in only(look(access=replace(ACCESS, token=None)), *BAD).fix
+    assert "clusters.nomad.token_file" in only(look(access=replace(ACCESS, token=None)), *BAD).fix
     nomad.changes["GET", "/v1/acl/token/self"] = httpx.Response(403, text="ACL token not found")
     assert "nomad acl token create" in only(look(), *BAD).fix
     management = {"Name": "root", "Type": "management"}
@@ -469,7 +468,7 @@ def test_hosts_that_do_not_reach_the_server_are_one_finding(nomad: Nomad) -> Non
     nomad.events.append({"Type": "Failed Artifact Download", "DisplayMessage": nested})
     found = only(look(), "public url", "problem")
     assert found.found == f"{SERVER} is not reached by host-0, host-1, host-2: connection refused"
-    assert "EDGEYARD_PUBLIC_URL" in found.fix
+    assert "clusters.nomad.public_url" in found.fix
     assert nomad.jobs == []
 
 

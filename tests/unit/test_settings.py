@@ -29,8 +29,10 @@ def toml(folder: Path, text: str) -> Path:
 
 def test_without_anything_the_embedded_cluster_listens_on_loopback() -> None:
     settings = Settings.load()
-    assert (settings.host, settings.cluster, settings.chosen_driver) == (
+    cluster = settings.cluster
+    assert (settings.host, settings.cluster_name, cluster.kind, settings.chosen_driver) == (
         "127.0.0.1",
+        "embedded",
         "embedded",
         "raw_exec",
     )
@@ -39,11 +41,11 @@ def test_without_anything_the_embedded_cluster_listens_on_loopback() -> None:
 def test_arguments_come_before_the_environment_and_that_before_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = toml(tmp_path, 'port = 1\nhost = "a"\ncluster = "nomad"\n')
+    config = toml(tmp_path, 'port = 1\nhost = "a"\nlab_name = "c"\n')
     monkeypatch.setenv("EDGEYARD_PORT", "2")
     monkeypatch.setenv("EDGEYARD_HOST", "b")
     settings = Settings.load(config, port=3, host=None)
-    assert (settings.port, settings.host, settings.cluster) == (3, "b", "nomad")
+    assert (settings.port, settings.host, settings.lab_name) == (3, "b", "c")
 
 
 def test_the_data_folder_is_the_same_from_every_folder(
@@ -68,22 +70,23 @@ def test_sizes_durations_and_lists_are_written_as_people_do(
 
 
 @pytest.mark.parametrize("port", [0, 65_536, -1])
-@pytest.mark.parametrize("name", ["public_url", "nomad_address", "nomad_ui_url", "s3_endpoint"])
+@pytest.mark.parametrize("name", ["public_url", "address", "ui_url", "s3_endpoint"])
 def test_an_address_has_a_port_at_which_somebody_can_listen(name: str, port: int) -> None:
+    url = {name: f"http://lab.example:{port}"}
     with pytest.raises(ConfigError, match=f"{name}: is not a http"):
-        Settings.load(None, **{name: f"http://lab.example:{port}"})
+        Settings.load(None, **(url if name == "s3_endpoint" else {"clusters": {"lab": url}}))
 
 
 def test_all_mistakes_are_reported_at_once_each_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toml(tmp_path, 'prot = 1\nport = 70000\nallow_hosts = ["10.0.0.0/99"]\n')
-    monkeypatch.setenv("EDGEYARD_CLUSTRE", "nomad")
+    monkeypatch.setenv("EDGEYARD_DRIVRE", "docker")
     monkeypatch.setenv("EDGEYARD_UPLOAD_GRACE_S", "soon")
     with pytest.raises(ConfigError) as caught:
         Settings.load(config)
     problems = "\n".join(caught.value.problems)
-    assert "EDGEYARD_CLUSTRE: no such setting (did you mean EDGEYARD_CLUSTER?)" in problems
+    assert "EDGEYARD_DRIVRE: no such setting (did you mean EDGEYARD_DRIVER?)" in problems
     assert "prot: no such setting (did you mean port?)" in problems
     assert f"{config}: port:" in problems
     assert "upload_grace_s: is not a duration" in problems
@@ -95,18 +98,19 @@ def test_a_secret_comes_from_a_file_and_is_never_shown(
 ) -> None:
     secret = tmp_path / "token"
     secret.write_text("CANARY-SECRET-1\n")
-    monkeypatch.setenv("EDGEYARD_NOMAD_TOKEN_FILE", str(secret))
+    monkeypatch.setenv("EDGEYARD_S3_ACCESS_KEY", "me")
+    monkeypatch.setenv("EDGEYARD_S3_SECRET_KEY_FILE", str(secret))
     settings = Settings.load()
-    assert settings.nomad_token is not None
-    assert settings.nomad_token.get_secret_value() == "CANARY-SECRET-1"
+    assert settings.s3_secret_key is not None
+    assert settings.s3_secret_key.get_secret_value() == "CANARY-SECRET-1"
     assert "CANARY" not in repr(settings)
 
 
 def test_a_missing_secret_file_is_a_mistake_of_the_operator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("EDGEYARD_NOMAD_TOKEN_FILE", "/no/such/file")
-    with pytest.raises(ConfigError, match="EDGEYARD_NOMAD_TOKEN_FILE"):
+    monkeypatch.setenv("EDGEYARD_S3_SECRET_KEY_FILE", "/no/such/file")
+    with pytest.raises(ConfigError, match="EDGEYARD_S3_SECRET_KEY_FILE"):
         Settings.load()
 
 
@@ -147,4 +151,4 @@ def test_every_setting_says_what_it_is_for() -> None:
 @pytest.mark.parametrize("value", ["ftp://x", "nonsense", "http://"])
 def test_a_public_url_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="public_url"):
-        Settings.load(public_url=value)
+        Settings.load(clusters={"lab": {"public_url": value}})

@@ -112,7 +112,10 @@ def test_what_is_saved_is_found_again_and_secrets_are_the_owner_s(tmp_path: Path
         made.token = "secret"
         saved.save(made)
     assert saved.load(folder) == made
-    assert tomllib.loads((folder / saved.SETTINGS).read_text("utf-8"))["nomad_token"] == "secret"
+    settings = (folder / saved.SETTINGS).read_text("utf-8")
+    assert "secret" not in settings
+    cluster = tomllib.loads(settings)["clusters"][saved.CLUSTER]
+    assert Path(cluster["token_file"]).read_text() == "secret\n"
     assert folder.stat().st_mode & 0o777 == 0o700
     for name in (saved.TOKEN, saved.SETTINGS, "management.token"):
         assert (folder / name).stat().st_mode & 0o777 == 0o600, name

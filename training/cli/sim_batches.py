@@ -73,7 +73,7 @@ def run_on_nomad(
     settings = Settings.load(config)
     batches = open_batches(settings)
     try:
-        _NomadJobs(batches, settings.nomad_address, folder, options, done).run(cells)
+        _NomadJobs(batches, str(settings.cluster.address), folder, options, done).run(cells)
     finally:
         batches.close()
 
@@ -212,7 +212,7 @@ class _NomadJobs:
         """
         if self._answered_s is None:
             reason = f"Nomad at {self._address} is not available: {error}"
-            raise InvalidInput.at("--on", reason, "see nomad_address") from error
+            raise InvalidInput.at("--on", reason, "see clusters.NAME.address") from error
         silent_s = time.monotonic() - self._answered_s
         if silent_s >= MAX_OUTAGE_S:
             raise Unavailable(

@@ -395,8 +395,7 @@ def serve(
         typer.Option(
             "--live",
             help="The twin shows the real lab, from the Nomad and Prometheus that the settings of "
-            "`edgeyard up` name (nomad_address, nomad_token, inventory, twin_prometheus and "
-            "others).",
+            "`edgeyard up` name (clusters, inventory, twin_prometheus and others).",
         ),
     ] = False,
     config: Annotated[
@@ -446,7 +445,7 @@ def serve(
                 from edgeyard.benchmark_api.bootstrap import observed_lab
                 from edgeyard.benchmark_api.settings import Settings
 
-                lab = observed_lab(Settings.load(config, cluster="nomad"))
+                lab = observed_lab(Settings.load(config))
                 lab.start()
             app = twin_app(DigitalTwin(), token, lab)
         elif service is Service.SCENARIOS:

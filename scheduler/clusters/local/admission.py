@@ -94,6 +94,8 @@ def admit(job: NomadJob) -> LocalJob:
         _refuse(job, "its id may hold letters, digits, '.', '_' and '-' only")
     if job.type != "batch":
         _refuse(job, f"the embedded cluster runs jobs of type batch, not {job.type!r}")
+    if job.node_pool is not None:
+        _refuse(job, "the embedded cluster has no node pools")
     if job.group_count != 1 or job.device_count != 1:
         _refuse(job, "the embedded cluster runs one instance of a job, on one board")
     if job.device not in DEVICES:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from edgeyard.errors import ConfigError
 from edgeyard.tls import trust_nobody
 
-_NONE_SHOWN = "Nomad requires a client certificate: set nomad_client_cert and nomad_client_key"
-_NOT_TAKEN = "Nomad refuses the client certificate: its CA did not sign nomad_client_cert"
+_NONE_SHOWN = "Nomad requires a client certificate: set client_cert and client_key of its cluster"
+_NOT_TAKEN = "Nomad refuses the client certificate: its CA did not sign client_cert of its cluster"
+_ALL_POOLS = "all"
+"""Built into Nomad: every host is in it."""
+
 _TLS_ALERTS = {
     "certificate required": _NONE_SHOWN,
     "bad certificate": _NOT_TAKEN,
@@ -26,9 +31,12 @@ class NomadAccess:
     """One Nomad cluster, seen from one namespace.
 
     Attributes:
+        name: Of the cluster in the settings, whose entry is ``[clusters.NAME]``.
         address: Of the HTTP API, without a slash at the end.
         token: ACL token's secret; None where ACLs are off.
         region: None: the agent's own.
+        datacenters: That jobs name; each may contain ``*``.
+        node_pool: That jobs name.
         ca_cert: PEM file of the CA of Nomad's certificates; None: the system's CAs.
         client_cert: PEM file of our certificate (mTLS), with ``client_key``.
         tls_server_name: Name that Nomad's certificate must carry, e.g. ``server.global.nomad``;
@@ -40,10 +48,13 @@ class NomadAccess:
         timeout_s: Of each call, from sending to the whole answer's next part.
     """
 
+    name: str = "nomad"
     address: str = "http://127.0.0.1:4646"
     token: str | None = field(default=None, repr=False)
     namespace: str = "default"
     region: str | None = None
+    datacenters: tuple[str, ...] = ("dc1",)
+    node_pool: str = "default"
     ca_cert: Path | None = None
     client_cert: Path | None = None
     client_key: Path | None = None
@@ -52,6 +63,29 @@ class NomadAccess:
     device: str = "daiedge/edgedevice"
     connections: int = 8
     timeout_s: float = 10.0
+
+    def setting(self, name: str) -> str:
+        """Return the full name of a setting of the cluster."""
+        return f"clusters.{self.name}.{name}"
+
+    def unserved(self, datacenter: str, node_pool: str) -> Literal["", "datacenters", "node_pool"]:
+        """Return the setting that keeps jobs from hosts there; "" where jobs may go."""
+        patterns = [".*".join(map(re.escape, each.split("*"))) for each in self.datacenters]
+        if not any(re.fullmatch(pattern, datacenter) for pattern in patterns):
+            return "datacenters"
+        return "" if self.node_pool in (node_pool, _ALL_POOLS) else "node_pool"
+
+    def why_unserved(self, datacenter: str, node_pool: str) -> str:
+        """Return why no job goes to hosts there, to follow "its host X is"; "" where jobs may."""
+        match self.unserved(datacenter, node_pool):
+            case "datacenters":
+                named, setting = ", ".join(self.datacenters), self.setting("datacenters")
+                return f"in datacenter {datacenter}, and jobs go to {named} only: see {setting}"
+            case "node_pool":
+                setting = self.setting("node_pool")
+                return f"in node pool {node_pool}, and jobs go to {self.node_pool}: see {setting}"
+            case _:
+                return ""
 
     def tls(self) -> ssl.SSLContext:
         """Return how to check Nomad's certificate, and what to show of our own.
@@ -85,7 +119,7 @@ def no_answer(error: Exception) -> str:
         why = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0]
         return (
             f"Nomad's certificate is not trusted ({why or 'unknown reason'}): see "
-            "nomad_ca_cert and nomad_tls_server_name"
+            "ca_cert and tls_server_name of its cluster"
         )
     for alert, meaning in _TLS_ALERTS.items():
         if f"alert {alert}" in lowered:

@@ -256,7 +256,7 @@ def _terminated(event: Json) -> Failure | None:
     if killed and details.get("oom_killed") == "true":
         sentence = (
             "the task was killed: it needed more memory than its job may use; "
-            "the lab's operator sets nomad_memory_mib"
+            "the lab's operator sets memory_mib of the cluster"
         )
         return Failure(category=FailureCategory.OUT_OF_MEMORY, sentence=sentence)
     return failure_of(status, signal_number=number)

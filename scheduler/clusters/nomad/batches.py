@@ -25,10 +25,10 @@ class NomadBatches(BatchCluster):
 
     def __init__(self, access: NomadAccess) -> None:
         self._client = NomadClient(access)
-        self._namespace = access.namespace
+        self._access = access
 
     def submit(self, task: BatchTask) -> None:
-        job = _job(task, self._namespace)
+        job = _job(task, self._access)
         try:
             self._client.register(task.job_id, job)
         except JobExists:
@@ -82,7 +82,7 @@ class NomadBatches(BatchCluster):
         self._client.close()
 
 
-def _job(task: BatchTask, namespace: str) -> Json:
+def _job(task: BatchTask, access: NomadAccess) -> Json:
     command, *arguments = task.command
     config: dict[str, object] = {"command": command, "args": arguments}
     if task.driver == "docker":
@@ -90,9 +90,10 @@ def _job(task: BatchTask, namespace: str) -> Json:
     return {
         "ID": task.job_id,
         "Name": task.job_id,
-        "Namespace": namespace,
+        "Namespace": access.namespace,
         "Type": "batch",
-        "Datacenters": ["*"],
+        "Datacenters": list(access.datacenters),
+        "NodePool": access.node_pool,
         "TaskGroups": [
             {
                 "Name": "batch",

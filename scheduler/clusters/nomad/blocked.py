@@ -44,7 +44,7 @@ class BoardMatcher:
         def unavailable(board: Board) -> str:
             host = self._host[board.target_uid]
             if not host.ready:
-                return f"is on {host.name}, which is not ready"
+                return f"is on {host.name}, which is {host.ready_reason or 'not ready'}"
             if not board.healthy:
                 return board.health_reason
             if board.busy or all(

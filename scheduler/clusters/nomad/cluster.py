@@ -123,7 +123,7 @@ class NomadCluster(Cluster, NodeSource):
         self._lock = threading.Lock()
         self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
         self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
-        self._reader = NodeReader(access.device)
+        self._reader = NodeReader(access.device, access.why_unserved)
         self._node_attributes = NodeAttributes(self._client.node)
         self._nodes: tuple[Host, ...] = ()
         self._nodes_index = 0
@@ -410,8 +410,8 @@ class NomadCluster(Cluster, NodeSource):
                 raise ClusterUnreachable(
                     f"the database knows no job, but {len(live)} of Edgeyard's are live in Nomad's "
                     f"namespace {self._access.namespace} ({live[0]}, ...): restore the database, "
-                    "or set nomad_namespace to one of its own, or end them (nomad job stop -purge "
-                    "<id>); until then nothing is dispatched"
+                    f"or set {self._access.setting('namespace')} to one of its own, or end them "
+                    "(nomad job stop -purge <id>); until then nothing is dispatched"
                 )
         self._garbage_collector.find_strays()
         self._ownership_checked = True

@@ -43,6 +43,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
             "ID": job.job_id,
             "Name": job.job_id,
             "Namespace": job.namespace,
+            "NodePool": job.node_pool,
             "Priority": job.priority,
             "Datacenters": list(job.datacenters),
             "Type": job.type,

@@ -66,6 +66,8 @@ class _Node(msgspec.Struct):
     NodeResources: _Resources | None = None
 
 
+WhyUnserved = Callable[[str, str], str]
+
 _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 _NODE = msgspec.json.Decoder(_Node)
 
@@ -73,9 +75,18 @@ _NODE = msgspec.json.Decoder(_Node)
 class NodeReader:
     """Parses ``/v1/nodes?resources=true``, each unchanged node once. Thread-safe."""
 
-    def __init__(self, device: str) -> None:
-        """See `hosts_of`."""
+    def __init__(
+        self, device: str, why_unserved: WhyUnserved = lambda datacenter, pool: ""
+    ) -> None:
+        """See `hosts_of`.
+
+        Args:
+            device: As there.
+            why_unserved: Why no job goes to hosts of a datacenter and a node pool, to follow "its
+                host X is"; "" where jobs may.
+        """
         self._vendor, _, self._kind = device.partition("/")
+        self._why_unserved = why_unserved
         self._known: dict[int, Host] = {}
 
     def hosts(self, content: bytes) -> tuple[Host, ...]:
@@ -85,9 +96,16 @@ class NodeReader:
         for text in _TEXTS.decode(content):
             # Not by its ModifyIndex: a server that lost its data counts from the start again.
             key = hash(bytes(text))
-            found[key] = known.get(key) or _host(_NODE.decode(text), self._vendor, self._kind)
+            found[key] = known.get(key) or self._host(_NODE.decode(text))
         self._known = found
         return tuple(found.values())
+
+    def _host(self, node: _Node) -> Host:
+        host = _host(node, self._vendor, self._kind)
+        # Where Nomad does not state them, it has the last word.
+        named = node.Datacenter and node.NodePool
+        why = self._why_unserved(node.Datacenter, node.NodePool) if named and host.ready else ""
+        return replace(host, ready=False, ready_reason=why) if why else host
 
 
 def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:

@@ -10,8 +10,9 @@ from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
     clock_findings,
-    datacenter_findings,
     host_findings,
+    is_served,
+    served_findings,
     version_finding,
 )
 from edgeyard.scheduler.clusters.nomad.doctor.reach import (
@@ -42,7 +43,6 @@ def examine(
     image: str,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
-    datacenters: Sequence[str],
     runner: Sequence[str] = (),
     probe: bool = True,
     max_wait_s: float = MAX_REACH_WAIT_S,
@@ -53,7 +53,6 @@ def examine(
         driver: That jobs name, with the ``image`` that it needs, or "".
         public_url: Where hosts fetch models and bring results.
         boards: Compares what the hosts report with what is expected.
-        datacenters: That jobs name; each may contain ``*``.
         runner: Its command on the hosts; empty where an image has it.
         probe: Run a job of a moment on every host, to see whether it reaches the server.
     """
@@ -62,11 +61,11 @@ def examine(
             task = Task(
                 driver=driver, image=image, source=f"{public_url}/livez", runner=tuple(runner)
             )
-            yield from _examine(asker, task, public_url, boards, datacenters, probe, max_wait_s)
+            yield from _examine(asker, task, public_url, boards, probe, max_wait_s)
     except NoAnswer as error:
         yield _unreached(access, str(error))
     except ConfigError as error:
-        fix = "correct the files that EDGEYARD_NOMAD_CA_CERT, _CLIENT_CERT and _CLIENT_KEY name"
+        fix = f"correct the files that {access.setting('ca_cert')}, client_cert and client_key name"
         yield Finding(check="nomad", state="problem", found=str(error), fix=fix)
 
 
@@ -75,7 +74,6 @@ def _examine(
     task: Task,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
-    datacenters: Sequence[str],
     probe: bool,
     max_wait_s: float,
 ) -> Iterator[Finding]:
@@ -98,18 +96,20 @@ def _examine(
         nodes = listed.items()
         hosts = sorted(hosts_of(nodes, asker.access.device), key=lambda host: host.name)
         yield from host_findings(nodes, hosts, asker.access.device, task.driver)
-        yield from datacenter_findings(nodes, hosts, datacenters)
+        yield from served_findings(nodes, hosts, asker.access)
         yield from boards(hosts)
         probe = probe and namespace.state == "ok"
-        used = [host for host in hosts if host.ready and host.boards]
+        served = {str(node.get("ID")) for node in nodes if is_served(node, asker.access)}
+        setting = asker.access.setting("public_url")
+        used = [host for host in hosts if host.ready and host.boards and host.host_id in served]
         yield from clock_findings(asker, leader, used)
         yield _preemption(asker)
-        here = from_here(public_url)
+        here = from_here(public_url, setting)
         if here.state != "ok" or not (used and probe):
             yield here
         if used and probe:
             reached = reach(asker, task, used, max_wait_s=max_wait_s)
-            yield from reach_findings(reached, used, public_url, max_wait_s)
+            yield from reach_findings(reached, used, public_url, setting, max_wait_s)
             if task.runner:
                 yield from runner_findings(reached, used, task)
                 yield from sandbox_findings(reached, used)
@@ -131,7 +131,7 @@ def _leader(asker: DoctorClient, answer: Answer) -> Finding:
             check="nomad",
             state="problem",
             found=f"{access.address} accepts https only",
-            fix="set EDGEYARD_NOMAD_ADDRESS to https://..., and EDGEYARD_NOMAD_CA_CERT",
+            fix=f"set {access.setting('address')} to https://..., and {access.setting('ca_cert')}",
         )
     regions = asker.ask("/v1/regions").value if access.region is not None else None
     if isinstance(regions, list) and regions and access.region not in regions:
@@ -140,7 +140,7 @@ def _leader(asker: DoctorClient, answer: Answer) -> Finding:
             state="problem",
             found=f"{access.address} is a Nomad that knows no region {access.region}; it knows "
             + named([str(each) for each in regions]),
-            fix="correct EDGEYARD_NOMAD_REGION",
+            fix=f"correct {access.setting('region')}",
         )
     return Finding(
         check="nomad",
@@ -151,16 +151,16 @@ def _leader(asker: DoctorClient, answer: Answer) -> Finding:
 
 
 def _unreached(access: NomadAccess, why: str) -> Finding:
-    fix = "start it, or correct EDGEYARD_NOMAD_ADDRESS"
-    if "nomad_client_cert" in why:
+    fix = f"start it, or correct {access.setting('address')}"
+    if "client_cert" in why:
         fix = (
-            "nomad tls cert create -cli, where its CA lies; then set EDGEYARD_NOMAD_CLIENT_CERT "
-            "and EDGEYARD_NOMAD_CLIENT_KEY"
+            "nomad tls cert create -cli, where its CA lies; then set "
+            f"{access.setting('client_cert')} and {access.setting('client_key')}"
         )
-    elif "nomad_ca_cert" in why:
+    elif "ca_cert" in why:
         fix = (
-            "set EDGEYARD_NOMAD_CA_CERT to its CA, and EDGEYARD_NOMAD_TLS_SERVER_NAME to the name "
-            "in its certificate, e.g. server.global.nomad"
+            f"set {access.setting('ca_cert')} to its CA, and {access.setting('tls_server_name')} "
+            "to the name in its certificate, e.g. server.global.nomad"
         )
     found = f"{access.address} does not answer: {why}"
     return Finding(check="nomad", state="problem", found=found, fix=fix)
@@ -175,8 +175,8 @@ def _namespace(asker: DoctorClient, driver: str, others: Sequence[str]) -> Findi
             check="namespace",
             state="problem",
             found=f"{name} does not exist, or the token may not use it{instead}",
-            fix=f"correct EDGEYARD_NOMAD_NAMESPACE, or: nomad namespace apply {name}; its name "
-            "must be that of the policy",
+            fix=f"correct {asker.access.setting('namespace')}, or: nomad namespace apply {name}; "
+            "its name must be that of the policy",
         )
     disabled = answer.at("Capabilities", "DisabledTaskDrivers")
     if isinstance(disabled, list) and driver in disabled:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edgeyard.devices.model import Host
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.model.finding import Finding, by_reason, named
 
@@ -143,38 +144,50 @@ _DRIVER_FIXES = {
 }
 
 
-def datacenter_findings(
-    nodes: Sequence[Json], hosts: Sequence[Host], datacenters: Sequence[str]
+def served_findings(
+    nodes: Sequence[Json], hosts: Sequence[Host], access: NomadAccess
 ) -> Iterator[Finding]:
-    """Yield whether hosts with boards are in the datacenters of the settings.
+    """Yield whether hosts with boards are in the datacenters and the node pool of the settings.
 
     Args:
         nodes: As Nomad reports them; ``hosts`` are the same, parsed.
-        datacenters: That jobs name; each may contain ``*``, as in Nomad.
+        access: With the names that jobs state.
     """
-    by_id = {host.host_id: host for host in hosts if host.boards}
-    with_boards = {
-        host.name: str(node.get("Datacenter"))
-        for node in nodes
-        if (host := by_id.get(str(node.get("ID")))) is not None
+    by_id = {str(node.get("ID")): node for node in nodes}
+    places = {
+        host.name: _place(by_id[host.host_id])
+        for host in hosts
+        if host.boards and host.host_id in by_id
     }
-    patterns = [".*".join(map(re.escape, each.split("*"))) for each in datacenters]
-    out = {
-        name: datacenter
-        for name, datacenter in with_boards.items()
-        if not any(re.fullmatch(pattern, datacenter) for pattern in patterns)
-    }
-    if out:
-        none_left = len(out) == len(with_boards)
-        yield Finding(
-            check="datacenters",
-            state="problem" if none_left else "warning",
-            found=f"no job can run on {named([f'{name} (in {out[name]})' for name in out])}: jobs "
-            f"name {', '.join(datacenters)}",
-            fix=f"set EDGEYARD_DATACENTERS to {','.join(sorted(set(with_boards.values())))}",
-        )
-    elif with_boards:
-        yield Finding(check="datacenters", state="ok", found=f"{', '.join(datacenters)}")
+    for check, setting, stated in (
+        ("datacenters", "datacenters", access.datacenters),
+        ("node pool", "node_pool", (access.node_pool,)),
+    ):
+        there = {name: place[setting == "node_pool"] for name, place in places.items()}
+        out = [name for name, place in places.items() if access.unserved(*place) == setting]
+        if out:
+            wanted = json.dumps(sorted(set(there.values())))
+            yield Finding(
+                check=check,
+                state="problem" if len(out) == len(places) else "warning",
+                found=f"no job can run on {named([f'{name} (in {there[name]})' for name in out])}: "
+                f"jobs name {', '.join(stated)}",
+                fix=f"set {access.setting(setting)} to {wanted}"
+                if setting == "datacenters"
+                else f"set {access.setting(setting)} to one of {wanted}",
+            )
+        elif places:
+            yield Finding(check=check, state="ok", found=", ".join(stated))
+
+
+def is_served(node: Json, access: NomadAccess) -> bool:
+    """Return whether jobs may run on a node."""
+    return not access.unserved(*_place(node))
+
+
+def _place(node: Json) -> tuple[str, str]:
+    """Return the datacenter and the node pool of a node."""
+    return str(node.get("Datacenter") or ""), str(node.get("NodePool") or "default")
 
 
 def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from edgeyard.devices.model import Host
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
 from edgeyard.scheduler.model.finding import MAX_NAMED, Finding, by_reason, named
 from edgeyard.tls import context_for
@@ -49,7 +50,7 @@ class Task:
     runner: Sequence[str] = ()
 
 
-def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) -> object:
+def probe_job(job_id: str, access: NomadAccess, task: Task, host_ids: Sequence[str]) -> object:
     """Return the job for Nomad's API, which runs once on every host."""
     command, *args = (*task.runner, "--confinement") if task.runner else ("true",)
     config: dict[str, object] = {"command": command, "args": args}
@@ -60,8 +61,9 @@ def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) 
         "ID": job_id,
         "Name": job_id,
         "Type": "sysbatch",
-        "Namespace": namespace,
-        "Datacenters": ["*"],
+        "Namespace": access.namespace,
+        "Datacenters": list(access.datacenters),
+        "NodePool": access.node_pool,
         "Constraints": [
             {
                 "LTarget": "${node.unique.id}",
@@ -122,7 +124,7 @@ def reach(
     """Run the job, and remove it afterwards."""
     job_id = f"edgeyard-doctor-{secrets.token_hex(4)}"
     wanted = [host.host_id for host in hosts]
-    job = probe_job(job_id, asker.access.namespace, task, wanted)
+    job = probe_job(job_id, asker.access, task, wanted)
     body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
     registered = asker.ask("/v1/jobs", "PUT", body)
     if not registered.ok:
@@ -223,9 +225,17 @@ def last_words(text: str) -> str:
 
 
 def reach_findings(
-    reached: ReachReport, hosts: Sequence[Host], url: str, max_wait_s: float = MAX_REACH_WAIT_S
+    reached: ReachReport,
+    hosts: Sequence[Host],
+    url: str,
+    setting: str,
+    max_wait_s: float = MAX_REACH_WAIT_S,
 ) -> Iterator[Finding]:
-    """Report whether hosts reach the server under the URL of benchmarks' files."""
+    """Report whether hosts reach the server under the URL of benchmarks' files.
+
+    Args:
+        setting: Name of the one that states the URL.
+    """
     if reached.refused:
         found = f"no job could be run on the hosts: {reached.refused}"
         yield Finding(check="public url", state="unknown", found=found)
@@ -234,7 +244,7 @@ def reach_findings(
     good = [name for name, why in results if why == ""]
     if good:
         yield Finding(check="public url", state="ok", found=f"{url} is reached by {named(good)}")
-    fix = "set EDGEYARD_PUBLIC_URL to an address that hosts reach, and open it in the firewall"
+    fix = f"set {setting} to an address that hosts reach, and open it in the firewall"
     for why, names in by_reason((name, why) for name, why in results if why).items():
         yield Finding(
             check="public url",
@@ -293,8 +303,12 @@ def sandbox_findings(reached: ReachReport, hosts: Sequence[Host]) -> Iterator[Fi
         )
 
 
-def from_here(url: str) -> Finding:
-    """Return whether the server answers under that URL here; hosts may see another network."""
+def from_here(url: str, setting: str) -> Finding:
+    """Return whether the server answers under that URL here; hosts may see another network.
+
+    Args:
+        setting: Name of the one that states the URL.
+    """
     try:
         tls = context_for(url, trust_env=False)
         answer = httpx.get(f"{url}/livez", timeout=5.0, trust_env=False, verify=tls)
@@ -304,13 +318,13 @@ def from_here(url: str) -> Finding:
             check="public url",
             state="warning",
             found=f"{url} does not answer here ({type(error).__name__})",
-            fix="start the server, or correct EDGEYARD_PUBLIC_URL",
+            fix=f"start the server, or correct {setting}",
         )
     if status != 200:
         return Finding(
             check="public url",
             state="warning",
             found=f"{url}/livez answers {status}: that is not an Edgeyard server",
-            fix="correct EDGEYARD_PUBLIC_URL",
+            fix=f"correct {setting}",
         )
     return Finding(check="public url", state="ok", found=f"{url} answers here")

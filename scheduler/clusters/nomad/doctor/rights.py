@@ -33,7 +33,7 @@ def token_findings(asker: DoctorClient) -> Iterator[Finding]:
             check="nomad token",
             state="problem",
             found="Nomad requires a token, and none is set",
-            fix="set EDGEYARD_NOMAD_TOKEN, or EDGEYARD_NOMAD_TOKEN_FILE",
+            fix=f"set {asker.access.setting('token_file')} to a file with the token",
         )
         return
     if not answer.ok:
@@ -91,7 +91,7 @@ def right_findings(asker: DoctorClient) -> Iterator[Finding]:
     elsewhere = asker.ask(f"/v1/job/{_NO_JOB}", namespace=_NO_JOB)
     lost = "boards that jobs of other namespaces hold may be shown as idle"
     yield right(elsewhere, "read-job elsewhere", in_namespace("*", "read-job"), lost)
-    plan = {"Job": probe_job(_NO_JOB, space, Task(driver="raw_exec"), [])}
+    plan = {"Job": probe_job(_NO_JOB, asker.access, Task(driver="raw_exec"), [])}
     planned = asker.ask(f"/v1/job/{_NO_JOB}/plan", "POST", plan)
     lost = "no benchmark is started, and none can be stopped"
     yield right(planned, "submit-job", in_namespace(space, "submit-job"), lost)
