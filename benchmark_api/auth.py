@@ -20,7 +20,7 @@ from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
 from edgeyard.scheduler.model.acts import acting
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.strict_json import time_to_json
-from edgeyard.scheduler.model.users import ApiToken, Role, User
+from edgeyard.scheduler.model.users import SUBMITTING, ApiToken, Role, User
 from edgeyard.scheduler.ports import Clock, Store
 
 TOKEN_PREFIX = "ey_"
@@ -40,6 +40,11 @@ _FORM = (
 )
 SESSION_COOKIE = "edgeyard_session"
 """Cookie of a session in a browser; pages accept it, and nothing else does."""
+
+_LIMITED = frozenset({Role.SUBMITTER, Role.VIEWER})
+"""Roles whose requests have the limits of users."""
+
+_READING = frozenset({"GET", "HEAD"})
 
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
@@ -70,7 +75,8 @@ def is_token(text: str) -> bool:
 
 def allows(bound: Role, role: Role) -> bool:
     """Return whether an account or token of one role may have a token of another."""
-    return bound is Role.OPERATOR or role is bound
+    reads_only = role is Role.VIEWER and bound is Role.SUBMITTER
+    return bound is Role.OPERATOR or role is bound or reads_only
 
 
 def present_role(token: Role, user: Role) -> Role | None:
@@ -80,7 +86,7 @@ def present_role(token: Role, user: Role) -> Role | None:
     """
     if allows(user, token):
         return token
-    return user if token is Role.OPERATOR else None
+    return user if allows(token, user) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,11 @@ class Caller:
     def user_id(self) -> str:
         """Id of the caller's account."""
         return self.user.user_id
+
+    @property
+    def may_submit(self) -> bool:
+        """May submit and change what is their own."""
+        return self.role in SUBMITTING
 
     @property
     def is_operator(self) -> bool:
@@ -300,7 +311,7 @@ async def _caller_with(request: Request, token: str) -> Caller:
         know_route(who, request.scope)
         who.user_id, who.token_id = caller.user_id, caller.token_id
     count_caller(rate_limits, caller, token)
-    if caller.role is Role.SUBMITTER:
+    if caller.role in _LIMITED:
         rate_limits.open_request(request.scope, caller.user_id)
     request.state.caller = caller
     return caller
@@ -320,12 +331,21 @@ def count_caller(rate_limits: RateLimits, caller: Caller, token: str) -> None:
     Raises:
         RateLimited: There were too many with this token.
     """
-    trusted = caller.role is not Role.SUBMITTER
+    trusted = caller.role not in _LIMITED
     rate_limits.count_token(token_hash(token), caller.user_id, trusted=trusted)
 
 
 async def submitter(request: Request) -> Caller:
-    """Return a caller who may use benchmarks and files: submitters and operators.
+    """Return a caller who may use benchmarks and files: submitters, operators, readers to read.
+
+    Raises:
+        Forbidden: A host's token, or a viewer's for more than reading.
+    """
+    return only_reads(no_host(await any_caller(request)), request)
+
+
+async def account_holder(request: Request) -> Caller:
+    """Return a caller who may change their own account: all but hosts.
 
     Raises:
         Forbidden: A host's token.
@@ -334,13 +354,24 @@ async def submitter(request: Request) -> Caller:
 
 
 def no_host(caller: Caller) -> Caller:
-    """Return a caller who may use benchmarks and files.
+    """Return a caller who may see benchmarks and files.
 
     Raises:
         Forbidden: A host's token.
     """
     if caller.role is Role.HOST:
         raise Forbidden("a host's token is for downloads and uploads only")
+    return caller
+
+
+def only_reads(caller: Caller, request: Request) -> Caller:
+    """Return the caller of a request that they may make, by its method.
+
+    Raises:
+        Forbidden: A viewer's, for more than reading.
+    """
+    if not caller.may_submit and request.method not in _READING:
+        raise Forbidden("a viewer may only read: send the token of a submitter")
     return caller
 
 
@@ -366,11 +397,13 @@ def only_operator(caller: Caller) -> Caller:
 
 AnyCaller = Annotated[Caller, Depends(any_caller)]
 Submitter = Annotated[Caller, Depends(submitter)]
+"""Who may use benchmarks and files; a viewer may read them."""
+AccountHolder = Annotated[Caller, Depends(account_holder)]
 Operator = Annotated[Caller, Depends(operator)]
 
 
 async def _browser_user(request: Request) -> Caller:
-    return no_host(await browser_caller(request))
+    return only_reads(no_host(await browser_caller(request)), request)
 
 
 async def _browser_operator(request: Request) -> Caller:

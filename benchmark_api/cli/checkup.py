@@ -349,6 +349,8 @@ def _token(client: Client) -> Finding:
             found=found,
             fix="the token of a host cannot submit; use the token of a submitter",
         )
+    if role == "viewer":
+        found += ", which reads and submits nothing"
     return Finding(check="token", state="ok", found=found)
 
 

@@ -446,7 +446,7 @@ def _tree(rows: Sequence[Row]) -> Iterator[Row]:
 def tokens_create(
     session: Session,
     user: Annotated[str | None, typer.Option(help="User of the token; default: yourself.")] = None,
-    role: Annotated[str | None, typer.Option(help="submitter, operator or host.")] = None,
+    role: Annotated[str | None, typer.Option(help="viewer, submitter, operator or host.")] = None,
     label: Annotated[str, typer.Option(help="Purpose of the token.")] = "",
     expires: Annotated[
         str | None, typer.Option(help="RFC 3339, or e.g. '+30 d'; default: never.")
@@ -498,7 +498,7 @@ def users_list(session: Session) -> None:
     emit(session.output, list(session.client.api.pages("/v1/users")), _USER_COLUMNS, "no users")
 
 
-Role = Annotated[str | None, typer.Option(help="submitter, operator or host.")]
+Role = Annotated[str | None, typer.Option(help="viewer, submitter, operator or host.")]
 MaxPriority = Annotated[int | None, typer.Option(help="Maximum priority of its benchmarks, 1-10.")]
 MaxBudget = Annotated[float | None, typer.Option(help="Maximum budget of a benchmark, in credits.")]
 MaxRunning = Annotated[

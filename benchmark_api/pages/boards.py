@@ -82,7 +82,7 @@ def board(request: Request, target_uid: str, caller: BrowserUser, context: Ctx) 
         board=found,
         job=_jobs(caller, context, target_uid).get(found.benchmark_id or ""),
         recent=recent.items,
-        may_lease=caller.is_operator or caller.user.max_lease_s > 0,
+        may_lease=caller.is_operator or (caller.may_submit and caller.user.max_lease_s > 0),
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import (
+    AccountHolder,
     AnyCaller,
     Caller,
     Operator,
@@ -165,7 +166,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
 
 
 @router.put("/users/{user_id}/password", status_code=204, openapi_extra=accepts("PasswordIn"))
-def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def set_password(user_id: str, body: Body, caller: AccountHolder, context: Ctx) -> Response:
     """Set an account's password, and its e-mail address; its sessions end, and all made in them.
 
     Operators may set everybody's; others, and operators whose token expires, must state the one

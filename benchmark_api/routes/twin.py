@@ -47,7 +47,7 @@ async def receive(request: Request, caller: AnyCaller, context: Ctx) -> Answer[s
     Of an operator: it is held as the newest posted state. Of a host: nodes alone, of boards that
     its account serves; their loads are shown in the live state for a minute.
     """
-    if caller.role is Role.SUBMITTER:
+    if caller.role not in (Role.OPERATOR, Role.HOST):
         raise Forbidden("the twin takes data of operators and hosts")
     limit = context.services.settings.twin_limit_bytes
     try:

@@ -41,7 +41,7 @@ UserId = Annotated[
     StringConstraints(strict=True),
     pattern(_USER_ID, "a user id", "1 to 64 of letters, digits, '.', '_', '@', '-'"),
 ]
-RoleWord = Literal["submitter", "operator", "host"]
+RoleWord = Literal["viewer", "submitter", "operator", "host"]
 Password = Annotated[
     str,
     StringConstraints(strict=True, min_length=MIN_PASSWORD, max_length=MAX_PASSWORD),

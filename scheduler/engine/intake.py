@@ -286,7 +286,8 @@ def fire_due(
 ) -> int:
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
-    A schedule of an account that is disabled or gone makes nothing; its limits are those of now.
+    A schedule of an account that is disabled, gone or may submit nothing makes nothing; its limits
+    are those of now.
     While the last benchmark of a schedule waits, or has not ended where the schedule prohibits
     overlaps, no other is made: the firing is skipped. A schedule that fails, or whose user's quota
     is full, holds up no other: that firing is skipped, too.
@@ -447,7 +448,7 @@ def submit_firing(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Ben
         owner = uow.accounts.user(schedule.user_id)
     except NotFound:
         return None
-    if owner.disabled:
+    if not owner.may_submit:
         return None
     description, files = firing_of(schedule, owner)
     return lifecycle.submit(

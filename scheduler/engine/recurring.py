@@ -287,7 +287,7 @@ class RecurringStarts:
         That is its firing within the account's bounds of now, and the settings.
         """
         schedule, owner = kept.schedule, kept.owner
-        if not schedule.active or owner is None or owner.disabled:
+        if not schedule.active or owner is None or not owner.may_submit:
             return None
         description, files = firing_of(schedule, owner)
         made_of = [
@@ -525,7 +525,7 @@ class RecurringStarts:
         _check_overlap(uow, schedule, live)
         made = submit_firing(uow, schedule, now)
         if made is None:
-            raise InvalidInput.at("", "its account is disabled or gone")
+            raise InvalidInput.at("", "its account is disabled, gone or may submit nothing")
         owner = uow.accounts.user(schedule.user_id)
         max_pending = None if owner.role is Role.OPERATOR else self._max_pending_total()
         check_queue(uow, owner, quotas_of(owner, self._quotas()), max_pending)

@@ -10,9 +10,14 @@ from enum import StrEnum
 class Role(StrEnum):
     """What a token may do."""
 
+    VIEWER = "viewer"  # sees what a submitter sees, and submits nothing
     SUBMITTER = "submitter"  # own benchmarks and files
     OPERATOR = "operator"  # everything
     HOST = "host"  # progress and results of attempts on the account's own boards
+
+
+SUBMITTING = frozenset({Role.SUBMITTER, Role.OPERATOR})
+"""Roles that submit benchmarks and files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,11 @@ class User:
     max_tokens: int | None = None
     max_run_files: int | None = None
     max_run_bytes: int | None = None
+
+    @property
+    def may_submit(self) -> bool:
+        """Whether benchmarks may be made for the account."""
+        return not self.disabled and self.role in SUBMITTING
 
     def serves(self, target_uid: str | None) -> bool:
         """Return whether a board is one of the account's `boards`."""

@@ -511,6 +511,7 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
         for user_id, role in (
             ("alice", Role.SUBMITTER),
             ("bob", Role.SUBMITTER),
+            ("viewer", Role.VIEWER),
             ("operator", Role.OPERATOR),
             ("host", Role.HOST),
         ):

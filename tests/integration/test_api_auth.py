@@ -25,11 +25,12 @@ UPLOAD_TOKEN = "upload-token-1"
 CALLERS = (
     *("none", "bad", "expired", "revoked"),
     *("upload", "other upload", "ended upload"),
-    *("bob", "lesser", "host", "other host", "alice", "operator"),  # who may remove it: last
+    *("viewer", "bob", "lesser", "host", "other host"),
+    *("alice", "operator"),  # who may remove it: last
 )
 """``alice`` owns what the routes name; ``bob`` is another tenant. ``upload`` is the token of an
 attempt of alice's. ``lesser`` is a token of the operator's that is for a submitter. ``host`` serves
-the board of the attempt, ``other host`` does not."""
+the board of the attempt, ``other host`` does not. ``viewer`` owns nothing."""
 
 PUBLIC = dict.fromkeys(CALLERS, 200)
 OWNERS = {"alice": 200, "operator": 200, "bob": 404, "host": 403}
@@ -221,6 +222,7 @@ COLUMNS = {
     "other attempt's token": "other upload",
     "owner": "alice",
     "other submitter": "bob",
+    "viewer": "viewer",
     "operator's restricted token": "lesser",
     "board's host": "host",
     "other host": "other host",
@@ -238,11 +240,17 @@ UNDOCUMENTED = {
 """Public, and not in the schema: the reference itself, and what Nomad's getter asks first."""
 
 
-def expected_of(path: str, rule: dict[str, int], caller: str) -> int:
+OWN_ACCOUNT = ("/v1/tokens", "/v1/tokens/{token_id}", "/v1/users/{user_id}/password")
+"""Paths at which a viewer may change something: what is theirs."""
+
+
+def expected_of(method: str, path: str, rule: dict[str, int], caller: str) -> int:
     """The status of a caller's answer; 200 stands for any that does not depend on who asks."""
     if rule is PUBLIC:
         return 200
-    if caller == "lesser":
+    if caller == "viewer" and method not in ("GET", "HEAD") and path not in OWN_ACCOUNT:
+        return 401 if rule.get("bob", 401) == 401 else 403
+    if caller in ("lesser", "viewer"):
         # As another submitter, to whom nothing belongs that the path names.
         return rule.get("alice" if rule.get("alice") == 404 else "bob", 401)
     if caller == "other host":
@@ -273,6 +281,7 @@ The callers:
 | other attempt's token | a task, with the token of another attempt or of one that has ended |
 | owner | the submitter to whom the resource in the path belongs |
 | other submitter | a submitter to whom it does not belong |
+| viewer | a viewer, to whom nothing belongs; one may only read, and change the own account |
 | operator's restricted token | an operator, with a token of the role `submitter` |
 | board's host | a host whose account serves the board |
 | other host | a host whose account serves other boards |
@@ -299,7 +308,7 @@ def page() -> str:
         for caller in COLUMNS.values():
             if rule.get("alice") == 404 and caller in ("alice", "bob"):
                 caller = {"alice": "bob", "bob": "alice"}[caller]
-            status = expected_of(path, rule, caller)
+            status = expected_of(method, path, rule, caller)
             cells.append("yes" if status < 400 or status not in (401, 403, 404) else str(status))
         lines.append(f"| `{method} {path}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
@@ -649,7 +658,7 @@ def test_each_route_answers_each_caller_as_its_rule_states(
             continue
         if allowed is BY_PASSWORD and status == 429:
             continue  # so many callers in a row have failed to log in
-        expected = expected_of(path, allowed, caller)
+        expected = expected_of(method, path, allowed, caller)
         if expected == 200:
             # Right or wrong by the state of the thing, but not by who asks.
             assert status < 300 or status in (404, 409), cell

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api import pages
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
-from tests.integration.test_api_auth import ROUTES
+from tests.integration.test_api_auth import ROUTES, expected_of
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 
@@ -153,9 +153,9 @@ def test_a_page_is_for_whom_the_api_is_for(api: Api, method: str, path: str) -> 
     allowed = ROUTES[row]
     nobody = Browser(api).http.request(method, path.format(**things(api, path)))
     assert nobody.status_code == 401
-    for name in ("bob", "alice", "operator"):
+    for name in ("viewer", "bob", "alice", "operator"):
         browser, known = as_(api, name), things(api, path)
-        expected, where = allowed[name], path.format(**known)
+        expected, where = expected_of(*row, allowed, name), path.format(**known)
         if path == "/ui/changes":
             with browser.http.stream("GET", where) as stream:
                 assert stream.status_code == expected
