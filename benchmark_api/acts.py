@@ -144,7 +144,7 @@ def begun(scope: Scope, address: str, at: datetime) -> Acting | None:
         address=address,
         agent=_agent(scope),
         at=at,
-        reason=_clean(unquote(stated, errors="replace")),
+        reason=cleaned(unquote(stated, errors="replace")),
     )
 
 
@@ -170,10 +170,10 @@ def door_of(scope: Scope) -> Door:
 
 
 def _agent(scope: Scope) -> str:
-    return _clean(dict(scope["headers"]).get(b"user-agent", b"").decode("utf-8", "replace"))
+    return cleaned(dict(scope["headers"]).get(b"user-agent", b"").decode("utf-8", "replace"))
 
 
-def _clean(text: str) -> str:
+def cleaned(text: str) -> str:
     """Return a foreign text without what moves a terminal's cursor, cut to `MAX_TEXT`."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text[:MAX_TEXT])
 

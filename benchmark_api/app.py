@@ -15,7 +15,7 @@ from starlette.types import Lifespan
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import pages, problems
-from edgeyard.benchmark_api.acts import FailedSignIns
+from edgeyard.benchmark_api.acts import REASON_HEADER, ROUTE_ACTS, FailedSignIns
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.extensions import server_routers
 from edgeyard.benchmark_api.heavy_work import HeavyWork
@@ -199,6 +199,20 @@ def _routes(lifespan: Lifespan[FastAPI] | None, routers: Sequence[Router]) -> Fa
     return app
 
 
+_ACTS = {
+    (method, path.replace(":path}", "}")) for (method, path), kind in ROUTE_ACTS.items() if kind
+}
+
+_REASON = {
+    "name": REASON_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Why, for the log of acts: percent-encoded UTF-8. A `reason` in the body "
+    "precedes it.",
+}
+
+
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """The reference, with the bodies that are read by hand and who may call what."""
     if app.openapi_schema is None:
@@ -221,8 +235,10 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             components.pop(unused, None)
         api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         for path, operations in api["paths"].items():
-            for operation in operations.values():
+            for method, operation in operations.items():
                 operation["responses"].pop("422", None)  # a problem like all others: 4XX
+                if (method.upper(), path) in _ACTS:
+                    operation.setdefault("parameters", []).append(_REASON)
                 operation["security"] = [] if path in _PUBLIC else [{"bearer": []}]
         app.openapi_schema = api
     return app.openapi_schema

@@ -32,7 +32,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.output import (
     show as print_parts,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -391,6 +391,7 @@ def _event_lines(event: Row, width: int) -> str:
     )
 
 
+@act
 def cancel(
     session: Session,
     benchmark_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
@@ -419,16 +420,19 @@ def cancel(
         raise typer.Exit(1)
 
 
+@act
 def hold(session: Session, benchmark_id: Id) -> None:
     """Hold a pending benchmark: it is not placed until `release`."""
     emit(session.output, [session.client.hold(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
+@act
 def release(session: Session, benchmark_id: Id) -> None:
     """Release a held benchmark, so that it can be placed."""
     emit(session.output, [session.client.release(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
+@act
 def preempt(session: Session, benchmark_id: Id) -> None:
     """Preempt a running benchmark: it returns to the queue and keeps its retries.
 
@@ -437,6 +441,7 @@ def preempt(session: Session, benchmark_id: Id) -> None:
     emit(session.output, [session.client.preempt(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
+@act
 def prioritise(
     session: Session,
     benchmark_id: Id,

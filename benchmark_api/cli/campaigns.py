@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group
 from edgeyard.benchmark_api.schemas.answers import as_json
 
 CampaignId = Annotated[
@@ -74,6 +74,7 @@ def show_results(
     results.results(session, campaign=campaign, plot=plot, html=html)
 
 
+@act
 def cancel(session: Session, campaign: CampaignId) -> None:
     """Cancel the members of a campaign that have not ended."""
     benchmarks.cancel(session, campaign=campaign)

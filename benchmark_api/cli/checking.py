@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, message_of, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, message_of, verb
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.devices.metrics import Metric
 from edgeyard.errors import EdgeyardError, InvalidInput
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.gate import Check, Gate
 
 
+@act
 def check(
     session: Session,
     job: Annotated[

@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
     timed_together,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, verb
 from edgeyard.benchmark_api.cli.watching import (
     CancelOnTimeout,
     Timeout,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.benchmark import Benchmarks
 
 
+@act
 def infer(
     session: Session,
     model: Annotated[str, typer.Option("--model", "-m", help="File, URL or name.")],

@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.errors import InvalidInput
 
 _KINDS = ("run_time", "failure", "loading", "measurement")
@@ -115,6 +115,7 @@ def models_compare(session: Session, model: Reference, other: Other) -> None:
     show(table(rows, _COMPARED, console().width))
 
 
+@act
 def models_promote(
     session: Session,
     model: Reference,
@@ -142,6 +143,7 @@ def models_rollback(
     _report(session, answer, f"{kind}/{{version}} is {{state}} now: {{reason}}")
 
 
+@act
 def models_retrain(
     session: Session,
     stop: Annotated[bool, typer.Option("--stop", help="End the training that is running.")] = False,

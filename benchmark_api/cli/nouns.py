@@ -26,7 +26,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     warn_of_stale_state,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo, verb
 from edgeyard.benchmark_api.cli.reservations import BoardId, Reason, UserId
 from edgeyard.errors import InvalidInput
 
@@ -178,6 +178,7 @@ def boards_check(session: Session) -> None:
         raise typer.Exit(_NOT_AS_EXPECTED)
 
 
+@act
 def boards_add(
     session: Session,
     target_uid: BoardId,
@@ -212,6 +213,7 @@ def _pair(text: str, flag: str, form: str) -> tuple[str, str]:
     return name, value
 
 
+@act
 def boards_remove(session: Session, target_uid: BoardId) -> None:
     """Remove a board from the inventory while the server runs.
 
@@ -234,6 +236,7 @@ def boards_drain(
     emit(session.output, [record(board)], _BOARD_COLUMNS, "")
 
 
+@act
 def boards_resume(session: Session, target_uid: BoardId) -> None:
     """Put a drained board back into service."""
     board = session.client.api.post(api_path("boards", target_uid, "resume"))
@@ -280,6 +283,7 @@ def files_list(
         session.report(f"{limit} of {total} files; --limit {total} shows all")
 
 
+@act
 def files_upload(
     session: Session, paths: Annotated[list[Path], typer.Argument(metavar="FILE...")]
 ) -> None:
@@ -327,6 +331,7 @@ def files_download(
     session.report(f"downloaded {session.client.download(where, target)}")
 
 
+@act
 def files_delete(
     session: Session,
     file_ids: Annotated[
@@ -381,6 +386,7 @@ def files_unfinished(session: Session) -> None:
     emit(session.output, rows, _UPLOAD_COLUMNS, "no unfinished uploads")
 
 
+@act
 def files_abandon(
     session: Session,
     upload_ids: Annotated[list[str], typer.Argument(metavar="UPLOAD_ID...")],
@@ -443,6 +449,7 @@ def _tree(rows: Sequence[Row]) -> Iterator[Row]:
         waiting += [(each, depth + 1) for each in reversed(below)]
 
 
+@act
 def tokens_create(
     session: Session,
     user: Annotated[str | None, typer.Option(help="User of the token; default: yourself.")] = None,
@@ -473,6 +480,7 @@ def tokens_create(
         emit_one(session.output, made)
 
 
+@act
 def tokens_revoke(
     session: Session,
     token_id: TokenId,
@@ -542,6 +550,7 @@ def _password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
+@act
 def users_create(
     session: Session,
     user_id: UserId,
@@ -583,6 +592,7 @@ def users_create(
     emit(session.output, [record(made)], _USER_COLUMNS, "")
 
 
+@act
 def users_update(
     session: Session,
     user_id: UserId,
@@ -696,6 +706,7 @@ def limits(
     emit(session.output, found, _LIMIT_COLUMNS, "no limits")
 
 
+@act
 def users_password(
     session: Session,
     user_id: UserId,
@@ -797,6 +808,7 @@ def schedules_show(session: Session, schedule_id: ScheduleId) -> None:
     )
 
 
+@act
 def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
     """End a schedule; the benchmarks that it made stay."""
     session.client.api.request("DELETE", api_path("schedules", schedule_id))
@@ -819,6 +831,7 @@ def strays_list(session: Session) -> None:
     emit(session.output, rows, _STRAY_COLUMNS, "no stray jobs")
 
 
+@act
 def strays_stop(
     session: Session, job_ids: Annotated[list[str], typer.Argument(metavar="JOB...")]
 ) -> None:

@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, show_differences, utc
 from edgeyard.errors import InvalidInput, reason_of
 
@@ -100,6 +100,7 @@ def policies_diff(session: Session, policy: Name, other: Other) -> None:
         session.report("the policies are the same")
 
 
+@act
 def policies_activate(
     session: Session,
     policy: Name,
@@ -131,6 +132,7 @@ def policies_activate(
         session.report(f"{answer['name']} version {answer['version']} is {role} from now on")
 
 
+@act
 def policies_deactivate(
     session: Session,
     shadow: Annotated[bool, typer.Option("--shadow", help="Deactivate the shadow policy.")] = False,

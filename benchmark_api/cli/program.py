@@ -54,12 +54,24 @@ class Session:
     """One run of a command: the server to call and the form of the output."""
 
     def __init__(
-        self, url: str | None, token: str | None, profile: str | None, output: Output
+        self,
+        url: str | None,
+        token: str | None,
+        profile: str | None,
+        output: Output,
+        reason: str = "",
     ) -> None:
+        """Make no client yet.
+
+        Args:
+            reason: Why the command changes what it does, for the log of acts.
+        """
         self.output = output
         self.profile = profile
         self._where = (url, token, profile)
+        self._reason = reason
         self._client: Client | None = None
+        self._opened = contextlib.ExitStack()
 
     @property
     def client(self) -> Client:
@@ -71,6 +83,8 @@ class Session:
             url, token, profile = self._where
             self._client = Client(url, token, profile, on_notice=self.report)
             self._client.api.introduce(f"edgeyard-cli/{__version__}")
+            self._opened.callback(self._client.close)
+            self._opened.enter_context(self._client.because(self._reason))
         return self._client
 
     @property
@@ -85,9 +99,10 @@ class Session:
 
     def close(self) -> None:
         """Release the connections."""
-        if self._client is not None:
-            self._client.close()
+        self._opened.close()
 
+
+_REASON = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
 
 _SHARED: Mapping[str, object] = {
     "output": Annotated[
@@ -110,12 +125,23 @@ _SHARED: Mapping[str, object] = {
 }
 
 
+def act(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb that changes something on the server take ``--reason``, for the log of acts."""
+    function.is_act = True  # type: ignore[attr-defined]  # read by `verb`
+    return function
+
+
 def shared_parameters() -> list[inspect.Parameter]:
     """Return the options that every verb takes, after its name or before it."""
     return [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for key, kind in _SHARED.items()
     ]
+
+
+_REASON_PARAMETER = inspect.Parameter(
+    "reason", inspect.Parameter.KEYWORD_ONLY, default="", annotation=_REASON
+)
 
 
 def add_group(
@@ -144,6 +170,7 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
     def register(function: Callable[..., None]) -> None:
         hints = get_type_hints(function, include_extras=True)
         own = list(inspect.signature(function).parameters.values())[1:]
+        is_act = getattr(function, "is_act", False)
         flags = {one.name: _flag(one.name, hints[one.name]) for one in own}
         for one in own:
             _name_values(one.name, hints[one.name])
@@ -156,6 +183,7 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
                 parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)
                 for parameter in own
             ),
+            *([_REASON_PARAMETER] if is_act else ()),
             *shared_parameters(),
         ]
 
@@ -167,7 +195,8 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
             url, token, profile = (
                 after[key] or before.get(key) for key in ("url", "token", "profile")
             )
-            session = Session(url, token, profile, output)
+            reason = given.pop(_REASON_PARAMETER.name) if is_act else ""
+            session = Session(url, token, profile, output, reason)
             try:
                 function(session, **given)
             except EdgeyardError as error:

@@ -8,7 +8,7 @@ import typer
 
 from edgeyard.benchmark_api.cli.api import api_path, items, record
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time, plain
-from edgeyard.benchmark_api.cli.program import Output, Session, echo
+from edgeyard.benchmark_api.cli.program import Output, Session, act, echo
 from edgeyard.errors import InvalidInput
 
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
@@ -87,6 +87,7 @@ def leases(session: Session) -> None:
     emit(session.output, rows, _LEASE_COLUMNS, "no board is leased")
 
 
+@act
 def release(
     session: Session,
     target_uid: BoardId,
@@ -121,6 +122,7 @@ def quarantine(
     emit(session.output, [record(board)], _STATE_COLUMNS, "")
 
 
+@act
 def unquarantine(session: Session, target_uid: BoardId) -> None:
     """Lift the quarantine of a board; its earlier failures no longer count."""
     board = session.client.api.post(api_path("boards", target_uid, "unquarantine"))
@@ -138,6 +140,7 @@ def account(
     _show(session, record(session.client.api.get(api_path("users", named, "account"))))
 
 
+@act
 def credit(
     session: Session,
     user_id: UserId,
@@ -167,6 +170,7 @@ def rates_list(session: Session) -> None:
     _rates(session, session.client.api.get("/v1/rates"))
 
 
+@act
 def rates_set(
     session: Session,
     family: Annotated[str, typer.Argument(metavar="FAMILY", show_default=False)],

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     when,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, verb
 from edgeyard.benchmark_api.cli.watching import (
     IDS_COLUMNS,
     CancelOnTimeout,
@@ -45,6 +45,7 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
     return typer.Option(*names, help=text, metavar=metavar)
 
 
+@act
 def submit(
     session: Session,
     job: Annotated[
@@ -393,6 +394,7 @@ def _reported_upload(session: Session) -> Callable[[Path], UploadedFile]:
     return upload
 
 
+@act
 def retry(
     session: Session,
     benchmark_id: Annotated[str, typer.Argument(metavar="ID")],

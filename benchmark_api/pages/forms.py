@@ -9,9 +9,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from fastapi import Depends, Request
 
+from edgeyard.benchmark_api.acts import cleaned
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, browser_caller, token_hash
 from edgeyard.benchmark_api.routes.context import RawBody, read_small
 from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated
+from edgeyard.scheduler.model.acts import acting
 
 FORM_COOKIE = "edgeyard_form"
 """Cookie of somebody who is not signed in, which forms for signing in are bound to."""
@@ -50,7 +52,11 @@ async def _signed_in_form(request: Request) -> Form:
         # What was typed is kept on the page that says that the session has ended.
         request.state.typed = await _fields(request)
         raise
-    return await _checked(request, SESSION_COOKIE)
+    form = await _checked(request, SESSION_COOKIE)
+    who = acting()
+    if who is not None:
+        who.reason = cleaned(form.text("reason"))
+    return form
 
 
 async def _public_form(request: Request) -> Form:

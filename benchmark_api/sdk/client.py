@@ -10,6 +10,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, overload
 
@@ -170,6 +171,16 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def because(self, reason: str) -> Iterator[None]:
+        """State why something is changed within the block, for the log of acts.
+
+        ``with client.because("its fan is loud"): client.cancel(benchmark)``. It counts for the
+        calls of this thread.
+        """
+        with self.api.because(reason):
+            yield
 
     def upload(self, path: File, *, on_sent: Callable[[int], object] | None = None) -> UploadedFile:
         """Upload a file, streamed; the newest of a name is the one that the name means.

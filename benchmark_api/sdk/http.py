@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote
@@ -42,6 +43,8 @@ MAX_EMPTY_PAGES = 100
 _CHUNK_BYTES = 1 << 16
 _MAX_RETRY_AFTER = 100
 _DAY_S = 86400.0
+REASON_HEADER = "X-Edgeyard-Reason"
+"""Why something is changed, percent-encoded UTF-8."""
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 
@@ -62,6 +65,7 @@ class Api:
     ) -> None:
         self.settings = settings
         self._sleep = sleep
+        self._reason: ContextVar[str] = ContextVar("reason", default="")
         headers = {"User-Agent": f"edgeyard/{__version__}"}
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
@@ -78,6 +82,15 @@ class Api:
     def introduce(self, agent: str) -> None:
         """Name another program than the SDK in the log of acts, such as ``edgeyard-cli/0.2.0``."""
         self._http.headers["User-Agent"] = agent
+
+    @contextmanager
+    def because(self, reason: str) -> Iterator[None]:
+        """Let the log of acts have a reason for what is changed within; of this thread's calls."""
+        token = self._reason.set(reason)
+        try:
+            yield
+        finally:
+            self._reason.reset(token)
 
     def close(self) -> None:
         """Release the connections."""
@@ -284,9 +297,13 @@ class Api:
             method,
             path,
             params=given,  # type: ignore[arg-type]
-            headers=dict(headers or {}),
+            headers={**self._stated_reason(method), **(headers or {})},
             **body,  # type: ignore[arg-type]
         )
+
+    def _stated_reason(self, method: str) -> Mapping[str, str]:
+        reason = self._reason.get()
+        return {REASON_HEADER: quote(reason)} if reason and method not in ("GET", "HEAD") else {}
 
 
 def part(text: str) -> str:

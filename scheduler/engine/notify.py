@@ -20,8 +20,8 @@ from functools import partial
 from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.metrics import Observe
-from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.registered_models import ModelState
 from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.users import Role
@@ -47,12 +47,10 @@ MAX_DELIVERY_WAIT_S = 1.0
 _SEEN_EVERY = 10_000
 """Events of others after which it is stored that they were seen."""
 
-_SENT_AS_THEY_ARE = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
+_OF_BENCHMARKS = "benchmark."
 _OF_MODELS = "model.state"
 _REPORTED_STATES = frozenset({ModelState.SHADOW, ModelState.ACTIVE, ModelState.RETIRED})
 """A new candidate changes nothing, and may come every day."""
-
-_TERMINAL = frozenset(status.value for status in TERMINAL)
 
 Sign = Callable[[Webhook, bytes, datetime], Mapping[str, str]]
 """Headers that prove to the receiver who sends the body, and when."""
@@ -60,19 +58,21 @@ Sign = Callable[[Webhook, bytes, datetime], Mapping[str, str]]
 
 def message_type(event: Event) -> str | None:
     """Return the type under which an event is sent to its benchmark's owner; None: it is not."""
-    if event.kind in _SENT_AS_THEY_ARE:
-        return event.kind
-    status = event.data.get("status")
-    if event.kind != "benchmark.status":
-        return None
-    if status in _TERMINAL:
-        return f"benchmark.{status}"
-    return "benchmark.requeued" if event.data.get("retry") is True else None
+    kind = event.kind
+    if kind == "benchmark.status":
+        again = event.data.get("retry") is True
+        kind = f"{_OF_BENCHMARKS}{'requeued' if again else event.data.get('status')}"
+    return kind if kind.startswith(_OF_BENCHMARKS) and _is_sent(kind) else None
+
+
+def _is_sent(kind: str) -> bool:
+    return kind in EVENT_TYPES and EVENT_TYPES[kind].sent
 
 
 def is_for_operators(event: Event) -> bool:
     """Return whether all operators are sent an event: a model was promoted or rolled back."""
-    return event.kind == _OF_MODELS and event.data.get("state") in _REPORTED_STATES
+    is_reported = event.kind == _OF_MODELS and event.data.get("state") in _REPORTED_STATES
+    return is_reported and _is_sent(event.kind)
 
 
 class Notifier:
@@ -164,6 +164,7 @@ class Notifier:
         body = {
             "id": f"evt-{event.seq}",
             "type": kind,
+            "text": EVENT_TYPES[kind].text,
             "at": time_to_json(event.at),
             "benchmark_id": event.benchmark_id,
             "url": f"{self._public_url}/v1/{page}",

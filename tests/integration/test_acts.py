@@ -24,6 +24,7 @@ from edgeyard.scheduler.store.tables import metadata
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
 from tests.integration.test_api_auth import BODIES, ROUTES, names
+from tests.integration.test_pages import Browser
 
 ROOT = Path(__file__).parents[2]
 BOARD = "rpi4b-0001-0001"
@@ -227,6 +228,42 @@ def test_the_command_prints_who_drained_a_board(api: Api) -> None:
     assert '"door":"cli"' in printed(run(*drains, "--json")).replace(" ", "")
     assert "after.drained" in printed(run(*drains, "-o", "csv"))
     printed(run("boards", "resume", BOARD, *server))
+
+
+def test_each_door_takes_a_reason_for_what_had_none(api: Api) -> None:
+    server = ("--url", api.url, "--token", api.tokens["operator"])
+    benchmark_id = api.submit()
+    printed(run("hold", benchmark_id, "--reason", "the räck moves", *server))
+    with Client(api.url, token=api.tokens["operator"]) as client:
+        with client.because("it has moved"):
+            client.release(benchmark_id)
+        client.hold(benchmark_id)
+    browser = Browser(api).signed_in(api.tokens["operator"])
+    page = f"/ui/benchmarks/{benchmark_id}"
+    assert 'name="reason"' in browser.get(page).text
+    assert browser.post(f"{page}/cancel", page, reason=" no\x1bt needed ").status_code == 303
+    found = records(api, benchmark_id=benchmark_id)
+    assert [(each["kind"], each["door"], each["reason"]) for each in found] == [
+        ("benchmark.cancelled", "page", "no\ufffdt needed"),
+        ("benchmark.held", "sdk", ""),
+        ("benchmark.released", "sdk", "it has moved"),
+        ("benchmark.held", "cli", "the räck moves"),
+        ("benchmark.submitted", "http", ""),
+    ]
+
+
+def test_the_reference_documents_the_reason_of_each_act(api: Api) -> None:
+    named = {
+        (method.upper(), path)
+        for path, operations in api.app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        if "X-Edgeyard-Reason" in {each["name"] for each in operation.get("parameters", ())}
+    }
+    served = {(method, path) for method, path in ROUTES if method not in ("GET", "HEAD")}
+    acts = {
+        (method, path.replace(":path}", "}")) for (method, path), kind in ROUTE_ACTS.items() if kind
+    }
+    assert named == acts & served
 
 
 def test_a_board_that_was_drained_without_a_reason_names_who_did_it(api: Api) -> None:

@@ -11,8 +11,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -1495,6 +1497,34 @@ def _healthy(server: FakeServer) -> None:
     server.on("GET", "/v1/me", me())
     server.on("GET", "/v1/boards", boards_of(board(), board("rpi5-0001-0001", "offline")))
     server.on("GET", "/v1/inventory", {"families": {}, "boards": [{}, {}]})
+
+
+READING = frozenset(
+    {
+        *("list", "show", "explain", "hcl", "logs", "events", "queue", "results", "wait", "watch"),
+        *("render", "doctor", "limits", "attributes", "leases", "account", "diff", "compare"),
+        *("download", "unfinished", "generate", "import", "pull", "export"),
+        *("up", "status", "down"),  # of the test bed
+    }
+)
+"""Verbs that change nothing on a server, or none of whose changes is somebody's act."""
+
+
+def test_every_command_that_changes_something_takes_a_reason() -> None:
+    def verbs(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield path.strip(), command
+        for name, each in (below or {}).items():
+            yield from verbs(each, f"{path} {name}")
+
+    without = {
+        path
+        for path, command in verbs(typer.main.get_command(cli.app))
+        if {"url", "token"} <= {each.name for each in command.params}
+        and "reason" not in {each.name for each in command.params}
+    }
+    assert {path.split()[-1] for path in without - {"boards check"}} <= READING, without
 
 
 def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, verb
 from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.errors import InvalidInput
 from edgeyard.simulator.cli.scenario_db import Db, Limit, ScenarioDb, emit_newest, scenario_db
@@ -603,6 +603,7 @@ def scenarios_export(
     session.report(f"{content.name} is in {out}")
 
 
+@act
 def scenarios_tag(
     session: Session,
     scenario: Reference,
@@ -620,6 +621,7 @@ def scenarios_tag(
     emit(session.output, [_row(stored)], _COLUMNS, "")
 
 
+@act
 def scenarios_remove(session: Session, scenario: Reference, db: Db = None) -> None:
     """Remove a scenario of which no simulation is stored."""
     with scenario_db(session, db) as scenarios:
