@@ -122,7 +122,7 @@ class LabInventory:
                 if any(each.name == uid for each in uow.registrations.of_kind(kind)):
                     uow.registrations.remove(kind, uid)
             uow.registrations.add(self._registration(_ADDED, uid, user_id, entry))
-            uow.log.append(self._event("board.added", uid, user_id))
+            uow.log.append(self._event("board.added", uid, user_id, None, board))
 
         self._store.transact(change)
         return board
@@ -133,7 +133,8 @@ class LabInventory:
         Raises:
             NotFound: The inventory has no such board.
         """
-        if present.board(target_uid) is None:
+        known = present.board(target_uid)
+        if known is None:
             raise NotFound("board of the inventory", target_uid)
 
         def change(uow: UnitOfWork) -> None:
@@ -141,7 +142,7 @@ class LabInventory:
                 uow.registrations.remove(_ADDED, target_uid)
             if not any(each.name == target_uid for each in uow.registrations.of_kind(_REMOVED)):
                 uow.registrations.add(self._registration(_REMOVED, target_uid, user_id, {}))
-            uow.log.append(self._event("board.removed", target_uid, user_id))
+            uow.log.append(self._event("board.removed", target_uid, user_id, known, None))
 
         self._store.transact(change)
 
@@ -156,9 +157,26 @@ class LabInventory:
             kind=kind, name=uid, user_id=user_id, body=body, created_at=self._clock.now()
         )
 
-    def _event(self, kind: str, uid: str, user_id: str) -> Event:
-        data = {"target_uid": uid}
+    def _event(
+        self, kind: str, uid: str, user_id: str, before: Board | None, after: Board | None
+    ) -> Event:
+        data = {"target_uid": uid, "before": board_facts(before), "after": board_facts(after)}
         return Event(at=self._clock.now(), kind=kind, user_id=user_id, data=data)
+
+
+def board_facts(board: Board | None) -> dict[str, object]:
+    """Return what the inventory states of a board, for the log of acts; nothing for None."""
+    if board is None:
+        return {}
+    return {
+        "family": board.family,
+        "ram_bytes": board.ram_bytes,
+        "storage_bytes": board.storage_bytes,
+        "engines": [
+            f"{engine.name} {engine.version} ({', '.join(sorted(engine.supported_types))})"
+            for engine in board.engines
+        ],
+    }
 
 
 def _file_state(path: Path | None) -> tuple[int, ...]:

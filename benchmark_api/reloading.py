@@ -5,18 +5,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
 
 from edgeyard.benchmark_api import cluster_settings
 from edgeyard.benchmark_api.cluster_settings import ClusterSettings
+from edgeyard.benchmark_api.lab_inventory import board_facts
+from edgeyard.benchmark_api.local_acts import FILE, SIGNAL, acting_here
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import RELOADED_SETTINGS, Settings
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError, EdgeyardError
+from edgeyard.scheduler.model.acts import acting, acting_as
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
+
+MAX_BOARDS_IN_ACT = 100
+"""Boards of which the record of a changed inventory states what was before and is after."""
 
 _Apply = Callable[[Settings, Inventory], Collection[str]]
 """Hands the new values to the parts that have copies of them, all or nothing; returns the settings
@@ -32,11 +41,15 @@ class ReloadResult:
             changed.
         restart_needed: Settings that changed and stay as they were until a restart.
         problems: Why nothing was taken up; empty where it was.
+        before: What was taken up, as it was: values by name, without secrets.
+        after: The same, as it is now.
     """
 
     changed: tuple[str, ...] = ()
     restart_needed: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    before: Mapping[str, object] = field(default_factory=dict)
+    after: Mapping[str, object] = field(default_factory=dict)
 
 
 class Reloader:
@@ -95,7 +108,8 @@ class Reloader:
             after = {board.target_uid: board for board in inventory.boards}
             if before == after:
                 if was_broken:
-                    self._keep("inventory.reloaded", {"added": [], "removed": [], "changed": []})
+                    nothing = {"added": [], "removed": [], "changed": []}
+                    self._keep("inventory.reloaded", nothing, FILE)
                 return ReloadResult()
             self._apply(services.settings, inventory)
             services.inventory = inventory
@@ -107,7 +121,12 @@ class Reloader:
             ),
         }
         logger.info("the inventory was reloaded", extra={"event": "inventory.reloaded", **facts})
-        self._keep("inventory.reloaded", facts)
+        touched = [uid for uids in facts.values() for uid in uids][:MAX_BOARDS_IN_ACT]
+        changes = {
+            name: {uid: board_facts(boards[uid]) for uid in touched if uid in boards}
+            for name, boards in (("before", before), ("after", after))
+        }
+        self._keep("inventory.reloaded", {**facts, **changes}, FILE)
         return ReloadResult(changed=("inventory",))
 
     def _broken(self, error: ConfigError) -> ReloadResult:
@@ -119,7 +138,7 @@ class Reloader:
                 "the inventory is broken: the boards that were known before stay",
                 extra={"event": "inventory.reload_failed", **facts},
             )
-            self._keep("inventory.reload_failed", facts)
+            self._keep("inventory.reload_failed", facts, FILE)
         return ReloadResult(problems=tuple(error.problems))
 
     def _refuse_new_slices(self, inventory: Inventory) -> None:
@@ -165,7 +184,10 @@ class Reloader:
         changed.update(self._apply(settings, inventory))
         services.settings, services.inventory = settings, inventory
         return ReloadResult(
-            changed=tuple(sorted(changed)), restart_needed=tuple(sorted(restart_needed))
+            changed=tuple(sorted(changed)),
+            restart_needed=tuple(sorted(restart_needed)),
+            before=_values(before, changed),
+            after=_values(settings, changed),
         )
 
     def _report(self, result: ReloadResult) -> None:
@@ -182,22 +204,40 @@ class Reloader:
             )
         else:
             logger.info("the settings were reloaded", extra={"event": kind, **facts})
-        self._keep(kind, facts)
+        values = {} if result.problems else {"before": result.before, "after": result.after}
+        self._keep(kind, {**facts, **values}, SIGNAL)
 
-    def _keep(self, kind: str, facts: Mapping[str, object]) -> None:
-        """Record an event, if the database takes it."""
-        event = Event(at=self._services.clock.now(), kind=kind, data=facts)
+    def _keep(self, kind: str, facts: Mapping[str, object], by: str) -> None:
+        """Record an event, if the database takes it, and who caused it by a signal or a file."""
+        now = self._services.clock.now()
+        # Within a request it follows from an act that has a record of its own.
+        alone = acting() is None and EVENT_TYPES[kind].act
+        who = acting_here(kind, now, by) if alone else None
 
         def keep(uow: UnitOfWork) -> None:
-            uow.log.append(event)
+            uow.log.append(Event(at=now, kind=kind, data=facts))
 
         try:
-            self._services.store.transact(keep)
+            with acting_as(who):
+                self._services.store.transact(keep)
         except EdgeyardError as error:
             logger.warning(
                 "the reload is not in the events",
                 extra={"event": "reload.unrecorded", "reason": str(error)},
             )
+
+
+def _values(settings: Settings, names: Collection[str]) -> dict[str, object]:
+    """Return these settings for the log of acts, without secrets and without contents of files."""
+    found: dict[str, object] = {}
+    for name in sorted(names):
+        of_cluster = name.startswith("clusters.")
+        holder = settings.cluster if of_cluster else settings
+        value = getattr(holder, name.rpartition(".")[2])
+        if not isinstance(value, SecretStr):
+            plain = isinstance(value, (str, int, float, type(None)))
+            found[name] = value if plain else str(value)
+    return found
 
 
 def _cluster_of(

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
     primary_text,
     warn_of_stale_state,
     when,
+    who_cancelled,
 )
 from edgeyard.benchmark_api.cli.output import (
     show as print_parts,
@@ -53,6 +54,8 @@ def _why(row: Row) -> str:
         reason = row.get(key)
         if isinstance(reason, dict):
             return f"{reason.get('category') or reason.get('code')}: {reason.get('sentence') or ''}"
+    if row.get("status") == "cancelled":
+        return who_cancelled(row)
     if row.get("status") == "running":
         progress = row.get("progress")
         done = f"{progress:.0f} %" if isinstance(progress, int | float) else ""

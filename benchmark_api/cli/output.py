@@ -349,6 +349,16 @@ def plain(value: object) -> str:
     return str(value)
 
 
+def who_cancelled(row: Row) -> str:
+    """Return who cancelled a benchmark, and why; "" where it is not cancelled."""
+    if row.get("status") != "cancelled":
+        return ""
+    from edgeyard.scheduler.model.waiting_reasons import stopped
+
+    by, reason = plain(row.get("stopped_by")), plain(row.get("stopped_reason"))
+    return stopped("cancelled", by, reason) if by or reason else ""
+
+
 def size(value: object) -> str:
     """Return a size in bytes with a binary unit; "" where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     table,
     when,
+    who_cancelled,
 )
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -54,6 +55,7 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
         "submitted": local_time(raw.get("submit_time")),
         "started": local_time(raw.get("started_at")),
         "ended": local_time(raw.get("ended_at")),
+        "cancelled": who_cancelled(raw).removeprefix("cancelled "),
         "deadline": local_time(raw.get("deadline")),
         "priority": plain(benchmark.priority),
         "campaign": plain(benchmark.campaign_id),

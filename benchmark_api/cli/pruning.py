@@ -10,6 +10,7 @@ from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field,
 from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; delete nothing.")]
 
 _COLUMNS = (
@@ -24,6 +25,7 @@ def prune(
     dry_run: DryRun = False,
     data_dir: DataDir = None,
     config: Config = None,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Delete data that is older than the settings retain_..._s allow.
@@ -34,13 +36,24 @@ def prune(
     """
 
     from edgeyard.benchmark_api.bootstrap import check_file_store, open_files, retention
+    from edgeyard.benchmark_api.local_acts import acting_here
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.housekeeping import collect_garbage
+    from edgeyard.scheduler.model.acts import acting_as
+    from edgeyard.scheduler.model.event import Event
 
     with opened(data_dir, config) as (store, settings):
         kept, files = retention(settings), open_files(settings)
         check_file_store(settings, store, files)
-        found = collect_garbage(store, files, SharedClock(SteadyClock()), kept, dry_run=dry_run)
+        clock = SharedClock(SteadyClock())
+        if not dry_run:
+            now = clock.now()
+            bounds = {kind.value: kept_s for kind, kept_s in kept.items() if kept_s is not None}
+            begun = Event(at=now, kind="server.pruned", data={"retained_s": bounds})
+            # Before the first deletion: one that is killed half-way has its record, too.
+            with acting_as(acting_here("server.pruned", now, reason=reason)):
+                store.transact(lambda uow: uow.log.append(begun))
+        found = collect_garbage(store, files, clock, kept, dry_run=dry_run)
     rows: list[dict[str, object]] = [
         {
             "class": kind.value,

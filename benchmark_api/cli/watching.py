@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli.output import (
     reasons_of,
     show,
     three_digits,
+    who_cancelled,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -255,7 +256,7 @@ def _end_row(benchmark: Benchmark) -> dict[str, object]:
         "target_uid": benchmark.target_uid,
         "model": benchmark.description.get("model"),
         **dict.fromkeys(_MEASURED),
-        "why": str(why) if why else "",
+        "why": str(why) if why else who_cancelled(benchmark.as_json()),
     }
 
 

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.acts import stated_reason
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -113,7 +114,7 @@ def cancel(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer
     def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
         if benchmark.status is Status.CANCELLED:
             return benchmark
-        return lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
+        return lifecycle.cancel(uow, benchmark_id, now, caller.user_id, stated_reason())
 
     return _changed(context, caller, benchmark_id, change)
 
@@ -125,7 +126,9 @@ def hold(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answer[s
         context,
         caller,
         benchmark_id,
-        lambda uow, _, now: lifecycle.hold(uow, benchmark_id, now, caller.user_id, True),
+        lambda uow, _, now: lifecycle.hold(
+            uow, benchmark_id, now, caller.user_id, True, stated_reason()
+        ),
     )
 
 
@@ -147,7 +150,9 @@ def preempt(benchmark_id: BenchmarkId, caller: Operator, context: Ctx) -> Answer
         context,
         caller,
         benchmark_id,
-        lambda uow, _, now: lifecycle.preempt_by_operator(uow, benchmark_id, now, caller.user_id),
+        lambda uow, _, now: lifecycle.preempt_by_operator(
+            uow, benchmark_id, now, caller.user_id, stated_reason()
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -29,6 +30,7 @@ from edgeyard.benchmark_api.schemas.requests import FileNameIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.ports import UnitOfWork
@@ -67,6 +69,23 @@ def name_content(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.U
     return Answer(views.user_file(services, file), 201, location)
 
 
+def file_event(
+    kind: str, caller: Caller, at: datetime, before: UserFile | None, after: UserFile | None
+) -> Event:
+    """Return the event of an act on a file: its name, its size and the hash of its content."""
+
+    def facts(file: UserFile | None) -> dict[str, object]:
+        if file is None:
+            return {}
+        return {"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256}
+
+    file = after or before
+    data: dict[str, object] = {"before": facts(before), "after": facts(after)}
+    if file is not None:
+        data |= {"file_id": file.file_id, "owner_id": file.user_id}
+    return Event(at=at, kind=kind, user_id=caller.user_id, data=data)
+
+
 def name_file(
     context: Context,
     caller: Caller,
@@ -102,6 +121,7 @@ def name_file(
 
     def add(uow: UnitOfWork) -> UserFile:
         added = uow.files.add_user_file(file)
+        uow.log.append(file_event("file.uploaded", caller, file.created_at, None, added))
         if also is not None:
             also(uow)
         seen.check(uow)
@@ -161,7 +181,10 @@ def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
 
     def forget(uow: UnitOfWork) -> UserFile:
         _visible(uow, file_id, caller)
-        return uow.files.remove_user_file(file_id)
+        removed = uow.files.remove_user_file(file_id)
+        at = context.services.clock.now()
+        uow.log.append(file_event("file.deleted", caller, at, removed, None))
+        return removed
 
     services = context.services
     gone = services.store.transact(forget, frees_space=True)

@@ -162,6 +162,7 @@ def activate(
     now = services.clock.now()
 
     def change(uow: UnitOfWork) -> str:
+        before = _in_role(uow, role)
         stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         uow.policies.activate(
             PolicyActivation(
@@ -178,7 +179,7 @@ def activate(
                 at=now,
                 kind=f"policy.{role.value}",
                 user_id=caller.user_id,
-                data={"policy": chosen.name, "version": chosen.version},
+                data={**(after := _facts(chosen)), "before": before, "after": after},
             )
         )
         return stored
@@ -194,13 +195,14 @@ def deactivate(role: PolicyRole, caller: Operator, context: Ctx) -> Response:
     services = context.services
 
     def change(uow: UnitOfWork) -> None:
+        before = _in_role(uow, role)
         uow.policies.deactivate(role)
         uow.log.append(
             Event(
                 at=services.clock.now(),
                 kind=f"policy.{role.value}",
                 user_id=caller.user_id,
-                data={"policy": None},
+                data={"policy": None, "before": before, "after": {}},
             )
         )
 
@@ -238,8 +240,9 @@ def override(benchmark_id: BenchmarkId, body: Body, caller: Operator, context: C
             by_user_id=caller.user_id,
             at=now,
         )
+        before = uow.policies.overrides().get(benchmark_id)
         uow.policies.override(benchmark_id, made)
-        _log_override(uow, caller, benchmark_id, now, chosen)
+        _log_override(uow, caller, benchmark_id, now, before, chosen)
 
     services.store.transact(change)
     services.engine.wake()
@@ -253,16 +256,31 @@ def no_override(benchmark_id: BenchmarkId, caller: Operator, context: Ctx) -> Re
 
     def change(uow: UnitOfWork) -> None:
         uow.benchmarks.get(benchmark_id)
+        before = uow.policies.overrides().get(benchmark_id)
         uow.policies.override(benchmark_id, None)
-        _log_override(uow, caller, benchmark_id, services.clock.now(), None)
+        _log_override(uow, caller, benchmark_id, services.clock.now(), before, None)
 
     services.store.transact(change)
     services.engine.wake()
     return Response(status_code=204)
 
 
+def _facts(policy: Policy | PolicyActivation | PolicyOverride | None) -> dict[str, object]:
+    """Return which policy it is, for the log of acts; nothing where it is the lab's own."""
+    return {} if policy is None else {"policy": policy.name, "version": policy.version}
+
+
+def _in_role(uow: UnitOfWork, role: PolicyRole) -> dict[str, object]:
+    return _facts(uow.policies.activated().get(role))
+
+
 def _log_override(
-    uow: UnitOfWork, caller: Caller, benchmark_id: str, now: datetime, chosen: Policy | None
+    uow: UnitOfWork,
+    caller: Caller,
+    benchmark_id: str,
+    now: datetime,
+    before: PolicyOverride | None,
+    chosen: Policy | None,
 ) -> None:
     uow.log.append(
         Event(
@@ -273,6 +291,8 @@ def _log_override(
             data={
                 "policy": None if chosen is None else chosen.name,
                 "version": None if chosen is None else chosen.version,
+                "before": _facts(before),
+                "after": _facts(chosen),
             },
         )
     )

@@ -86,7 +86,7 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Lea
         found = uow.reservations.lease(lease_id)
         if not caller.may_see(found.user_id or ""):
             raise Forbidden("only the user of the lease, or an operator, may end it")
-        ended = uow.reservations.end_lease(lease_id, services.clock.certain())
+        ended = uow.reservations.end_lease(lease_id, services.clock.certain(), caller.user_id)
         if ended != found:
             uow.log.append(_event(context, caller, "board.released", found, ended))
         return ended
@@ -163,8 +163,9 @@ def _event(
         "target_uid": lease.target_uid,
         "since": time_to_json(lease.since),
         "until": time_to_json(lease.until),
-        "reason": lease.reason,
+        **({"reason": lease.reason} if before is None else {}),  # of the lease, not of its end
         "for": lease.user_id,
+        "owner_id": lease.user_id,
         **difference(before, lease),
     }
     now = context.services.clock.now()

@@ -242,7 +242,7 @@ def lease(lease: Lease, caller: Caller) -> shapes.Lease:
     """Return a lease; only its user and operators see whose it is."""
     shown = same(shapes.Lease, lease)
     mine = caller.may_see(lease.user_id or "")
-    return shown if mine else replace(shown, user_id=None, by_user_id=None)
+    return shown if mine else replace(shown, user_id=None, by_user_id=None, ended_by=None)
 
 
 def quarantine(quarantine: Quarantine, caller: Caller) -> shapes.Quarantine:

@@ -106,6 +106,8 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     null. ``target_uid`` is the newest attempt's board. ``held``: it is not placed until it is
     released. ``unpinned``: its pinned board was unavailable, so any board that fits may run it.
     ``retry_of`` is the benchmark that it repeats, ``schedule_id`` the schedule that submitted it.
+    ``stopped_by`` is the user who holds or has cancelled it, ``stopped_reason`` why, in their own
+    words.
     """
 
     benchmark_id: str
@@ -122,6 +124,8 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     priority: int | None
     target_uid: str | None
     held: bool
+    stopped_by: str | None
+    stopped_reason: str | None
     unpinned: bool
     description: JsonObject
     submit_time: datetime
@@ -877,7 +881,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A leased board; only its lessee and operators see the lessee and who made the lease."""
+    """A leased board; only its lessee and operators see the lessee, and who made and ended it."""
 
     lease_id: str
     target_uid: str
@@ -886,6 +890,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     reason: str
     user_id: str | None
     by_user_id: str | None
+    ended_by: str | None
 
 
 class Leases(Struct, frozen=True, kw_only=True):

@@ -62,6 +62,8 @@ class Benchmark:
         progress: Share of the run that is done, in percent, while it runs.
         progress_message: What the run reports with it, e.g. how well the number of a precision is
             known so far; None: nothing.
+        stopped_by: The user who holds or has cancelled it; None: nobody, or Edgeyard itself.
+        stopped_reason: Why, in their words.
         planned: The board and the start that are planned for it while it waits, with the reason;
             None where there is no plan or the server does not state it.
         schedule_id: Id of the schedule that was created instead of a benchmark, if the description
@@ -81,6 +83,8 @@ class Benchmark:
     progress_message: str | None = None
     waiting_reason: shapes.Reason | None = None
     failure: shapes.Failure | None = None
+    stopped_by: str | None = None
+    stopped_reason: str | None = None
     priority: int | None = None
     target_uid: str | None = None
     description: Mapping[str, object] = field(default_factory=dict)
@@ -163,6 +167,8 @@ def benchmark_of(
             progress_message=answer.progress_message,
             waiting_reason=answer.waiting_reason,
             failure=answer.failure,
+            stopped_by=answer.stopped_by,
+            stopped_reason=answer.stopped_reason,
             priority=answer.priority,
             target_uid=answer.target_uid,
             description=answer.description,

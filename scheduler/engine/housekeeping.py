@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from edgeyard.errors import Unavailable
 from edgeyard.scheduler.engine.contents import remove_unnamed
+from edgeyard.scheduler.model.acts import acting_as
 from edgeyard.scheduler.model.retention import PruneReport, RetentionClass
 from edgeyard.scheduler.ports import Clock, FileStore, Store
 
@@ -99,7 +100,8 @@ def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) ->
     """
     for sha256, at in named_at.items():
         try:
-            remove_unnamed(store, files, sha256, named_at=at)
+            with acting_as(None):  # follows from an act that has its record
+                remove_unnamed(store, files, sha256, named_at=at)
         except Unavailable as error:
             logger.warning(
                 "content without a name could not be removed",

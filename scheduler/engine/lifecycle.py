@@ -160,15 +160,22 @@ def submit(
     return benchmark
 
 
-def cancel(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
+def cancel(
+    uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, reason: str = ""
+) -> Benchmark:
     """End a benchmark that is not at its end yet.
+
+    Args:
+        by: Who wants it.
+        reason: Why, in their words; "": they do not state it.
 
     Raises:
         NotFound: No such benchmark.
         Conflict: It is at its end.
     """
     benchmark = _live(uow, benchmark_id, "cancelled")
-    return _move(uow, benchmark, Status.CANCELLED, now, {"by": by})
+    cancelled = replace(benchmark, stopped_by=by, stopped_reason=reason or None)
+    return _move(uow, cancelled, Status.CANCELLED, now, {"by": by})
 
 
 def cancel_with_gang(uow: UnitOfWork, benchmark_id: str, now: datetime, why: str) -> Benchmark:
@@ -178,7 +185,8 @@ def cancel_with_gang(uow: UnitOfWork, benchmark_id: str, now: datetime, why: str
         Conflict: It is at its end.
     """
     benchmark = _live(uow, benchmark_id, "cancelled")
-    return _move(uow, benchmark, Status.CANCELLED, now, {"sentence": why})
+    cancelled = replace(benchmark, stopped_by=None, stopped_reason=why)
+    return _move(uow, cancelled, Status.CANCELLED, now, {"sentence": why})
 
 
 def add_campaign(uow: UnitOfWork, user_id: str, name: str, now: datetime) -> Campaign:
@@ -228,8 +236,15 @@ def fail(uow: UnitOfWork, benchmark_id: str, failure: Failure, now: datetime) ->
     )
 
 
-def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool) -> Benchmark:
+def hold(
+    uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool, reason: str = ""
+) -> Benchmark:
     """Keep a pending benchmark from being placed, or release it.
+
+    Args:
+        by: Who wants it.
+        held: False: it is released.
+        reason: Why, in their words; "": they do not state it.
 
     Raises:
         Conflict: It is not pending.
@@ -239,7 +254,14 @@ def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool)
         raise Conflict(f"{benchmark_id} is {benchmark.status.value}: only pending ones can be held")
     if benchmark.held == held:
         return benchmark
-    saved = uow.benchmarks.save(replace(benchmark, held=held))
+    saved = uow.benchmarks.save(
+        replace(
+            benchmark,
+            held=held,
+            stopped_by=by if held else None,
+            stopped_reason=(reason or None) if held else None,
+        )
+    )
     kind = "benchmark.held" if held else "benchmark.released"
     _log(uow, saved, now, kind, {"by": by})
     return saved
@@ -435,10 +457,16 @@ def _log_prepared(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: 
         _log(uow, benchmark, now, "benchmark.rescheduled", {**data, "from": pinned})
 
 
-def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
+def preempt_by_operator(
+    uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, reason: str = ""
+) -> Benchmark:
     """Stop a running benchmark for an operator, whatever its priority.
 
     It goes back into the queue, its age kept and no retry used up, when its task has ended.
+
+    Args:
+        by: The operator.
+        reason: Why, in their words; "": they do not state it.
 
     Raises:
         Conflict: It does not run, has its result already, or is being stopped.
@@ -451,7 +479,8 @@ def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: s
     attempt = uow.attempts.of(benchmark_id)[-1]
     if attempt.stopping is not None or attempt.result_at is not None:
         raise Conflict(f"{benchmark_id} is about to end: there is nothing to preempt")
-    why = Failure(category=FailureCategory.PREEMPTED, sentence=f"stopped by {by}")
+    sentence = waiting_reasons.stopped("stopped", by, reason)
+    why = Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
     uow.attempts.save(replace(attempt, stopping=why, counts=False))
     data = {
         "attempt": attempt.number,

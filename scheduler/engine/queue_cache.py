@@ -340,7 +340,7 @@ def pending_of(
     description = benchmark.description
     not_ready = None
     if benchmark.held:
-        not_ready = waiting_reasons.held()
+        not_ready = waiting_reasons.held(benchmark.stopped_by, benchmark.stopped_reason)
     elif missing := [file.name for file in benchmark.files if file.sha256 is None]:
         not_ready = waiting_reasons.fetching(missing)
     start_time = description.start_time

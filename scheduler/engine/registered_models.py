@@ -269,11 +269,18 @@ def _save(
 ) -> RegisteredModel:
     changed = replace(model, state=state, state_at=now, by_user_id=by_user_id, reason=reason)
     uow.models.save(changed)
-    _log(uow, changed, now)
+    _log(uow, changed, now, before=model.state)
     return changed
 
 
-def _log(uow: UnitOfWork, model: RegisteredModel, at: datetime) -> None:
+def _log(
+    uow: UnitOfWork, model: RegisteredModel, at: datetime, *, before: ModelState | None = None
+) -> None:
+    moved = (
+        {"before": {"state": before.value}, "after": {"state": model.state.value}}
+        if before is not None and before is not model.state
+        else {}
+    )
     uow.log.append(
         Event(
             at=at,
@@ -284,6 +291,7 @@ def _log(uow: UnitOfWork, model: RegisteredModel, at: datetime) -> None:
                 "state": model.state.value,
                 "reason": model.reason,
                 "failed_gates": [each.name for each in model.failed_gates],
+                **moved,
             },
         )
     )

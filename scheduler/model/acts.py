@@ -82,7 +82,7 @@ class Act:
         user_id: Who acted; None: nobody is known, as of failed sign-ins.
         email: Of the account's log-in, at the time; None: it has none.
         token_id: With which token.
-        owner_id: Whose benchmark it was done to.
+        owner_id: Whose benchmark or lease it was done to.
         count: How many times; above 1 for failed sign-ins only.
         before: What the act changed, as it was; without secrets.
         after: The same, as it is now.
@@ -127,6 +127,12 @@ class ActFilter:
     until: datetime | None = None
 
 
+def stated_reason() -> str:
+    """Return why somebody acts in this context, in their words; "" where they did not state it."""
+    who = acting()
+    return "" if who is None else who.reason
+
+
 def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
     """Return the record of what somebody did in one transaction; None: it is no act.
 
@@ -140,7 +146,10 @@ def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
     user_id = who.user_id or (named.user_id if named is not None else None)
     if kind is None or not user_id:
         return None
-    data = dict(named.data) if named is not None else {}
+    # Where no event names the act, the last one that states a change is what it was about.
+    changes = [each for each in told if isinstance(each.data.get("after"), Mapping)]
+    about = named or (changes[-1] if changes else None)
+    data = dict(about.data) if about is not None else {}
     benchmark_ids = {each.benchmark_id for each in told if each.benchmark_id is not None}
     if len(benchmark_ids) > 1:
         data["benchmarks"] = len(benchmark_ids)
@@ -149,6 +158,8 @@ def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
     if named is None and len(moves) == 1:
         before, after = {"status": moves[0]["before"]}, {"status": moves[0]["status"]}
     stated = data.pop("reason", None)
+    owner_id = data.pop("owner_id", None)
+    own = stated if isinstance(stated, str) else ""
     board = data.pop("target_uid", None) or who.board
     data.pop("by", None)
     return Act(
@@ -161,8 +172,11 @@ def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
         agent=who.agent,
         board=None if board is None else str(board),
         benchmark_id=next(iter(benchmark_ids)) if len(benchmark_ids) == 1 else None,
-        owner_id=next((each.user_id for each in told if each.kind == "benchmark.submitted"), None),
-        reason=stated if isinstance(stated, str) and stated else who.reason,
+        owner_id=next(
+            (each.user_id for each in told if each.kind == "benchmark.submitted"),
+            owner_id if isinstance(owner_id, str) else None,
+        ),
+        reason=own if named is not None and own else who.reason or own,
         before=before if isinstance(before, Mapping) else {},
         after=after if isinstance(after, Mapping) else {},
         data=data,

@@ -414,6 +414,8 @@ class Benchmark:
         schedule_id: The schedule that submitted it; None: a user did.
         cleared_uid: Board that was cleared for it by a preemption, reserved for it until it gets a
             board; None: none was.
+        stopped_by: The user who holds it, or has cancelled it; None: nobody, or Edgeyard itself.
+        stopped_reason: Why, as they stated it; None: they did not.
         started_at: Start of the newest attempt's task.
     """
 
@@ -442,6 +444,8 @@ class Benchmark:
     lost_in_a_row: int = 0
     schedule_id: str | None = None
     cleared_uid: str | None = None
+    stopped_by: str | None = None
+    stopped_reason: str | None = None
 
     @property
     def gang_id(self) -> str | None:

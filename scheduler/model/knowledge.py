@@ -24,6 +24,7 @@ class Lease:
     Attributes:
         user_id: The user whose benchmarks may use the board; None: no user's.
         by_user_id: The user who made the lease.
+        ended_by: The user who ended it before its time; None: nobody has.
     """
 
     lease_id: str
@@ -33,6 +34,7 @@ class Lease:
     reason: str
     user_id: str | None = None
     by_user_id: str = ""
+    ended_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

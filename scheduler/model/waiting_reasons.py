@@ -68,11 +68,23 @@ _AS_REPORTED = frozenset(
 """Reasons that are what the cluster has reported, and true only as long as it reports."""
 
 
-def held() -> WaitReason:
-    """Return the reason of a benchmark that its owner or an operator holds."""
+def stopped(what: str, by: str | None, reason: str | None) -> str:
+    """Return who stopped something, and why: "cancelled by ann: the wrong model".
+
+    Args:
+        what: Was done.
+        by: Who did it; None: Edgeyard, or it is not known.
+        reason: In their words; None or "": they did not state it.
+    """
+    return what + (f" by {by}" if by else "") + (f": {reason}" if reason else "")
+
+
+def held(by: str | None, reason: str | None) -> WaitReason:
+    """Return the reason of a benchmark that its owner or an operator holds; as `stopped`."""
     return WaitReason(
         reason=WaitingReason.HELD,
-        sentence="its owner or an operator has to release it: edgeyard release ID",
+        sentence=f"{stopped('held', by, reason)}; its owner or an operator releases it: "
+        "edgeyard release ID",
     )
 
 

@@ -43,8 +43,8 @@ class Reservations(Protocol):
         """
         ...
 
-    def end_lease(self, lease_id: str, at: datetime) -> Lease:
-        """Let a lease end at ``at``, or never begin; one that has ended is not changed.
+    def end_lease(self, lease_id: str, at: datetime, by: str) -> Lease:
+        """Let a lease end at ``at``, or never begin, by a user; one that has ended is not changed.
 
         Raises:
             NotFound: There is no such lease.

@@ -57,12 +57,12 @@ class SqlReservations(Reservations):
             raise NotFound("lease", lease_id)
         return _lease(row)
 
-    def end_lease(self, lease_id: str, at: datetime) -> Lease:
+    def end_lease(self, lease_id: str, at: datetime, by: str) -> Lease:
         self._tx.lock_table(leases)
         found = self.lease(lease_id)
         if found.until <= at:
             return found
-        ended = replace(found, since=min(found.since, at), until=at)
+        ended = replace(found, since=min(found.since, at), until=at, ended_by=by)
         self._tx.run(update(leases).where(leases.c.lease_id == lease_id).values(flat_row(ended)))
         return ended
 

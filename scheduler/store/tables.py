@@ -171,6 +171,8 @@ benchmarks = Table(
     Column("user_priority", Integer),
     Column("cleared_uid", Text),
     Column("start_time", UtcTime),
+    Column("stopped_by", Text),
+    Column("stopped_reason", Text),
 )
 _guard(benchmarks.c.status, "completed", "failed", "cancelled", "expired")
 Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)
@@ -574,6 +576,7 @@ leases = Table(
     Column("reason", Text, nullable=False),
     Column("user_id", Text),
     Column("by_user_id", Text, nullable=False),
+    Column("ended_by", Text),
 )
 
 quarantines = Table(

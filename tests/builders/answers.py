@@ -40,6 +40,8 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "priority": 80,
         "target_uid": UID if placed else None,
         "held": False,
+        "stopped_by": None,
+        "stopped_reason": None,
         "unpinned": False,
         "user_priority": 5,
         "forecast": None,

@@ -239,9 +239,9 @@ def test_a_lease_ends_early_once_and_makes_room(store: SqlStore) -> None:
     with store.write() as uow:
         uow.reservations.add_lease(a_lease())
         uow.reservations.add_lease(a_lease("next", 60, 90))
-        assert uow.reservations.end_lease("lease-1", make.at(20)).until == make.at(20)
-        assert uow.reservations.end_lease("lease-1", make.at(40)).until == make.at(20)
-        never = uow.reservations.end_lease("next", make.at(20))
+        assert uow.reservations.end_lease("lease-1", make.at(20), "op").until == make.at(20)
+        assert uow.reservations.end_lease("lease-1", make.at(40), "ann").until == make.at(20)
+        never = uow.reservations.end_lease("next", make.at(20), "op")
         assert (never.since, never.until) == (make.at(20), make.at(20))
         uow.reservations.add_lease(a_lease("again", 20, 90))
     with store.read() as uow:

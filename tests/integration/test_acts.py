@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import os
+import pwd
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +19,13 @@ from sqlalchemy import select
 
 from edgeyard.benchmark_api.acts import ROUTE_ACTS
 from edgeyard.benchmark_api.pages import ROUTERS as PAGES
+from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.sdk import Client
-from edgeyard.scheduler.engine.queue_cache import board_holds
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.engine.queue_cache import board_holds, pending_of
+from edgeyard.scheduler.model.acts import ActFilter, Acting, Door, act_of
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.store.sql_store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
@@ -250,6 +258,151 @@ def test_each_door_takes_a_reason_for_what_had_none(api: Api) -> None:
         ("benchmark.held", "cli", "the räck moves"),
         ("benchmark.submitted", "http", ""),
     ]
+
+
+def test_who_holds_or_cancelled_a_benchmark_is_named_with_the_reason(api: Api) -> None:
+    benchmark_id = api.submit()
+    operator = api.as_("operator")
+    why = {"X-Edgeyard-Reason": "the%20rack%20moves"}
+    held = operator.post(f"/v1/benchmarks/{benchmark_id}/hold", headers=why).json()
+    assert (held["stopped_by"], held["stopped_reason"]) == ("operator", "the rack moves")
+    with api.store.read() as uow:
+        waits = pending_of(uow.benchmarks.get(benchmark_id)).not_ready
+    assert waits is not None
+    assert waits.sentence == (
+        "held by operator: the rack moves; its owner or an operator releases it: "
+        "edgeyard release ID"
+    )
+    freed = api.as_().post(f"/v1/benchmarks/{benchmark_id}/release").json()
+    assert (freed["stopped_by"], freed["stopped_reason"]) == (None, None)
+    operator.post(f"/v1/benchmarks/{benchmark_id}/cancel", headers=why)
+    mine = ("--url", api.url, "--token", api.tokens["alice"])
+    for command in (("show", benchmark_id), ("wait", benchmark_id)):
+        assert "by operator: the rack moves" in " ".join(run(*command, *mine).stdout.split())
+    with Client(api.url, token=api.tokens["alice"]) as client:
+        found = client.benchmark(benchmark_id)
+    assert (found.stopped_by, found.stopped_reason) == ("operator", "the rack moves")
+    page = Browser(api).signed_in(api.tokens["alice"]).get(f"/ui/benchmarks/{benchmark_id}")
+    shown = " ".join(re.sub("<[^>]*>", "", page.text).split())
+    assert "Cancelled by operator: the rack moves" in shown
+
+
+def test_who_ended_a_lease_is_named_to_its_user(api: Api) -> None:
+    until = (api.clock.now() + timedelta(hours=1)).isoformat()
+    body = {"until": until, "user_id": "alice", "reason": "for a demo"}
+    operator = api.as_("operator")
+    answer = operator.post("/v1/boards/rpi4b-0001-0002/lease", json=body)
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert made["ended_by"] is None
+    why = {"X-Edgeyard-Reason": "broken"}
+    ended = operator.post(f"/v1/leases/{made['lease_id']}/release", headers=why).json()
+    assert ended["ended_by"] == "operator"
+    found = records(api, "alice", type="board.released")[0]
+    assert (found["user_id"], found["reason"]) == ("operator", "broken")
+    assert found["board"] == "rpi4b-0001-0002"
+    assert records(api, "bob", type="board.released") == []
+
+
+def test_acts_on_policies_models_inventory_and_files_state_before_and_after(api: Api) -> None:
+    def newest(kind: str) -> tuple[object, object]:
+        found = records(api, type=kind)[0]
+        return found["before"], found["after"]
+
+    operator = api.as_("operator")
+    assert operator.put("/v1/policies/active", json={"name": "native"}).status_code == 200
+    assert operator.put("/v1/policies/active", json={"name": "learned"}).status_code == 200
+    before, after = newest("policy.active")
+    assert (before["policy"], after["policy"]) == ("native", "learned")  # type: ignore[index]
+    assert operator.delete("/v1/policies/active").status_code == 204
+    assert newest("policy.active") == (after, {})
+    benchmark_id = api.submit()
+    own = f"/v1/benchmarks/{benchmark_id}/policy"
+    assert operator.put(own, json={"name": "native"}).status_code == 204
+    assert operator.delete(own).status_code == 204
+    before, after = newest("policy.override")
+    assert (before["policy"], after) == ("native", {})  # type: ignore[index]
+
+    entry = {
+        "target_uid": "rpi5-0009-0009",
+        "memory": {"ram": 4 * 2**30, "storage": 16 * 2**30},
+        "engines": {"ort": {"version": "1", "supported_types": ["TYPE1"]}},
+    }
+    assert operator.post("/v1/inventory/boards", json=entry).status_code == 201
+    before, after = newest("board.added")
+    assert before == {}
+    assert after["engines"] == ["ort 1 (TYPE1)"]  # type: ignore[index]
+    assert operator.delete("/v1/inventory/boards/rpi5-0009-0009").status_code == 204
+    assert newest("board.removed") == (after, {})
+
+    file = api.upload("mine.onnx", b"12345")
+    before, after = newest("file.uploaded")
+    assert before == {}
+    assert after == {
+        "name": "mine.onnx",
+        "size_bytes": 5,
+        "sha256": hashlib.sha256(b"12345").hexdigest(),
+    }
+    operator.delete(f"/v1/files/{file['file_id']}", headers={"X-Edgeyard-Reason": "spam"})
+    assert newest("file.deleted") == (after, {})
+    assert records(api, "alice", type="file.deleted")[0]["reason"] == "spam"
+
+
+def test_a_promoted_model_states_before_and_after_and_the_operator_s_reason() -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    moved = Event(
+        at=now,
+        kind="model.state",
+        user_id="op",
+        data={
+            "model": "run_time/2",
+            "state": "active",
+            "reason": "promoted",
+            "before": {"state": "shadow"},
+            "after": {"state": "active"},
+        },
+    )
+    who = Acting(door=Door.CLI, address="", at=now, kind="model.changed", user_id="op", reason="ok")
+    act = act_of(who, [moved])
+    assert act is not None
+    assert (act.kind, act.reason, act.data["model"]) == ("model.changed", "ok", "run_time/2")
+    assert (act.before, act.after) == ({"state": "shadow"}, {"state": "active"})
+
+
+def test_acts_on_the_server_s_machine_are_recorded_with_who_did_them(
+    api: Api, tmp_path: Path
+) -> None:
+    services = api.services
+    reloader = Reloader(services, lambda settings: services.inventory, lambda *_: ())
+    changed = services.settings.model_copy(update={"campaign_limit": 7})
+    reloader.reload(lambda: changed)
+    found = records(api, type="server.reloaded")[0]
+    assert (found["door"], found["user_id"]) == ("server", "local:signal")
+    assert (found["before"], found["after"]) == ({"campaign_limit": 1000}, {"campaign_limit": 7})
+
+    def broken() -> Settings:
+        raise ConfigError(["port: is no number"])
+
+    reloader.reload(broken)
+    found = records(api, type="server.reload_failed")[0]
+    assert found["data"]["problems"] == ["port: is no number"]  # type: ignore[index]
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    SqlStore(f"sqlite:///{folder}/edgeyard.db").close()
+    printed(run("server", "prune", "--data-dir", folder, "--reason", "the disk is full"))
+    printed(run("server", "prune", "--data-dir", folder, "--dry-run"))
+    store = SqlStore(f"sqlite:///{folder}/edgeyard.db")
+    with store.read() as uow:
+        (act,) = uow.log.acts(ActFilter(), limit=10)
+    store.close()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert (act.kind, act.door, act.user_id, act.reason) == (
+        "server.pruned",
+        "server",
+        f"local:{user}",
+        "the disk is full",
+    )
 
 
 def test_the_reference_documents_the_reason_of_each_act(api: Api) -> None:

@@ -435,7 +435,9 @@ def test_a_benchmark_waits_for_its_files_and_for_its_release(lab: Lab) -> None:
     lab.turn()
     waiting = lab.waiting(benchmark_id)
     assert waiting.reason is WaitingReason.HELD
-    assert waiting.sentence == "its owner or an operator has to release it: edgeyard release ID"
+    assert waiting.sentence == (
+        "held by ann; its owner or an operator releases it: edgeyard release ID"
+    )
     with lab.store.write() as uow:
         lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", False)
     lab.turn()

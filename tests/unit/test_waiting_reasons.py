@@ -144,7 +144,7 @@ def test_a_failed_filter_an_own_policy_and_a_hold_have_different_codes() -> None
     codes = [
         waiting_reasons.failed_filter("ram failed: ValueError").reason,
         waiting_reasons.own_policy().reason,
-        waiting_reasons.held().reason,
+        waiting_reasons.held("ann", "").reason,
     ]
     assert codes == [WaitingReason.FILTER_FAILED, WaitingReason.OWN_POLICY, WaitingReason.HELD]
 

@@ -32,6 +32,7 @@ from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATT
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.acts import stated_reason
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS
 from edgeyard.scheduler.model.benchmark import (
     LIVE,
@@ -486,7 +487,7 @@ def delete(
         benchmark = _visible(uow, benchmark_id, caller)
         now = services.clock.now()
         if benchmark.status in LIVE:
-            benchmark = lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
+            benchmark = lifecycle.cancel(uow, benchmark_id, now, caller.user_id, stated_reason())
         uow.benchmarks.delete(benchmark_id, now)
         if any(each.state in LIVE_ATTEMPTS for each in uow.attempts.of(benchmark_id)):
             return {}

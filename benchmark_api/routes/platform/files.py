@@ -15,7 +15,12 @@ from edgeyard.benchmark_api.problems import BadRequest, ProblemAnswer, client_pr
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts_fields
-from edgeyard.benchmark_api.routes.files import name_file, removed_if_refused, upload_budget
+from edgeyard.benchmark_api.routes.files import (
+    file_event,
+    name_file,
+    removed_if_refused,
+    upload_budget,
+)
 from edgeyard.benchmark_api.routes.platform import catalogue
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
 from edgeyard.benchmark_api.schemas import platform as shapes
@@ -85,6 +90,8 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Answer[shapes.
             while _is_dataset(each := uow.files.user_file(caller.user_id, name)):
                 removed = uow.files.remove_user_file(each.file_id)  # it may be there twice
                 gone[removed.sha256] = removed.created_at
+                at = context.services.clock.now()
+                uow.log.append(file_event("file.deleted", caller, at, removed, None))
         except NotFound:
             pass
         if not gone:
