@@ -104,6 +104,7 @@ from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.sql_store import check_url
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 from edgeyard.scheduler.workers.isolated import MAX_BUDGET_S as MAX_ISOLATED_BUDGET_S
@@ -834,6 +835,16 @@ def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
         f"sqlite:///{settings.data_dir / 'edgeyard.db'}" if url is None else url.get_secret_value()
     )
     return SqlStore(where, now=(clock or SteadyClock()).now, ballast_bytes=settings.ballast_bytes)
+
+
+def check_database(settings: Settings) -> None:
+    """Check that the database of the settings can be opened from here; it is not asked.
+
+    Raises:
+        ConfigError: The URL is wrong, or its driver is not installed.
+    """
+    if settings.database_url is not None:
+        check_url(settings.database_url.get_secret_value())
 
 
 def open_files(settings: Settings) -> FileStore:

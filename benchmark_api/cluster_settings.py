@@ -35,72 +35,82 @@ class ClusterSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
     address: PlainUrl | None = Field(
-        None,
+        default=None,
         description="Address of Nomad's API, e.g. http://nomad.example:4646. Without it jobs run "
         "on this machine, the embedded cluster.",
     )
     public_url: PlainUrl | None = Field(
-        None,
+        default=None,
         description="Base of every download and upload URL, as the hosts of the cluster reach it; "
         "default: the bound address.",
     )
-    region: str | None = Field(None, description="Region of Nomad; default: the agent's own.")
-    namespace: str = Field("default", min_length=1, description="Namespace of our jobs.")
-    token: SecretStr | None = Field(None, description="Nomad ACL token.")
+    region: str | None = Field(
+        default=None, description="Region of Nomad; default: the agent's own."
+    )
+    namespace: str = Field(default="default", min_length=1, description="Namespace of our jobs.")
+    token: SecretStr | None = Field(default=None, description="Nomad ACL token.")
     token_file: Path | None = Field(
-        None, description="File with the token, so that the settings hold no secret."
+        default=None, description="File with the token, so that the settings hold no secret."
     )
     datacenters: CommaSeparated = Field(
-        ("dc1",),
+        default=("dc1",),
         min_length=1,
         description="Datacenters of jobs, comma-separated; * stands for any characters. Boards of "
         "other hosts are offline, and say so.",
     )
     node_pool: str = Field(
-        "default",
+        default="default",
         pattern=r"^[A-Za-z0-9_-]{1,128}$",
         description="Node pool of jobs. Boards of hosts in other pools are offline, and say so.",
     )
     ca_cert: Path | None = Field(
-        None, description="PEM file of the CA of Nomad's certificates; default: the system's CAs."
+        default=None,
+        description="PEM file of the CA of Nomad's certificates; default: the system's CAs.",
     )
     client_cert: Path | None = Field(
-        None, description="PEM file of our certificate, where Nomad asks for one (mTLS)."
+        default=None, description="PEM file of our certificate, where Nomad asks for one (mTLS)."
     )
-    client_key: Path | None = Field(None, description="PEM file of the key of client_cert.")
+    client_key: Path | None = Field(default=None, description="PEM file of the key of client_cert.")
     tls_server_name: str | None = Field(
-        None,
+        default=None,
         description="Name that Nomad's certificate carries, e.g. server.global.nomad; "
         "default: the host of address.",
     )
     ui_url: PlainUrl | None = Field(
-        None, description="Where people reach Nomad's UI; default: address."
+        default=None, description="Where people reach Nomad's UI; default: address."
     )
     device: str = Field(
-        "daiedge/edgedevice",
+        default="daiedge/edgedevice",
         pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$",
         description="Vendor and type of the boards' device plugin.",
     )
     connections: int = Field(
-        8, ge=1, le=64, description="Maximum number of connections to Nomad for calls about jobs."
+        default=8,
+        ge=1,
+        le=64,
+        description="Maximum number of connections to Nomad for calls about jobs.",
     )
     timeout_s: Seconds = Field(
-        10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."
+        default=10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."
     )
     purge_age_s: Seconds = Field(
-        7 * 86400.0,
+        default=7 * 86400.0,
         gt=0,
         description="Age at which jobs that have ended are removed from Nomad, s; their benchmarks "
         "stay.",
     )
     cpu_mhz: int | None = Field(
-        None, ge=1, description="CPU that a job asks of its host, MHz; default: Nomad's, 100."
+        default=None,
+        ge=1,
+        description="CPU that a job asks of its host, MHz; default: Nomad's, 100.",
     )
     memory_mib: int | None = Field(
-        None, ge=10, description="Memory that a job asks of its host, MiB; default: Nomad's, 300."
+        default=None,
+        ge=10,
+        description="Memory that a job asks of its host, MiB; default: Nomad's, 300.",
     )
     lost_after_s: int = Field(
-        600,
+        default=600,
         ge=0,
         le=86400,
         description="How long Nomad waits for a host that it does not hear from before it gives up "

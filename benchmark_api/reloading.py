@@ -108,7 +108,7 @@ class Reloader:
             after = {board.target_uid: board for board in inventory.boards}
             if before == after:
                 if was_broken:
-                    nothing = {"added": [], "removed": [], "changed": []}
+                    nothing: dict[str, object] = {"added": [], "removed": [], "changed": []}
                     self._keep("inventory.reloaded", nothing, FILE)
                 return ReloadResult()
             self._apply(services.settings, inventory)

@@ -135,15 +135,15 @@ def examine_database(config: Path | None) -> Iterator[Finding]:
     from edgeyard.benchmark_api.settings import Settings
 
     try:
-        url = Settings.load(config).database_url
+        settings = Settings.load(config)
     except ConfigError:
         return  # reported with what else the settings say
-    if url is None:
+    if settings.database_url is None:
         return
-    from edgeyard.scheduler.store.sql_store import check_url
+    from edgeyard.benchmark_api.bootstrap import check_database  # the whole server
 
     try:
-        check_url(url.get_secret_value())
+        check_database(settings)
     except ConfigError as error:
         yield Finding(
             check="database driver",

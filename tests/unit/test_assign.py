@@ -102,7 +102,7 @@ def test_a_start_that_has_come_keeps_no_board_while_it_may_not_start(
     """Its user has no credits or too many on boards, or holds it: others waited for a minute."""
     promised = replace(starts(start_s=-1.0), user_id="ann")
     if known is None:
-        promised = replace(promised, not_ready=waiting_reasons.held())
+        promised = replace(promised, not_ready=waiting_reasons.held("ann", ""))
     result = cycle(ONE, [JOB, promised], knowledge=known or Knowledge())
     assert places(result) == {"job": A}
     # Until then it is kept one: its user's others may end, and it may be released.

@@ -1559,6 +1559,7 @@ def test_doctor_finds_that_the_driver_of_the_database_is_missing(
     monkeypatch.setenv("EDGEYARD_DATABASE_URL", url)
 
     def found() -> dict[str, str]:
+        one: dict[str, str]
         (one,) = [
             each
             for each in json.loads(run("doctor", "--json").stdout)

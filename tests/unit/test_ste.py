@@ -469,7 +469,7 @@ def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
         start_time=NOW + timedelta(hours=1),
         user_time_s=60.0,
         binding=Binding.LOOSE,
-        not_ready=waiting_reasons.held(),
+        not_ready=waiting_reasons.held("ann", "the rack moves"),
         campaign_id="c",
         campaign_started=True,
         tried_uids=frozenset({"rpi4b-0002"}),
