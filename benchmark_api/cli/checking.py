@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.output_files import check_output
 from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, message_of, verb
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.devices.metrics import Metric
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.model.quantities import ratio
@@ -121,8 +122,8 @@ def check(
         "target_uid": target_uid,
         "nb_inference": nb_inference,
         "precision": precision,
-        "parameters": asking.parameters(parameters or ()),
-        "input": asking.inputs(inputs or ()),
+        "parameters": notation.parameters(parameters or ()),
+        "input": notation.inputs(inputs or ()),
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
         "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
         "version_tag": version_tag,

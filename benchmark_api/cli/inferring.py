@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.cli.watching import (
     cancel_all,
     wait_limit_s,
 )
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput, reason_of
 from edgeyard.home import expanded
@@ -111,7 +112,7 @@ def infer(
     fields: dict[str, Any] = {
         "target_uid": target_uid,
         "nb_inference": nb_inference,
-        "parameters": asking.parameters(parameters or ()),
+        "parameters": notation.parameters(parameters or ()),
         "user_time": user_time,
         "user_priority": user_priority,
         "tags": tags,

@@ -26,6 +26,7 @@ from edgeyard.benchmark_api.cli.watching import (
     finish,
     wait_limit_s,
 )
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -218,17 +219,17 @@ def submit(
         "precision": precision,
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
         "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
-        "odt_config": asking.odt_config(odt_config),
-        "input": asking.inputs(inputs or ()),
-        "parameters": asking.parameters(parameters or ()),
+        "odt_config": notation.odt_config(odt_config),
+        "input": notation.inputs(inputs or ()),
+        "parameters": notation.parameters(parameters or ()),
         "profile_layers": profile_layers or None,
         "keep_outputs": keep_outputs or None,
         "version_tag": version_tag,
         "ram": ram,
         "storage": storage,
-        "constraints": asking.constraints(constraints or ()),
-        "affinities": asking.affinities(affinities or ()),
-        "spreads": asking.spreads(spreads or ()),
+        "constraints": notation.constraints(constraints or ()),
+        "affinities": notation.affinities(affinities or ()),
+        "spreads": notation.spreads(spreads or ()),
         "binding": binding,
         "if_unavailable": if_unavailable,
         "user_priority": user_priority,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.description import InputSpec
 from edgeyard.benchmark_api.sdk.inference import LocalModel, inputs_file, split_dataset
 from edgeyard.devices.runner.engine import Quantization, TensorSpec
@@ -210,7 +210,7 @@ def test_placeholders_of_converters_are_no_names(
 
 
 def test_flags_and_descriptions_state_scalars_and_sizes_of_0() -> None:
-    assert asking.inputs(["step=scalar:0..9:int", "past=1x0x64"]) == {
+    assert notation.inputs(["step=scalar:0..9:int", "past=1x0x64"]) == {
         "step": {"shape": [], "low": 0, "high": 9, "integers": True},
         "past": {"shape": [1, 0, 64]},
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.devices.model import Host
 from edgeyard.errors import InvalidInput
@@ -117,10 +117,10 @@ def test_a_weight_that_nomad_refuses_is_refused(weight: object) -> None:
 
 
 def test_flags_state_a_weight_or_none() -> None:
-    assert asking.affinities(["80 memory.ram >= 8 GiB", "-5 ${meta.rack} = b", "npu is_set"]) == [
+    assert notation.affinities(["80 memory.ram >= 8 GiB", "-5 ${meta.rack} = b", "npu is_set"]) == [
         {"attribute": "memory.ram", "operator": ">=", "value": "8 GiB", "weight": 80},
         {"attribute": "${meta.rack}", "operator": "=", "value": "b", "weight": -5},
         {"attribute": "npu", "operator": "is_set", "value": ""},
     ]
     with pytest.raises(InvalidInput, match="--affinity"):
-        asking.affinities(["80"])
+        notation.affinities(["80"])

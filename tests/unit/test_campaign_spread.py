@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.devices.model import Host
 from edgeyard.errors import InvalidInput
@@ -211,7 +211,7 @@ def test_an_attribute_is_stated_once() -> None:
 
 
 def test_flags_state_weight_and_targets_or_none() -> None:
-    assert asking.spreads(["${node.datacenter}", "80 rack a=70 b=30"]) == [
+    assert notation.spreads(["${node.datacenter}", "80 rack a=70 b=30"]) == [
         {"attribute": "${node.datacenter}"},
         {"attribute": "rack", "weight": 80, "targets": {"a": 70, "b": 30}},
     ]
@@ -220,7 +220,7 @@ def test_flags_state_weight_and_targets_or_none() -> None:
 @pytest.mark.parametrize("value", ["", "80", "rack a", "rack a=x", "rack a=1 a=2"])
 def test_flags_that_cannot_be_read_are_refused(value: str) -> None:
     with pytest.raises(InvalidInput, match="--spread"):
-        asking.spreads([value])
+        notation.spreads([value])
 
 
 def test_benchmarks_past_the_plan_get_boards_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.body import parse_object, read_document
 from edgeyard.benchmark_api.sdk.submission import read_job_file
 from edgeyard.devices.runner import training
@@ -84,8 +84,8 @@ READERS: dict[str, Any] = {
     "twin": lambda text, _: read_twin_data(text.encode()),
     "scenario": lambda text, _: scenario_from_json(text),
     "test environment": lambda text, _: decoded(text.encode(), _Anything),
-    "--odt-config": lambda text, _: asking.odt_config(text),
-    "--parameter": lambda text, _: asking.parameters([f"preprocessing={text}"]),
+    "--odt-config": lambda text, _: notation.odt_config(text),
+    "--parameter": lambda text, _: notation.parameters([f"preprocessing={text}"]),
     "odt_config": _odt_config,
     "dataset.json": _dataset,
 }
