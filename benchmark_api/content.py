@@ -183,6 +183,10 @@ class ContentChecks:
         """Return the names of the inputs of an ONNX model; none where it is no such file."""
         return frozenset(spec.name for spec in self._inputs(sha256))
 
+    def interface(self, sha256: str) -> tuple[TensorSpec, ...]:
+        """Return the inputs of an ONNX or TensorFlow Lite model; none where it is no such file."""
+        return self._inputs(sha256) or self._tflite_inputs(sha256, "")
+
     def known(
         self, description: JobDescription, files: Sequence[BenchmarkFile]
     ) -> Mapping[str, object]:

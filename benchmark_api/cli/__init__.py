@@ -56,6 +56,7 @@ COMMANDS = {
     "users": "nouns",
     "rates": "nouns",
     "schedules": "nouns",
+    "shares": "sharing",
     "policies": "policies",
     "scorers": "scorers",
     "server": "pruning",

@@ -12,7 +12,9 @@ from edgeyard.benchmark_api.pages import (
     changes,
     overview,
     queue,
+    shares,
     sign_in,
+    submit,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -21,6 +23,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     boards.router,
     queue.router,
     benchmarks.router,
+    submit.router,
+    shares.router,
     acts.router,
     changes.router,
     assets.router,

@@ -9,6 +9,7 @@ from functools import cache
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE
 from edgeyard.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
@@ -35,11 +36,13 @@ def asset(digest: str, name: str) -> Response:
 @cache
 def _files() -> dict[str, bytes]:
     folder = importlib.resources.files("edgeyard.templates.pages") / "static"
-    return {
+    found = {
         each.name: each.read_bytes()
         for each in folder.iterdir()
         if each.name.rpartition(".")[2] in _MEDIA_TYPES
     }
+    found["edgeyard.css"] += FIGURE_STYLE.encode()
+    return found
 
 
 @cache

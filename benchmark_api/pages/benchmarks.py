@@ -106,6 +106,7 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         benchmark=shown,
         results=found,
         explanation=explanation,
+        figures=[],
         hcl=_hcl(shown.benchmark_id, caller, context),
         ended=shown.status in {each.value for each in TERMINAL},
     )

@@ -69,13 +69,27 @@ async def _checked(request: Request, cookie: str) -> Form:
     Raises:
         Forbidden: It comes from elsewhere.
     """
+    form = await _fields(request)
+    check_sent(request, form, cookie)
+    return form
+
+
+def check_sent(request: Request, form: Form, cookie: str) -> None:
+    """Refuse a form that no page of ours has sent.
+
+    Args:
+        request: Which sent it.
+        form: Its fields.
+        cookie: Name of the cookie that it is bound to.
+
+    Raises:
+        Forbidden: It comes from elsewhere.
+    """
     site = request.headers.get("sec-fetch-site", "same-origin")
     secret = request.cookies.get(cookie, "")
-    form = await _fields(request)
     known = hmac.compare_digest(form.get("csrf", "").encode(), csrf_token(secret).encode())
     if not secret or not known or site not in ("same-origin", "none"):
         raise Forbidden(_FOREIGN)
-    return form
 
 
 async def _fields(request: Request) -> Form:

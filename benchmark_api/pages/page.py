@@ -30,6 +30,7 @@ _NAVIGATION = (
     ("/ui/boards", "Boards"),
     ("/ui/queue", "Queue"),
     ("/ui/benchmarks", "Benchmarks"),
+    ("/ui/submit", "Submit"),
 )
 _NAVIGATION_OF_OPERATORS = (*_NAVIGATION, ("/ui/events", "Log of acts"))
 
@@ -45,7 +46,11 @@ _NOTICES = {
     "released": "The benchmark waits for a board again.",
     "cancelled": "The benchmark is cancelled.",
     "prioritised": "The benchmark has its new priority.",
+    "submitted": "It is submitted.",
+    "scheduled": "The schedule is made: a benchmark is submitted at each of its times. "
+    "`edgeyard schedules list` shows it.",
     "retried": "This is the new benchmark; it repeats the other one.",
+    "share-revoked": "The link is revoked: its address is not found any more.",
     "signed-out": "You are signed out.",
     "signed-out-everywhere": "You are signed out, here and in other browsers.",
 }
@@ -93,7 +98,11 @@ def page(
     answer = HTMLResponse(
         text,
         status,
-        {"Content-Security-Policy": policy(nonce), "Cache-Control": "no-store"},
+        {
+            "Content-Security-Policy": policy(nonce),
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",  # addresses of shared pages are secrets
+        },
     )
     if new_secret:
         set_cookie(request, answer, FORM_COOKIE, new_secret)

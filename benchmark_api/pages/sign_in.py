@@ -31,14 +31,14 @@ _SignedIn = Annotated[Caller, Depends(browser_caller)]
 @router.get("/ui/sign-in")
 def sign_in_page(request: Request) -> Response:
     """The form for signing in."""
-    _limits(request).count_address(request.scope)
+    limits_of(request).count_address(request.scope)
     return page(request, "sign_in", None, email="", back=own_page(_wanted(request)))
 
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, form: PublicForm, context: Ctx) -> Response:
     """Open a session with a token, or with an e-mail address and a password."""
-    limits = _limits(request)
+    limits = limits_of(request)
     request.state.next_page = own_page(form.text("next"))
     request.state.email = form.text("email")
     try:
@@ -60,14 +60,14 @@ async def sign_in(request: Request, form: PublicForm, context: Ctx) -> Response:
 @router.get("/ui/sign-in/link")
 def link_page(request: Request, code: str = "") -> Response:
     """Where the link of the server's start leads: one button, since reading must change nothing."""
-    _limits(request).count_address(request.scope)
+    limits_of(request).count_address(request.scope)
     return page(request, "link", None, code=code)
 
 
 @router.post("/ui/sign-in/link")
 async def sign_in_by_link(request: Request, form: PublicForm, context: Ctx) -> Response:
     """Open the session of a link; over the network only by TLS."""
-    limits = _limits(request)
+    limits = limits_of(request)
     limits.check_failures(request.scope)
     if not is_secure(request) and not _LOOPBACK.fullmatch(limits.address(request.scope)):
         raise Forbidden(
@@ -104,7 +104,8 @@ def _wanted(request: Request) -> str:
     return request.query_params.get("next", "")
 
 
-def _limits(request: Request) -> RateLimits:
+def limits_of(request: Request) -> RateLimits:
+    """Return what bounds requests of an address."""
     limits: RateLimits = request.app.state.rate_limits
     return limits
 

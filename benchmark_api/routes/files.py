@@ -164,6 +164,23 @@ def show(file_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.UserFil
         return Answer(views.user_file(context.services, _visible(uow, file_id, caller)))
 
 
+@router.get("/{file_id}/inputs")
+def inputs(file_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.ModelInputs]:
+    """What a model takes, read from its file."""
+    with context.services.store.read() as uow:
+        file = _visible(uow, file_id, caller)
+    found = context.services.content.interface(file.sha256)
+    items = [
+        shapes.ModelInput(
+            name=each.name,
+            dtype=each.dtype,
+            shape=None if each.shape is None else list(each.shape),
+        )
+        for each in found
+    ]
+    return Answer(shapes.ModelInputs(items=items))
+
+
 @router.get(
     "/{file_id}/content",
     responses=content(200, "application/octet-stream", "The file, or the requested range of it."),

@@ -189,6 +189,9 @@ async def receive_fields(
     limits: Mapping[str, int],
     limit: str,
     budget: UploadBudget | None = None,
+    *,
+    max_parts: int = MAX_PARTS,
+    of_page: bool = False,
 ) -> tuple[Mapping[str, str], Mapping[str, ReceivedFile]]:
     """Receive a form's texts and files by field name; an urlencoded form has no files.
 
@@ -198,6 +201,8 @@ async def receive_fields(
         limits: Fields that hold files, with the largest size of each, bytes.
         limit: Name of the setting that those sizes are.
         budget: Bounds the files together with other uploads.
+        max_parts: Fields that are taken.
+        of_page: Browsers send a field for a file that nobody chose, without a name: it is none.
 
     Raises:
         TooLarge: A file over its limit, or too much text.
@@ -220,7 +225,7 @@ async def receive_fields(
             pairs = parse_qsl(
                 data.decode("utf-8", "surrogateescape"),  # parsed as bytes, it has to be ASCII
                 keep_blank_values=True,
-                max_num_fields=MAX_PARTS,
+                max_num_fields=max_parts,
                 errors="surrogateescape",
             )
         except ValueError as error:
@@ -228,12 +233,42 @@ async def receive_fields(
         for name, value in pairs:
             _add_text(texts, name, value.encode("utf-8", "surrogateescape"))
     else:
-        form = _Form(files, limits, len(limits), budget=budget, texts={})
+        form = _Form(
+            files,
+            limits,
+            len(limits),
+            budget=budget,
+            texts={},
+            max_parts=max_parts,
+            of_page=of_page,
+        )
         max_bytes = sum(limits.values()) + 2 * MAX_FIELD_BYTES
         found = await _parse(request, form, max_bytes, limit)
         for key, content in (form.texts or {}).items():
             _add_text(texts, key, bytes(content))
     return _texts(texts), found
+
+
+async def receive_texts(
+    request: Request, files: FileStore, limit_bytes: int, max_parts: int
+) -> Mapping[str, str]:
+    """Return the texts of a page's form whose sender is not known; its files are read over.
+
+    They are those that come within the first ``limit_bytes``; none of a form that is broken.
+    """
+    _, options = parse_options_header(request.headers.get("content-type", ""))
+    form = _Form(files, {}, 0, texts={}, max_parts=max_parts, of_page=True)
+    read = 0
+    try:
+        parser = MultipartParser(options.get(b"boundary", b""), form.callbacks())
+        async for chunk in request.stream():
+            parser.write(chunk)
+            read += len(chunk)
+            if read > limit_bytes:
+                break
+        return _texts({key: bytes(text) for key, text in (form.texts or {}).items()})
+    except (FormParserError, BadRequest, InvalidInput):
+        return {}
 
 
 def _texts(texts: Mapping[str, bytes]) -> dict[str, str]:
@@ -351,11 +386,14 @@ class _Form:
     urgent: bool = False
     budget: UploadBudget | None = None
     texts: dict[str, bytearray] | None = None
+    max_parts: int = MAX_PARTS
+    of_page: bool = False
     _open: list[tuple[str, str, FileWriter]] = field(default_factory=list)
     _text: bytearray | None = None
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     _writer: FileWriter | None = None
+    _is_read_over: bool = False
     _skipped: int = 0
     _parts: int = 0
     _ended: bool = False
@@ -392,10 +430,11 @@ class _Form:
 
     def _part_begin(self) -> None:
         self._parts += 1
-        if self._parts > MAX_PARTS:
-            raise BadRequest(f"the form has more than {MAX_PARTS} parts")
+        if self._parts > self.max_parts:
+            raise BadRequest(f"the form has more than {self.max_parts} parts")
         self._headers, self._header, self._writer = {}, (bytearray(), bytearray()), None
         self._text = None
+        self._is_read_over = False
 
     def _header_text(self, which: int, data: bytes, start: int, end: int) -> None:
         self._header[which].extend(data[start:end])
@@ -413,12 +452,17 @@ class _Form:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         where = options.get(b"name", b"").decode("utf-8", "surrogateescape")
         if where not in self.limits:
+            if self.of_page and b"filename" in options:
+                self._is_read_over = True
+                return
             if self.texts is not None:
                 if where in self.texts:
                     raise _repeated(where)
                 self._text = self.texts[where] = bytearray()
             return  # otherwise: another field, read over
         name = options.get(b"filename", b"").decode("utf-8", "surrogateescape")
+        if self.of_page and not name:
+            return
         if problem := file_name_problem(name):
             raise InvalidInput.at(f"/{where}", f"the file's name {problem}", "a plain file name")
         if len(self._open) >= self.max_files:
@@ -437,6 +481,8 @@ class _Form:
             if self.budget is not None:
                 self.budget.take(end - start)
             self._writer.write(data[start:end] if end - start < len(data) else data)
+            return
+        if self._is_read_over:
             return
         if self._text is not None:
             self._text.extend(data[start:end])

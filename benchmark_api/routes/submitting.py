@@ -46,6 +46,7 @@ from edgeyard.benchmark_api.schemas.description import unused_fields
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
+from edgeyard.scheduler.engine.charging import reservation
 from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.model.benchmark import (
@@ -56,6 +57,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from edgeyard.scheduler.model.quotas import quotas_of
+from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload_of
@@ -579,6 +581,7 @@ def would_happen(
     """
     allowed = quotas_of(caller.user, services.settings.quotas)
     with services.store.read() as uow:
+        rates = uow.credits.rates()
         if request.description.cron is None:
             count = members * request.description.count
             quotas.check_room_of_all(uow, services.max_pending_for(caller.user), count)
@@ -602,18 +605,25 @@ def would_happen(
         raise InvalidInput.at("", f"the job can't be rendered: {error}") from error
     explanation = preview.explanation
     states = {view.board.target_uid: view for view in services.engine.boards()}
+    factor = parse_tariff(services.settings.tariff).at(services.clock.now())
     boards = []
     for verdict in explanation.verdicts:
         view = states.get(verdict.target_uid)
+        family = view.board.family if view else verdict.target_uid.split("-", 1)[0]
+        rate = factor * rates.get(family, 1.0)
+        _, credits = reservation(description, rate, services.settings.default_user_time_s)
         boards.append(
             shapes.BoardVerdict(
                 target_uid=verdict.target_uid,
-                family=view.board.family if view else verdict.target_uid.split("-", 1)[0],
+                family=family,
                 state=view.state.value if view else "unknown",
                 fits=verdict.reason is None,
                 never=verdict.never,
                 reason=verdict.reason.value if verdict.reason else None,
                 sentence=verdict.sentence,
+                cost_s=verdict.cost_s,
+                cost_error_s=verdict.cost_error_s,
+                max_credits=credits,
             )
         )
     would: Literal["run", "wait", "never"] = (

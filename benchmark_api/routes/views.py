@@ -30,6 +30,7 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.shares import Share
 from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import ApiToken, User
 from edgeyard.scheduler.model.wire import description_to_json
@@ -268,6 +269,17 @@ def tokens(found: Sequence[ApiToken]) -> list[shapes.Token]:
         same(shapes.Token, each, made_by=each.made_by if each.made_by in there else None)
         for each in found
     ]
+
+
+def share(share: Share, address: str | None = None) -> shapes.Share:
+    """Return a link without its hash; ``address`` is its URL, when it is made."""
+    return same(
+        shapes.Share,
+        share,
+        kind=share.kind.value,
+        benchmark_ids=list(share.benchmark_ids),
+        url=address,
+    )
 
 
 def charge(charge: Charge) -> shapes.Charge:

@@ -401,7 +401,9 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
     """Whether one board could run a benchmark now.
 
     ``fits``: it could run it now; ``never``: waiting will not help. ``reason`` is a code, null
-    where it fits. ``state`` is that of the board.
+    where it fits. ``state`` is that of the board. ``cost_s`` is what a run there is expected to
+    cost in seconds, ``cost_error_s`` its standard error; null where nothing is known.
+    ``max_credits`` are reserved for an attempt there, and are the most that it can cost.
     """
 
     target_uid: str
@@ -411,6 +413,9 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
     never: bool
     reason: str | None
     sentence: str
+    cost_s: float | None
+    cost_error_s: float | None
+    max_credits: float
 
 
 class LocalFile(Struct, frozen=True, kw_only=True):
@@ -841,6 +846,23 @@ class UserFile(Struct, frozen=True, kw_only=True):
     url: str
 
 
+class ModelInput(Struct, frozen=True, kw_only=True):
+    """An input of a model: ``shape`` has a number or a name for each dimension, null: not stated.
+
+    ``dtype`` is NumPy's name of it, "" where the server does not know the type.
+    """
+
+    name: str
+    dtype: str
+    shape: list[int | str | None] | None
+
+
+class ModelInputs(Struct, frozen=True, kw_only=True):
+    """The inputs of an ONNX or TensorFlow Lite model; none of a file that is no such model."""
+
+    items: list[ModelInput]
+
+
 class Upload(Struct, frozen=True, kw_only=True):
     """An unfinished upload: ``offset`` of ``size`` bytes are there."""
 
@@ -878,6 +900,31 @@ class Engine(Struct, frozen=True, kw_only=True):
     supported_types: list[str]
     declared_types: dict[str, JsonObject]
     execution_providers: list[str]
+
+
+class Share(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A link that shows one thing, read-only, to everybody who has it, until it ends.
+
+    ``url`` is there only where the link is made: it can't be shown again. ``options`` are those of
+    a comparison, as the query of its page's address.
+    """
+
+    share_id: str
+    user_id: str
+    kind: Literal["benchmark", "campaign", "comparison"]
+    benchmark_ids: list[str]
+    campaign_id: str | None
+    options: str
+    label: str
+    created_at: datetime
+    expires_at: datetime
+    url: str | None = None
+
+
+class Shares(Struct, frozen=True, kw_only=True):
+    """Links, newest first, without those that have ended."""
+
+    items: list[Share]
 
 
 class Lease(Struct, frozen=True, kw_only=True):

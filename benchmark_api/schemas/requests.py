@@ -236,6 +236,36 @@ class TokenIn(BaseModel):
     expires_at: Time | None = None
 
 
+class ShareIn(BaseModel):
+    """A new link: it shows one benchmark, one campaign, or several results side by side."""
+
+    model_config = _STRICT
+
+    benchmark_id: Annotated[str, Field(max_length=128)] | None = None
+    campaign_id: Annotated[str, Field(max_length=128)] | None = None
+    benchmark_ids: list[Annotated[str, Field(max_length=128)]] | None = Field(
+        None, min_length=2, max_length=500, description="Of a comparison, in its order."
+    )
+    options: Annotated[Text, Field(max_length=2000)] = Field(
+        "", description="Of a comparison: the query of its page's address."
+    )
+    label: Text = Field("", description="What the link is for; only its owner sees it.")
+    expires_at: Time | None = Field(
+        None, description="When it ends; default: in 30 days, at most in 365."
+    )
+
+    @model_validator(mode="after")
+    def _is_of_one_thing(self) -> Self:
+        given = [self.benchmark_id, self.campaign_id, self.benchmark_ids]
+        if sum(each is not None for each in given) != 1:
+            raise refusal(
+                "names not exactly one thing", "one of benchmark_id, campaign_id, benchmark_ids"
+            )
+        if self.options and self.benchmark_ids is None:
+            raise refusal("has options, and only a comparison has", "benchmark_ids, or no options")
+        return self
+
+
 class DrainIn(BaseModel):
     """Reason for draining a board."""
 

@@ -39,6 +39,8 @@ from edgeyard.benchmark_api.schemas.answers import (
     ResultRow,
     ResultRows,
     Scenario,
+    Share,
+    Shares,
     Simulation,
     SubmissionAnswer,
     UserFile,
@@ -838,6 +840,49 @@ class Client:
         """
         for item in self.api.pages("/v1/campaigns", {"limit": PAGE, "name": name}):
             yield read_answer(item, CampaignSummary)
+
+    def share(
+        self,
+        benchmark: Named | Sequence[Named] | None = None,
+        *,
+        campaign: str | None = None,
+        expires_at: str | None = None,
+        label: str = "",
+        options: str = "",
+    ) -> Share:
+        """Make a link that shows results, read-only, to people without an account.
+
+        Args:
+            benchmark: What it shows; several are a comparison.
+            campaign: The same: the id or name of a campaign.
+            expires_at: Its end, RFC 3339; None: in 30 days.
+            label: What it is for; only you see it.
+            options: Of a comparison: the query of its page's address.
+
+        Returns:
+            The link; its ``url`` is in this answer alone.
+
+        Raises:
+            NotFoundError: There is no such thing.
+        """
+        body: dict[str, object] = {"label": label, "options": options}
+        if campaign is not None:
+            body["campaign_id"] = self.campaign_id(campaign)
+        if isinstance(benchmark, str | Benchmark):
+            body["benchmark_id"] = _id(benchmark)
+        elif benchmark is not None:
+            body["benchmark_ids"] = [_id(each) for each in benchmark]
+        if expires_at is not None:
+            body["expires_at"] = expires_at
+        return read_answer(self.api.post("/v1/shares", body), Share)
+
+    def shares(self) -> Sequence[Share]:
+        """Return the links that have not ended, newest first; operators see everybody's."""
+        return read_answer(self.api.get("/v1/shares"), Shares).items
+
+    def revoke_share(self, share_id: str) -> None:
+        """Revoke a link: its address is not found from now on."""
+        self.api.request("DELETE", f"/v1/shares/{part(share_id)}")
 
     def user_id(self) -> str:
         """Return the account of the client's token."""

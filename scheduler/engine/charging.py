@@ -15,7 +15,7 @@ from datetime import datetime
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import Benchmark, Failure
+from edgeyard.scheduler.model.benchmark import Benchmark, Failure, JobDescription
 from edgeyard.scheduler.model.decision import KeptIdle
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
@@ -71,7 +71,7 @@ def _charge(
 ) -> Charge:
     description = benchmark.description
     rate = 0.0 if benchmark.user_id == PROBER else factor * rates.get(attempt.family, 1.0)
-    bound_s = run_bound_s(description.user_time_s, description.user_budget, rate, max_run_s)
+    bound_s, credits = reservation(description, rate, max_run_s)
     return Charge(
         benchmark_id=attempt.benchmark_id,
         attempt=attempt.number,
@@ -79,9 +79,21 @@ def _charge(
         family=attempt.family,
         rate=rate,
         time_limit_s=bound_s,
-        reserved=_exact(rate * bound_s),
+        reserved=credits,
         reserved_at=now,
     )
+
+
+def reservation(description: JobDescription, rate: float, max_run_s: float) -> tuple[float, float]:
+    """Return the time limit of an attempt, seconds, and the credits that are reserved for it.
+
+    Args:
+        description: What runs.
+        rate: Credits a second of its board, by the tariff.
+        max_run_s: Time limit of runs that state none, seconds.
+    """
+    bound_s = run_bound_s(description.user_time_s, description.user_budget, rate, max_run_s)
+    return bound_s, _exact(rate * bound_s)
 
 
 def _credits_left(balance: Balance) -> float:

@@ -98,6 +98,8 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "server.reloaded": _act("the settings were read again"),
     "session.ended": _act("a session ended"),
     "session.opened": _act("somebody signed in"),
+    "share.added": _act("a link was made that shows something without signing in"),
+    "share.removed": _act("a link that showed something without signing in was revoked"),
     "sign_in.failed": _act("sign-ins failed, counted for each address and minute"),
     "simulation.changed": _act("a simulation was stored or removed"),
     "token.added": _act("a token was made"),

@@ -32,6 +32,7 @@ from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
+from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.store import Store, UnitOfWork
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
 from edgeyard.scheduler.ports.uploads import Uploads
@@ -68,6 +69,7 @@ __all__ = [
     "Scenarios",
     "Schedules",
     "Scoring",
+    "Shares",
     "Simulations",
     "StartedRun",
     "Store",

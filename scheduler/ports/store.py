@@ -20,6 +20,7 @@ from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
+from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
 from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
@@ -49,6 +50,7 @@ class UnitOfWork(Protocol):
     simulations: Simulations
     uploads: Uploads
     models: Models
+    shares: Shares
 
 
 _Result = TypeVar("_Result")

@@ -69,6 +69,7 @@ from edgeyard.scheduler.store.readers import SqliteReaders
 from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
+from edgeyard.scheduler.store.shares import SqlShares
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
 from edgeyard.scheduler.store.tables import (
     attempts,
@@ -147,6 +148,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.simulations = SqlSimulations(tx)
         self.uploads = SqlUploads(tx)
         self.models = SqlModels(tx)
+        self.shares = SqlShares(tx)
 
 
 _NEEDED = (benchmarks, descriptions, attempts, users, tokens, user_files, result_files, events)

@@ -620,6 +620,22 @@ logins = Table(
     Column("made_by", Text),
 )
 
+shares = Table(
+    "shares",
+    metadata,
+    Column("share_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("benchmark_ids", SpaceSeparated, nullable=False),
+    Column("campaign_id", Text),
+    Column("options", Text, nullable=False),
+    Column("sha256", Text, nullable=False, unique=True),
+    Column("label", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False, index=True),
+    Column("made_by", Text),
+)
+
 registrations = Table(
     "registrations",
     metadata,

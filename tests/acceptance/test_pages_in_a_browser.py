@@ -54,7 +54,7 @@ def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, 
     sign_in(browser, api, "operator")
     paths = (
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
-        "/ui/events",
+        *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         *(f"/ui/benchmarks/{benchmark_id}", f"/ui/benchmarks/{benchmark_id}/log"),
         *("/ui/benchmarks?status=odd", "/ui/nowhere"),
     )

@@ -78,6 +78,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/files/names"): OWNERS | {"operator": 404},  # of own content alone
     ("GET", "/v1/files"): USERS,
     ("GET", "/v1/files/{file_id}"): OWNERS,
+    ("GET", "/v1/files/{file_id}/inputs"): OWNERS,
     ("GET", "/v1/files/{file_id}/content"): OWNERS,
     ("DELETE", "/v1/files/{file_id}"): OWNERS,
     ("POST", "/v1/uploads"): NEEDS_MORE,
@@ -100,6 +101,9 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
         "bob": 403,
         "host": 403,
     },
+    ("GET", "/v1/shares"): USERS,
+    ("POST", "/v1/shares"): OWNERS,
+    ("DELETE", "/v1/shares/{share_id}"): OWNERS,
     ("GET", "/v1/rates"): USERS,
     ("PUT", "/v1/rates/{family}"): OPERATORS,
     ("GET", "/v1/inventory"): USERS,
@@ -535,6 +539,11 @@ def _lease(api: Api) -> dict[str, str]:
     return {"lease_id": lease_id}
 
 
+def _share(api: Api) -> dict[str, str]:
+    body = {"benchmark_id": api.submit()}
+    return {"share_id": api.as_("alice").post("/v1/shares", json=body).json()["share_id"]}
+
+
 MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"benchmark_id", "job"}, _benchmark),
     ({"schedule_id"}, _schedule),
@@ -543,11 +552,13 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"upload_id"}, _upload),
     ({"token_id"}, _token),
     ({"lease_id"}, _lease),
+    ({"share_id"}, _share),
     ({"scenario", "run_id"}, _scenario),
     ({"inventory_id", "engine", "key"}, _registrations),
 )
 NEEDED_BESIDE = {
     "/v1/results": {"benchmark_id"},
+    "/v1/shares": {"benchmark_id"},
     "/v1/files/names": {"file_id"},
 }
 """What a request names in its query or its body."""
@@ -644,6 +655,8 @@ def test_each_route_answers_each_caller_as_its_rule_states(
     for caller in CALLERS:
         body = {} if method == "GET" else BODIES.get(path, {})
         params = {"benchmark_id": known["benchmark_id"]} if path == "/v1/results" else None
+        if path == "/v1/shares" and method == "POST":
+            body = {"json": {"benchmark_id": known["benchmark_id"]}}
         if path == "/v1/users" and method == "POST":
             body = {"json": {"user_id": f"new-{caller}"}}
         answer = api.as_(None if caller == "none" else caller).request(

@@ -39,6 +39,13 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/queue"): ("GET", "/v1/queue"),
     ("GET", "/ui/queue.csv"): ("GET", "/v1/queue"),
     ("GET", "/ui/events"): ("GET", "/v1/events"),
+    ("GET", "/ui/shared/{secret}"): None,
+    ("GET", "/ui/shares"): ("GET", "/v1/shares"),
+    ("POST", "/ui/shares"): ("POST", "/v1/shares"),
+    ("POST", "/ui/shares/{share_id}/revoke"): ("DELETE", "/v1/shares/{share_id}"),
+    ("GET", "/ui/submit"): ("POST", "/v1/benchmarks"),
+    ("POST", "/ui/submit"): ("POST", "/v1/benchmarks"),
+    ("POST", "/ui/submit/check"): ("POST", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks/{benchmark_id}"): ("GET", "/v1/benchmarks/{benchmark_id}"),
     ("GET", "/ui/benchmarks/{benchmark_id}/log"): ("GET", "/v1/benchmarks/{benchmark_id}/logs"),
@@ -67,6 +74,8 @@ tests of its own here."""
 FIELDS = {
     "/ui/boards/{target_uid}/lease": {"hours": "1"},
     "/ui/benchmarks/{benchmark_id}/priority": {"user_priority": "3"},
+    "/ui/submit": {"model_url": "https://example.org/net.onnx", "target.rpi4b": "on"}
+    | {"runtime.ort": "on", "benchmark_type": "TYPE1"},
 }
 
 
@@ -119,6 +128,9 @@ def things(api: Api, path: str) -> dict[str, str]:
     known = {"target_uid": "rpi4b-0001-0001", "attempt": "1", "name": "absent"}
     if "benchmark_id" in path:
         known["benchmark_id"] = api.submit()
+    if "share_id" in path:
+        body = {"benchmark_id": api.submit()}
+        known["share_id"] = api.as_().post("/v1/shares", json=body).json()["share_id"]
     if "lease_id" in path:
         now = api.clock.now()
         known["lease_id"] = lease_id = f"lease-{now.timestamp()}"
@@ -163,7 +175,10 @@ def test_a_page_is_for_whom_the_api_is_for(api: Api, method: str, path: str) -> 
         if method == "GET":
             answer = browser.get(where)
         else:
-            answer = browser.post(where, "/ui/benchmarks", **FIELDS.get(path, {}))
+            fields = dict(FIELDS.get(path, {}))
+            if path == "/ui/shares":
+                fields["benchmark_id"] = api.submit()
+            answer = browser.post(where, "/ui/benchmarks", **fields)
         cell = f"{method} {path} as {name}: {answer.text[:300]}"
         if expected == 200:
             # Right or wrong by the state of the thing, but not by who asks.
@@ -441,7 +456,7 @@ class _Parts(HTMLParser):
 def all_pages(api: Api, benchmark_id: str) -> list[str]:
     return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
-        "/ui/events",
+        *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         f"/ui/benchmarks/{benchmark_id}",
         f"/ui/benchmarks/{benchmark_id}/log",
         *("/ui/benchmarks/absent", "/ui/nowhere", "/ui/benchmarks?status=x", "/ui/sign-in"),

@@ -1,13 +1,34 @@
-// Copy buttons: shown where scripts run, since the text can be selected without them, too.
-for (const button of document.querySelectorAll("[data-copy]")) {
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    const text = document.getElementById(button.dataset.copy).textContent;
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Select the text to copy it";
-    }
+// What only scripts can do; the style sheet hides its buttons where none run.
+document.documentElement.classList.add("scripted");
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Select the text to copy it";
+  }
+});
+
+// A file that is dropped or chosen is sent at once: the page shows then what is in it.
+for (const place of document.querySelectorAll("[data-drop]")) {
+  const input = place.querySelector("input[type=file]");
+  const mark = (on) => (event) => {
+    event.preventDefault();
+    place.classList.toggle("over", on);
+  };
+  place.addEventListener("dragover", mark(true));
+  place.addEventListener("dragleave", mark(false));
+  place.addEventListener("drop", (event) => {
+    mark(false)(event);
+    if (!event.dataTransfer.files.length) return;
+    input.files = event.dataTransfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  input.addEventListener("change", (event) => {
+    event.stopPropagation();
+    if (input.files.length) input.form.requestSubmit(place.querySelector("[data-upload]"));
   });
 }

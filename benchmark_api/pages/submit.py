@@ -1,0 +1,293 @@
+"""Submit: a model, where it shall run, what would happen at once, and the same as a command."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, BrowserUser, Caller, browser_caller, no_host
+from edgeyard.benchmark_api.pages import equivalents, job_form
+from edgeyard.benchmark_api.pages.forms import Form, check_sent, json_body
+from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.problems import problem_of
+from edgeyard.benchmark_api.routes import benchmarks, campaigns, files, lab, submitting
+from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields, receive_texts
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import EdgeyardError, InvalidInput, NotAuthenticated
+
+router = APIRouter(include_in_schema=False)
+
+MAX_PARTS = 500
+"""Fields of the form: one for each field of a job description, family and engine."""
+MAX_LOST_BYTES = 16 * 2**20
+"""Of a form whose session has ended, so much is read to keep what was typed."""
+MAX_SUGGESTED = 100
+"""Names of uploaded files that fields offer."""
+MAX_LINK = 4000
+"""Characters of an address that keeps what was typed."""
+
+_FILE = "model_file"
+_NOT_TYPED = ("csrf", "key", "next")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What came with a form that a page of ours sent."""
+
+    caller: Caller
+    form: Form
+    file: ReceivedFile | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What would happen to what is typed, and what is wrong with it.
+
+    Attributes:
+        runs: One, or one for each combination of a matrix.
+        left_out: Combinations that can't work.
+        wrong: What is wrong, by field; "" is about none.
+        status: HTTP status of what is wrong.
+    """
+
+    runs: Sequence[shapes.DryRun] = ()
+    left_out: Sequence[shapes.LeftOut] = ()
+    wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    status: int = 200
+
+
+async def _sent(request: Request) -> _Sent:
+    context: Context = request.app.state.context
+    services = context.services
+    try:
+        caller = no_host(await browser_caller(request))
+    except NotAuthenticated:
+        kept = await receive_texts(request, services.files, MAX_LOST_BYTES, MAX_PARTS)
+        request.state.typed = {name: text for name, text in kept.items() if text}
+        request.state.next_page = _link(kept)
+        raise
+    budget = await run_in_threadpool(files.upload_budget, context, caller)
+    limits = {_FILE: services.settings.model_limit_bytes}
+    texts, received = await receive_fields(
+        request,
+        services.files,
+        limits,
+        "model_limit_bytes",
+        budget,
+        max_parts=MAX_PARTS,
+        of_page=True,
+    )
+    form = Form(texts)
+    with files.removed_if_refused(context, received.values()):
+        check_sent(request, form, SESSION_COOKIE)
+    return _Sent(caller, form, received.get(_FILE))
+
+
+Sent = Annotated[_Sent, Depends(_sent)]
+
+
+@router.get("/ui/submit")
+async def empty(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """The form, filled in as the address says, or with an earlier benchmark (``clone``)."""
+    form = Form(request.query_params)
+    if clone := form.get("clone"):
+        form = await run_in_threadpool(_of_benchmark, clone, caller, context)
+    asked = job_form.wanted(form)
+    ready = bool(asked.job.get("model")) and bool(asked.job.get("runtime"))
+    preview = await _preview(asked, caller, context) if ready else None
+    return await run_in_threadpool(_page, request, caller, context, form, preview)
+
+
+@router.post("/ui/submit/check")
+async def check(request: Request, sent: Sent, context: Ctx) -> Response:
+    """What would happen; a file that came with the form is uploaded, nothing is submitted."""
+    preview = await run_in_threadpool(_named, sent, context)
+    if preview is None:
+        preview = await _preview(job_form.wanted(sent.form), sent.caller, context)
+    return await run_in_threadpool(_page, request, sent.caller, context, sent.form, preview)
+
+
+@router.post("/ui/submit")
+async def submit(request: Request, sent: Sent, context: Ctx) -> Response:
+    """Submit what was typed; what is refused is shown again, with what is wrong."""
+    refused = await run_in_threadpool(_named, sent, context)
+    asked = job_form.wanted(sent.form)
+    if refused is None and not asked.problems:
+        try:
+            return see_other(*await _submitted(asked, sent, context))
+        except NotAuthenticated:
+            raise
+        except EdgeyardError as error:
+            refused = _refusal(error)
+    elif refused is None:
+        refused = Preview(wrong=job_form.by_field(asked.problems), status=422)
+    return await run_in_threadpool(
+        _page, request, sent.caller, context, sent.form, refused, refused.status
+    )
+
+
+def _named(sent: _Sent, context: Context) -> Preview | None:
+    """Give the file that came with the form its name; returns what is wrong with it, if anything.
+
+    The form then names the file, so that it need not be sent again.
+    """
+    if sent.file is None:
+        return None
+    try:
+        named = files.name_file(context, sent.caller, sent.file, "/model")
+    except EdgeyardError as error:
+        return _refusal(error)
+    sent.form["model"] = named.name
+    return None
+
+
+async def _submitted(asked: job_form.Wanted, sent: _Sent, context: Context) -> tuple[str, str]:
+    """Submit as `/v1` does; returns the page that shows what was made, and its notice."""
+    caller, body = sent.caller, json_body(**asked.body)
+    # A form that is sent twice is one submission; once something in it is changed, it is another.
+    key = hashlib.sha256(sent.form.get("key", "").encode() + body.data).hexdigest()
+    if asked.matrix:
+        with context.heavy.place(caller.user_id) as place:
+            answer = await campaigns.submit(
+                place, body, caller, context, dry_run=False, idempotency_key=key
+            )
+        campaign = answer.content
+        return f"/ui/benchmarks?campaign_id={quote(campaign.campaign_id)}", "submitted"
+    send = partial(submitting.submit, body, caller, context, idempotency_key=key)
+    made = (await run_in_threadpool(send)).content
+    if made.campaign_id:
+        return f"/ui/benchmarks?campaign_id={quote(made.campaign_id)}", "submitted"
+    if made.benchmark_id:
+        return f"/ui/benchmarks/{quote(made.benchmark_id)}", "submitted"
+    return "/ui/submit", "scheduled"
+
+
+async def _preview(asked: job_form.Wanted, caller: Caller, context: Context) -> Preview:
+    if asked.problems:
+        return Preview(wrong=job_form.by_field(asked.problems), status=422)
+    body = json_body(**asked.body)
+    try:
+        if asked.matrix:
+            with context.heavy.place(caller.user_id) as place:
+                dry = await campaigns.submit(place, body, caller, context, dry_run=True)
+            return Preview(runs=dry.content.items, left_out=dry.content.left_out)
+        ask = partial(submitting.submit, body, caller, context, dry_run=True)
+        return Preview(runs=[(await run_in_threadpool(ask)).content])
+    except NotAuthenticated:
+        raise
+    except EdgeyardError as error:
+        return _refusal(error)
+
+
+def _refusal(error: EdgeyardError) -> Preview:
+    status = problem_of(error).status_code
+    if isinstance(error, InvalidInput) and error.errors:
+        return Preview(wrong=job_form.by_field(error.errors), status=status)
+    return Preview(wrong={"": [str(error)]}, status=status)
+
+
+def _page(
+    request: Request,
+    caller: Caller,
+    context: Context,
+    form: Form,
+    preview: Preview | None,
+    status: int = 200,
+) -> Response:
+    asked = job_form.wanted(form)
+    boards = lab.boards(caller, context).content.items
+    own = files.list_files(caller, context, limit=MAX_SUGGESTED).content.items
+    own = [each for each in own if each.user_id == caller.user_id]
+    model = next((each for each in own if each.name == form.text("model")), None)
+    return page(
+        request,
+        "submit",
+        caller,
+        status=status,
+        form=form,
+        key=secrets.token_urlsafe(16),
+        fields=job_form.fields(),
+        common=[job_form.fields()[name] for name in job_form.COMMON],
+        groups=job_form.groups(),
+        matrix=_matrix(boards, job_form.boxes(form, "target"), job_form.boxes(form, "runtime")),
+        types=sorted({one for each in boards for engine in each.engines for one in _types(engine)}),
+        suggested=sorted({each.name for each in own}),
+        inputs=files.inputs(model.file_id, caller, context).content.items if model else None,
+        model=model,
+        preview=preview,
+        wrong=preview.wrong if preview else {},
+        asked=asked,
+        same=_same(asked) if asked.job.get("model") or asked.job.get("model_url") else {},
+        link=_link(form),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Which engine runs which types on which family.
+
+    Attributes:
+        families: With the number of their boards.
+        engines: Their names.
+        types: Those that an engine runs on boards of a family, by both.
+        chosen: Families and engines whose boxes are ticked.
+    """
+
+    families: Mapping[str, int]
+    engines: Sequence[str]
+    types: Mapping[tuple[str, str], Sequence[str]]
+    chosen: frozenset[str]
+
+
+def _matrix(
+    boards: Sequence[shapes.Board], families: Sequence[str], engines: Sequence[str]
+) -> Matrix:
+    counts: dict[str, int] = dict.fromkeys(sorted({each.family for each in boards}), 0)
+    types: dict[tuple[str, str], set[str]] = {}
+    for each in boards:
+        counts[each.family] += 1
+        for engine in each.engines:
+            types.setdefault((each.family, engine.name), set()).update(_types(engine))
+    for family in families:  # of a link, or of a benchmark whose boards are gone
+        counts.setdefault(family, 0)
+    names = sorted({engine for _, engine in types} | set(engines))
+    chosen = frozenset({*(f"target.{each}" for each in families)}) | {
+        f"runtime.{each}" for each in engines
+    }
+    return Matrix(counts, names, {key: sorted(found) for key, found in types.items()}, chosen)
+
+
+def _types(engine: shapes.Engine) -> list[str]:
+    return [*engine.supported_types, *engine.declared_types]
+
+
+def _same(asked: job_form.Wanted) -> dict[str, str]:
+    """Return what submits the same elsewhere, by its heading."""
+    where = "/v1/campaigns" if asked.matrix else "/v1/benchmarks"
+    return {
+        "Command line": equivalents.command_of(asked),
+        "Python": equivalents.python_of(asked),
+        f"JSON for POST {where}": equivalents.json_of(asked),
+    }
+
+
+def _of_benchmark(benchmark_id: str, caller: Caller, context: Context) -> Form:
+    found = benchmarks.show(whole_id(context.services, benchmark_id, caller), caller, context)
+    return job_form.typed(found.content.description)
+
+
+def _link(form: Mapping[str, str]) -> str:
+    """Return the address of the form as it is typed; without what is too long for an address."""
+    kept = [(name, text) for name, text in form.items() if text and name not in _NOT_TYPED]
+    address = f"/ui/submit?{urlencode(kept)}" if kept else "/ui/submit"
+    return address if len(address) <= MAX_LINK else "/ui/submit"
