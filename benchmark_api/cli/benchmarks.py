@@ -142,6 +142,9 @@ def list_benchmarks(
         typer.Option("--type", help="TYPE1, TYPE2, TYPE3, or a type that engines declare."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="Of the result: comparable, suspect or invalid.")
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="Label.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of benchmarks.")] = None,
     schedule: Annotated[
@@ -170,6 +173,7 @@ def list_benchmarks(
         "runtime": runtime,
         "benchmark_type": benchmark_type,
         "model": model,
+        "verdict": verdict,
         "tag": tag,
         "name": name,
         "schedule_id": schedule,

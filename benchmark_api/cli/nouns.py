@@ -862,6 +862,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "release": reservations.release,
             "quarantine": reservations.quarantine,
             "unquarantine": reservations.unquarantine,
+            "probe": reservations.probe,
         },
     ),
     "files": (

@@ -129,6 +129,12 @@ def unquarantine(session: Session, target_uid: BoardId) -> None:
     emit(session.output, [record(board)], _STATE_COLUMNS, "")
 
 
+def probe(session: Session, target_uid: BoardId) -> None:
+    """Probe a quarantined board now; a probe that succeeds lifts the quarantine."""
+    board = session.client.api.post(api_path("boards", target_uid, "probe"))
+    emit(session.output, [record(board)], _STATE_COLUMNS, "")
+
+
 def account(
     session: Session,
     user_id: Annotated[

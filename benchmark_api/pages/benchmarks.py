@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
@@ -16,8 +19,11 @@ from edgeyard.benchmark_api.pages.filters import time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.pages.results import result_figures, told_fields
 from edgeyard.benchmark_api.pages.sign_in import own_page
+from edgeyard.benchmark_api.pages.timeline import by_reason, steps_of, waits_of
 from edgeyard.benchmark_api.routes import benchmarks, inspection, results, submitting
+from edgeyard.benchmark_api.routes.benchmarks import VERDICTS
 from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, EdgeyardError, InvalidInput, NotFound
@@ -26,13 +32,15 @@ from edgeyard.scheduler.model.benchmark import TERMINAL, BenchmarkType, Status
 router = APIRouter(include_in_schema=False)
 
 PAGE = 50
+MAX_BOARDS = 300
+"""Boards that the page of reasons lists."""
 MAX_LOG_LINES = 5000
 """Lines of a log that its page shows, the last ones."""
 
 _TEXTS = ("model", "target", "runtime", "target_uid", "tag", "campaign_id", "name", "user_id")
 """Filters that take any text."""
 
-_SHOWN_FIRST = ("status", "type", "model", "target", "target_uid")
+_SHOWN_FIRST = ("status", "verdict", "type", "model", "target", "target_uid")
 """Filters that are not among the further ones."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
@@ -58,6 +66,8 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong["status"] = f"is none of {', '.join(Status)}"
     if query.get("type", types[0]) not in types:
         wrong["type"] = f"is none of {', '.join(types)}"
+    if query.get("verdict", VERDICTS[0]) not in VERDICTS:
+        wrong["verdict"] = f"is none of {', '.join(VERDICTS)}"
     times = {
         name: time_of(query.get(name, ""), wrong, name)
         for name in ("submitted_from", "submitted_before")
@@ -69,6 +79,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
                 context,
                 status=[Status(status)] if status else None,
                 benchmark_type=query.get("type"),
+                verdict=query.get("verdict"),  # type: ignore[arg-type]  # checked above
                 **{name: query[name] for name in _TEXTS if name in query},  # type: ignore[arg-type]
                 submitted_from=times["submitted_from"],
                 submitted_before=times["submitted_before"],
@@ -88,6 +99,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong=wrong,
         statuses=list(Status),
         types=types,
+        verdicts=VERDICTS,
         more_filters=not set(query) <= {*_SHOWN_FIRST, "cursor", "done"},
         filtered=bool(set(query) - {"cursor", "done"}),
     )
@@ -99,6 +111,8 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
     shown = benchmarks.show(benchmark_id, caller, context).content
     found = results.results(shown.benchmark_id, caller, context).content
     explanation = _explanation(shown.benchmark_id, caller, context)
+    now = context.services.clock.now()
+    waits = waits_of(shown, inspection.happened(shown.benchmark_id, caller, context), now)
     return page(
         request,
         "benchmark",
@@ -106,9 +120,40 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         benchmark=shown,
         results=found,
         explanation=explanation,
-        figures=[],
+        figures=result_figures(found, context),
+        steps=steps_of(shown, waits),
+        waits=by_reason(waits),
+        told=told_fields(shown.description),
         hcl=_hcl(shown.benchmark_id, caller, context),
         ended=shown.status in {each.value for each in TERMINAL},
+    )
+
+
+@router.get("/ui/benchmarks/{benchmark_id}/why")
+async def why(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) -> Response:
+    """Why there, why not elsewhere, and what would change it: boards, costs, scorers."""
+    shown = (await run_in_threadpool(benchmarks.show, benchmark_id, caller, context)).content
+    trouble, found = "", None
+    try:
+        found = (
+            await inspection.explanation(shown.benchmark_id, caller, context, changes=True)
+        ).content
+    except (NotFound, Conflict) as error:
+        trouble = str(error)
+    verdicts = found.verdicts if found else []
+    return await run_in_threadpool(
+        page,
+        request,
+        "why",
+        caller,
+        benchmark=shown,
+        explanation=found,
+        trouble=trouble,
+        changes=found.changes if found and found.changes is not UNSET else None,
+        reasons=Counter((each.reason or "", each.never) for each in verdicts).most_common(),
+        parts=_named(each.cost_parts_s for each in verdicts),
+        scorers=_named(each.scores for each in verdicts),
+        limit=MAX_BOARDS,
     )
 
 
@@ -137,6 +182,7 @@ def log(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         left_out=max(0, len(lines) - MAX_LOG_LINES),
         contains=wanted,
         trouble=trouble,
+        ended=shown.status in {each.value for each in TERMINAL},
     )
 
 
@@ -201,6 +247,13 @@ def _folded(
         (campaign_id, list(members))
         for campaign_id, members in itertools.groupby(items, lambda each: each.campaign_id)
     ]
+
+
+def _named(values: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return the names that have a value for a board, in their order."""
+    return list(
+        dict.fromkeys(name for each in values for name, value in each.items() if value is not None)
+    )
 
 
 def _explanation(benchmark_id: str, caller: Caller, context: Context) -> shapes.Explanation | None:

@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.pages.sign_in import own_page
-from edgeyard.benchmark_api.routes import benchmarks, lab, reservations
+from edgeyard.benchmark_api.routes import acts, benchmarks, lab, reservations
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput
@@ -82,6 +82,7 @@ def board(request: Request, target_uid: str, caller: BrowserUser, context: Ctx) 
         board=found,
         job=_jobs(caller, context, target_uid).get(found.benchmark_id or ""),
         recent=recent.items,
+        history=_history(target_uid, caller, context),
         may_lease=caller.is_operator or (caller.may_submit and caller.user.max_lease_s > 0),
     )
 
@@ -118,6 +119,13 @@ def unquarantine(
     return _back(form, target_uid, "lifted")
 
 
+@router.post("/ui/boards/{target_uid}/probe")
+def probe(target_uid: str, form: SignedInForm, caller: BrowserOperator, context: Ctx) -> Response:
+    """Probe a quarantined board now."""
+    reservations.probe(target_uid, caller, context)
+    return _back(form, target_uid, "probed")
+
+
 @router.post("/ui/boards/{target_uid}/lease")
 def lease(target_uid: str, form: SignedInForm, caller: BrowserUser, context: Ctx) -> Response:
     """Lease a board for some hours from now on."""
@@ -137,6 +145,12 @@ def release(lease_id: str, form: SignedInForm, caller: BrowserUser, context: Ctx
     """End a lease."""
     ended = reservations.release(lease_id, caller, context).content
     return _back(form, ended.target_uid, "lease-released")
+
+
+def _history(target_uid: str, caller: Caller, context: Context) -> list[shapes.Act]:
+    """Return what was done to a board, newest first, as far as the caller may see it."""
+    found = acts.acts(caller, context, board=target_uid, limit=RECENT, cursor=None, after=None)
+    return [each for each in found.content.items if each.kind.startswith("board.")]
 
 
 def _back(form: Form, target_uid: str, done: str) -> Response:

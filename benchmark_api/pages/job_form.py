@@ -288,7 +288,9 @@ def _accepts(name: str, kind: Kind, options: Sequence[Mapping[str, Any]], defaul
         low, high = each.get("minimum"), each.get("maximum")
         low = "above 0" if each.get("exclusiveMinimum") == 0 else low
         if high is not None and high < 1e9:
-            parts.append(f"{low} to {high:g}" if low != "above 0" else f"at most {high:g}")
+            parts.append(
+                f"at most {high:,.10g} s" if low == "above 0" else f"{low} to {high:,.10g}"
+            )
         if each.get("examples"):
             parts.append(f"e.g. {' or '.join(each['examples'])}")
         if each.get("format") == "date-time":

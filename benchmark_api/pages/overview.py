@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.auth import Caller, browser_caller, no_host
 from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.rate_limits import RateLimits
-from edgeyard.benchmark_api.routes import benchmarks, health, lab
+from edgeyard.benchmark_api.routes import benchmarks, health, lab, scorers
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import NotAuthenticated
@@ -23,6 +23,16 @@ router = APIRouter(include_in_schema=False)
 
 _ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
 """States of boards that a person should look at, the most urgent first."""
+
+_ACTS = {
+    "files": "edgeyard server prune --dry-run",
+    "database": "edgeyard doctor",
+    "cluster": "edgeyard doctor",
+    "inventory": "edgeyard boards check",
+    "strays": "edgeyard strays list",
+    "repair": "edgeyard doctor",
+}
+"""The command that helps, by what the server finds wrong."""
 
 
 @router.get("/")
@@ -87,6 +97,8 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         ended=Counter(each.status for each in day.items),
         wait_s=_median_wait_s(day.items),
         troubles=_troubles(context) if caller.is_operator else [],
+        faulty=_faulty(caller, context) if caller.is_operator else [],
+        acts_of=_ACTS,
     )
 
 
@@ -97,10 +109,23 @@ def _median_wait_s(items: list[shapes.ListedBenchmark]) -> float | None:
     return statistics.median(waits) if waits else None
 
 
+def _faulty(caller: Caller, context: Context) -> list[shapes.Scorer]:
+    """Return the scorers that are suspended, or whose last answer of a day was none."""
+    since = context.services.clock.now() - timedelta(days=1)
+    return [
+        each
+        for each in scorers.scorers(caller, context).content.items
+        if each.suspended_until or (each.last_fault_at and each.last_fault_at >= since)
+    ]
+
+
 def _troubles(context: Context) -> list[tuple[str, str]]:
     """Return what `/readyz` finds wrong or odd, by the name of the check."""
-    return [
+    found = [
         (name, said)
         for name, (_, said) in health.checks(context.services)
         if isinstance(said, str) and said != "ok"
     ]
+    if problem := context.services.inventory_problem:
+        found.append(("inventory", problem))
+    return found

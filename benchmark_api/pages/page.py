@@ -41,6 +41,7 @@ _NOTICES = {
     "leased": "The board is leased.",
     "lease-released": "The lease has ended.",
     "lifted": "The quarantine is lifted.",
+    "probed": "The board is probed as soon as it could run something.",
     "quarantined": "The board is in quarantine.",
     "held": "The benchmark is held: it is not placed until it is released.",
     "released": "The benchmark waits for a board again.",

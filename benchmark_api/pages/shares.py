@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.results import comparison_figures
-from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.pages.results import drawn, result_figures, told_fields
 from edgeyard.benchmark_api.pages.sign_in import limits_of
 from edgeyard.benchmark_api.routes import benchmarks, campaigns, results, shares
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -86,7 +86,8 @@ def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, o
     return {
         "benchmark": shown,
         "results": found,
-        "asked": asked,
+        "figures": result_figures(found, context),
+        "told": told_fields(asked),
         "ended": shown.status in {each.value for each in TERMINAL},
     }
 
@@ -94,17 +95,17 @@ def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, o
 def _campaign(share: Share, reader: Caller, context: Context) -> Mapping[str, object]:
     campaign = campaigns.show(share.campaign_id or "", reader, context).content
     rows = results.rows(reader, context, campaign_id=share.campaign_id).content.items
-    return {"campaign": campaign, "rows": rows, "figures": _figures(rows)}
+    return {"campaign": campaign, "rows": rows, "figures": comparison(rows)}
 
 
 def _comparison(share: Share, reader: Caller, context: Context) -> Mapping[str, object]:
     rows = results.rows(reader, context, benchmark_id=list(share.benchmark_ids)).content.items
-    return {"rows": rows, "figures": _figures(rows)}
+    return {"rows": rows, "figures": comparison(rows)}
 
 
-def _figures(rows: Sequence[shapes.ResultRow]) -> list[Markup]:
-    found = comparison_figures([as_json(each) for each in rows])
-    return [Markup(svg_figure(each)) for each in found]  # it escapes all texts
+def comparison(rows: Sequence[shapes.ResultRow]) -> list[Markup]:
+    """Return the figures that show results side by side."""
+    return drawn(comparison_figures([as_json(each) for each in rows]))
 
 
 _SHOWN = {

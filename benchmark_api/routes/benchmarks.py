@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import AwareDatetime
@@ -31,6 +31,9 @@ router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
 MAX_PAGE = 1000
 
+VERDICTS = ("comparable", "suspect", "invalid")
+"""Of results, as runs judge themselves."""
+
 _Change = Callable[[UnitOfWork, Benchmark, datetime], Benchmark]
 
 
@@ -46,6 +49,7 @@ def list_benchmarks(
     campaign_id: str | None = None,
     target_uid: str | None = None,
     model: str | None = None,
+    verdict: Literal["comparable", "suspect", "invalid"] | None = None,
     tag: str | None = None,
     name: str | None = None,
     schedule_id: str | None = None,
@@ -65,6 +69,7 @@ def list_benchmarks(
         campaign_id=campaign_id,
         target_uid=target_uid,
         model=model,
+        verdict=verdict,
         tag=tag,
         name=name,
         schedule_id=schedule_id,

@@ -194,6 +194,11 @@ def _past(
         return list(uow.log.events(after=after, limit=limit, benchmark_id=benchmark_id))
 
 
+def happened(benchmark_id: str, caller: Caller, context: Context) -> list[shapes.Event]:
+    """Return the first events of a benchmark, in order."""
+    return [views.event(each) for each in _past(context, caller, benchmark_id, 0, EVENTS_PAGE)]
+
+
 def _log_end(context: Context, caller: Caller, benchmark_id: str) -> int:
     with context.services.store.read() as uow:
         visible(uow, benchmark_id, caller)

@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.routes.documented import accepts, accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.attributes import attributes_of, meaning, members
+from edgeyard.devices.attributes import TEMPERATURE_C, attributes_of, meaning, members
 from edgeyard.devices.inventory import Family, known_families
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import NotFound, Unavailable
@@ -399,6 +399,7 @@ def _board(
         os=_text(board, "os.name"),
         accelerators=_accelerators(board),
         times=_times(services.board_times.of_board(board.target_uid)),
+        temperature_c=_temperature_c(board),
     )
 
 
@@ -407,6 +408,11 @@ def _times(found: BoardTime | None) -> shapes.BoardTimes | None:
         return None
     seconds = {f"{use.value}_s": value for use, value in found.seconds.items()}
     return shapes.BoardTimes(since=found.since, **seconds)
+
+
+def _temperature_c(board: Board) -> float | None:
+    value = board.attributes.get(TEMPERATURE_C)
+    return None if isinstance(value, str | bool | None) else float(value)
 
 
 def _text(board: Board, name: str) -> str | None:

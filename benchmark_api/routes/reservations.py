@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from datetime import timedelta
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
@@ -128,6 +129,35 @@ def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Answer[shap
     services.store.transact(end)
     services.engine.wake()
     return Answer(shown_board(target_uid, caller, context))
+
+
+@router.post("/boards/{target_uid}/probe", status_code=202)
+def probe(target_uid: str, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
+    """Probe a board that its failures put into quarantine now, not only when the next is due.
+
+    A probe that leads to a result lifts the quarantine. What an operator put into quarantine is
+    not probed.
+    """
+    services = context.services
+    now = services.clock.now()
+    _known(context, target_uid)
+
+    def bring_forward(uow: UnitOfWork) -> None:
+        found = uow.reservations.quarantines().get(target_uid)
+        if found is None or not found.active:
+            raise Conflict(f"{target_uid} is not in quarantine")
+        if found.by_user_id is not None:
+            raise Conflict(f"{target_uid} was put into quarantine by an operator: lift it instead")
+        if found.next_probe_at is None:
+            raise Conflict(f"a probe of {target_uid} is under way")
+        sooner = replace(found, next_probe_at=min(now, found.next_probe_at))
+        uow.reservations.set_quarantine(sooner)
+        data = {"target_uid": target_uid, **difference(found, sooner)}
+        uow.log.append(Event(at=now, kind="board.probed", user_id=caller.user_id, data=data))
+
+    services.store.transact(bring_forward)
+    services.engine.wake()
+    return Answer(shown_board(target_uid, caller, context), 202)
 
 
 def _known(context: Context, target_uid: str) -> None:

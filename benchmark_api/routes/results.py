@@ -9,13 +9,14 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.figures.runs import read_latencies
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import BenchmarkId, Ctx, named, visible
+from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, named, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
@@ -25,6 +26,9 @@ from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 router = Router(prefix="/v1", tags=["results"])
 
 MAX_ROWS = 1000
+
+LATENCIES = "latencies.npy"
+"""The result file that holds the single latencies of a run."""
 
 
 @router.delete("/benchmarks/{benchmark_id}/files", status_code=204)
@@ -102,6 +106,25 @@ def result_file(
         if (file.attempt, file.name) == (attempt, name):
             return stored_file(request, services, file.sha256, file.name)
     raise NotFound("result file", name)
+
+
+def latencies_ms(results: shapes.Results, context: Context) -> list[float]:
+    """Return the single latencies of the newest report, as its attempt uploaded them; [] of none.
+
+    Args:
+        results: What the caller was shown.
+        context: Of the app.
+    """
+    newest = max((each.attempt for each in results.reports), default=0)
+    files = context.services.files
+    for each in results.files:
+        if (each.attempt, each.name) == (newest, LATENCIES):
+            try:
+                with files.path(each.sha256).open("rb") as file:
+                    return read_latencies(file)
+            except (NotFound, Unavailable, OSError):
+                return []
+    return []
 
 
 @router.get("/results")

@@ -992,6 +992,7 @@ class Board(Struct, frozen=True, kw_only=True):
         os: Operating system.
         accelerators: By their drivers, e.g. ``nvidia-gpu``; null: not known.
         times: What its time was spent on; null: this server has not seen it yet.
+        temperature_c: Of its hottest zone, °C.
     """
 
     target_uid: str
@@ -1015,6 +1016,7 @@ class Board(Struct, frozen=True, kw_only=True):
     os: str | None
     accelerators: list[str] | None
     times: BoardTimes | None
+    temperature_c: float | None
 
 
 class DescribedBoard(Board, frozen=True, kw_only=True):

@@ -88,6 +88,7 @@ class Filters(TypedDict, total=False):
     campaign: str | None
     target_uid: str | None
     model: str | None
+    verdict: str | None
     tag: str | None
     name: str | None
     schedule_id: str | None

@@ -54,6 +54,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "board.drained": _act("a board was taken out of service"),
     "board.leased": _act("a board was leased"),
     "board.probe_failed": EventType("the probe of a board in quarantine failed"),
+    "board.probed": _act("the probe of a board in quarantine was brought forward"),
     "board.quarantined": _act("a board was put into quarantine"),
     "board.registered": _act("a board was registered by the platform's client"),
     "board.released": _act("the lease of a board was ended"),

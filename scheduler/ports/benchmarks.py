@@ -15,6 +15,7 @@ class BenchmarkFilter:
     """Selects benchmarks; None selects any value.
 
     Attributes:
+        verdict: Of a result of an attempt.
         submitted_from: Earliest time of submission.
         submitted_before: Times of submission from this one on are left out.
         include_deleted: Whether benchmarks that their users deleted are selected too.
@@ -28,6 +29,7 @@ class BenchmarkFilter:
     campaign_id: str | None = None
     target_uid: str | None = None
     model: str | None = None
+    verdict: str | None = None
     tag: str | None = None
     name: str | None = None
     schedule_id: str | None = None

@@ -49,6 +49,7 @@ from edgeyard.scheduler.store.tables import (
     benchmark_tags,
     benchmarks,
     deleted_benchmarks,
+    outcomes,
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -376,6 +377,13 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         benchmark_tags.c.tag: which.tag,
     }
     found = [column == value for column, value in wanted.items() if value is not None]
+    if which.verdict is not None:
+        found.append(
+            exists().where(
+                outcomes.c.benchmark_id == benchmarks.c.benchmark_id,
+                outcomes.c.verdict == which.verdict,
+            )
+        )
     time = (benchmarks if which.tag is None else benchmark_tags).c.submit_time
     if which.submitted_from is not None:
         found.append(time >= which.submitted_from)

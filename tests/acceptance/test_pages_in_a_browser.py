@@ -56,6 +56,7 @@ def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, 
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
         *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         *(f"/ui/benchmarks/{benchmark_id}", f"/ui/benchmarks/{benchmark_id}/log"),
+        f"/ui/benchmarks/{benchmark_id}/why",
         *("/ui/benchmarks?status=odd", "/ui/nowhere"),
     )
     for width in (1440, 360):

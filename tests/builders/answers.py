@@ -370,6 +370,7 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "os": "Debian GNU/Linux 12",
         "accelerators": [],
         "times": None,
+        "temperature_c": None,
     } | changes
 
 

@@ -93,6 +93,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/boards/{target_uid}/resume"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/quarantine"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/unquarantine"): OPERATORS,
+    ("POST", "/v1/boards/{target_uid}/probe"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/lease"): OPERATORS,  # others: as their account says
     ("GET", "/v1/leases"): USERS,
     ("POST", "/v1/leases/{lease_id}/release"): {

@@ -48,6 +48,10 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("POST", "/ui/submit/check"): ("POST", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks/{benchmark_id}"): ("GET", "/v1/benchmarks/{benchmark_id}"),
+    ("GET", "/ui/benchmarks/{benchmark_id}/why"): (
+        "GET",
+        "/v1/benchmarks/{benchmark_id}/explanation",
+    ),
     ("GET", "/ui/benchmarks/{benchmark_id}/log"): ("GET", "/v1/benchmarks/{benchmark_id}/logs"),
     ("GET", "/ui/benchmarks/{benchmark_id}/files/{attempt}/{name}"): (
         "GET",
@@ -58,7 +62,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
         for path in (
             *(
                 f"/boards/{{target_uid}}/{act}"
-                for act in ("drain", "resume", "quarantine", "unquarantine", "lease")
+                for act in ("drain", "resume", "quarantine", "unquarantine", "probe", "lease")
             ),
             *(
                 f"/benchmarks/{{benchmark_id}}/{act}"
@@ -459,6 +463,7 @@ def all_pages(api: Api, benchmark_id: str) -> list[str]:
         *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         f"/ui/benchmarks/{benchmark_id}",
         f"/ui/benchmarks/{benchmark_id}/log",
+        f"/ui/benchmarks/{benchmark_id}/why",
         *("/ui/benchmarks/absent", "/ui/nowhere", "/ui/benchmarks?status=x", "/ui/sign-in"),
     ]
 

@@ -1,0 +1,46 @@
+"""Parts of pages that show what a benchmark asked for and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from edgeyard.benchmark_api.figures.intervals import IntervalFigure
+from edgeyard.benchmark_api.figures.lines import LineFigure
+from edgeyard.benchmark_api.figures.runs import figures_of_run
+from edgeyard.benchmark_api.figures.svg import svg_figure
+from edgeyard.benchmark_api.pages import job_form
+from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.results import latencies_ms
+from edgeyard.benchmark_api.routes.views import table
+from edgeyard.benchmark_api.schemas import answers as shapes
+
+
+def drawn(figures: Sequence[IntervalFigure | LineFigure]) -> list[Markup]:
+    """Return figures as HTML."""
+    return [Markup(svg_figure(each)) for each in figures]  # it escapes all texts
+
+
+def result_figures(results: shapes.Results, context: Context) -> list[Markup]:
+    """Return the figures of the newest run, as far as it has single latencies."""
+    newest = max(results.reports, key=lambda each: each.attempt, default=None)
+    if newest is None:
+        return []
+    early = table(newest.report, "warmup").get("latencies_ms")
+    numbers = (
+        [each for each in early if isinstance(each, int | float)] if isinstance(early, list) else []
+    )
+    return drawn(figures_of_run(numbers, latencies_ms(results, context)))
+
+
+def told_fields(description: Mapping[str, object]) -> dict[str, str]:
+    """Return the fields of a job that differ from their defaults, by label, as they are typed."""
+    fields = job_form.fields()
+    where = {
+        fields[name].label: str(description[name])
+        for name in job_form.MATRIX
+        if description.get(name)
+    }
+    typed = job_form.typed(description)
+    return where | {fields[name].label: text for name, text in typed.items() if name in fields}

@@ -1,0 +1,252 @@
+"""Pages of benchmarks: figures of a run, waits by reason, why, the log, filters, raising."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.benchmark_api.figures.runs import read_latencies
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
+from edgeyard.scheduler.ports import LogChunk
+from tests.builders.answers import report
+from tests.builders.api import Api, running
+from tests.builders.records import an_outcome
+from tests.integration.test_pages import Browser
+
+pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
+
+LATENCIES = np.array([1.0, 2.0, 3.0, 50.0])
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("results")) as found:
+        found.upload()
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Browser.opened:
+        Browser.opened.pop().close()
+
+
+def as_(api: Api, name: str = "alice") -> Browser:
+    return Browser(api).signed_in(api.tokens[name])
+
+
+def npy(values: NDArray[Any]) -> bytes:
+    data = io.BytesIO()
+    np.save(data, values)
+    return data.getvalue()
+
+
+def measured(api: Api, latencies: bytes) -> str:
+    """A benchmark whose result is there."""
+    benchmark_id = api.submit()
+    job = api.dispatched(benchmark_id).job_id
+    headers = {"Authorization": "Bearer upload-token-1"}
+    for name, content in (("latencies.npy", latencies), ("report.json", _report(benchmark_id))):
+        where = f"/upload/{job}/{name}"
+        answer = api.as_(None).put(where, content=content, headers=headers)
+        assert answer.status_code < 300, answer.text
+    return benchmark_id
+
+
+def _report(benchmark_id: str) -> bytes:
+    warmup = {
+        "settled": True,
+        "runs": 2,
+        "seconds": 0.1,
+        "window": 2,
+        "rule": "x",
+        "latencies_ms": [9.0, 8.0],
+    }
+    return json.dumps(report(benchmark_id=benchmark_id, warmup=warmup)).encode()
+
+
+def test_a_result_shows_its_distribution_and_its_run_with_the_warm_up(api: Api) -> None:
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES))}").text
+    assert page.count('<figure class="edgeyard-figure">') == 2
+    assert "Distribution of the latencies" in page
+    assert "edgeyard-warm-up" in page
+    assert "<td>50<td>1<td>" in page.replace("\u2068", "").replace("\u2069", "")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93NUMPY\x01\x00",
+        npy(LATENCIES)[:-1],
+        npy(np.array([[1.0]])),
+        npy(np.array(["x"])),
+        npy(LATENCIES).replace(b"(4,)", b"(9,)"),
+        npy(np.array([np.nan, -1.0])),
+    ],
+)
+def test_a_file_that_is_no_list_of_latencies_shows_no_figure(data: bytes) -> None:
+    assert read_latencies(io.BytesIO(data)) == []
+
+
+def test_the_timeline_splits_waits_by_their_reason(api: Api) -> None:
+    benchmark_id = api.submit()
+    reasons = (
+        (WaitingReason.PRIORITY, "1 benchmark comes first", 0),
+        (WaitingReason.BOARD_BUSY, "its board is busy", 60),
+        (WaitingReason.PRIORITY, "2 benchmarks come first", 180),
+    )
+    with api.store.write() as uow:
+        begun = uow.benchmarks.get(benchmark_id).submit_time
+        for reason, sentence, after_s in reasons:
+            benchmark = uow.benchmarks.get(benchmark_id)
+            waiting = WaitReason(reason=reason, sentence=sentence)
+            lifecycle.wait(uow, [(benchmark, waiting, 50)], begun + timedelta(seconds=after_s))
+    api.clock.ahead += timedelta(seconds=1000)
+    try:
+        page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
+    finally:
+        api.clock.ahead -= timedelta(seconds=1000)
+    waits = re.findall(r"</progress> <bdi>([a-z ]+)</bdi> ([^<]+)</li>", page)
+    assert [reason for reason, _ in waits] == ["priority", "board busy"]
+    assert waits[1][1] == "2 min 0 s"
+    assert "waited 2 min: its board is busy" in page
+    assert page.index("waited 2 min: its board") < page.rindex("2 benchmarks come first")
+
+
+def test_why_compares_boards_costs_and_scorers_and_says_what_would_change_it(api: Api) -> None:
+    benchmark_id = api.submit()
+    page = as_(api).get(f"/ui/benchmarks/{benchmark_id}/why")
+    assert page.status_code == 200
+    plain = re.sub(r"<[^>]+>", "", page.text)
+    explanation = api.as_().get(f"/v1/benchmarks/{benchmark_id}/explanation?changes=1")
+    if explanation.status_code == 404:
+        assert "explanation" in plain
+        return
+    for verdict in explanation.json()["verdicts"]:
+        assert verdict["target_uid"] in plain
+
+
+def test_the_log_of_a_run_is_read_again_and_shows_codes_as_texts(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark_id = api.submit()
+    api.dispatched(benchmark_id)
+    text = b"\x1b[31mred\x1b[0m <b>bold</b>\nsecond line\n"
+
+    def logs(job_id: str, stream: str, offset: int) -> LogChunk:
+        return LogChunk(data=text[offset:], next_offset=len(text), ended=True)
+
+    monkeypatch.setattr(api.cluster, "logs", logs)
+    browser, where = as_(api), f"/ui/benchmarks/{benchmark_id}/log"
+    page = browser.get(where).text
+    assert "red &lt;b&gt;bold" in page
+    assert "\x1b" not in page
+    assert '<a href="#L2">2</a>' in page
+    assert 'hx-trigger="every 4s"' in page
+    filtered = browser.get(f"{where}?contains=SECOND").text
+    assert 'id="L2"' in filtered
+    assert 'id="L1"' not in filtered
+    assert "contains=SECOND" in filtered
+    api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel")
+
+
+def test_benchmarks_are_filtered_by_the_verdict_of_their_result(api: Api) -> None:
+    marks = {verdict: api.submit(name=f"is {verdict}") for verdict in ("suspect", "invalid")}
+    with api.store.write() as uow:
+        for verdict, benchmark_id in marks.items():
+            made = replace(an_outcome(), benchmark_id=benchmark_id, verdict=verdict)
+            uow.attempts.add_outcome(made)
+    found = api.as_().get("/v1/benchmarks?verdict=suspect&total=1").json()
+    assert [each["benchmark_id"] for each in found["items"]] == [marks["suspect"]]
+    assert found["total"] == 1
+    page = as_(api).get("/ui/benchmarks?verdict=invalid").text
+    assert "is invalid" in page
+    assert "is suspect" not in page
+    assert as_(api).get("/ui/benchmarks?verdict=good").status_code == 422
+    assert api.as_().get("/v1/benchmarks?verdict=good").status_code == 422
+
+
+def test_a_benchmark_is_raised_in_the_queue(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.engine.order = (benchmark_id,)
+    try:
+        browser = as_(api)
+        page = browser.get("/ui/queue").text
+        assert f'action="/ui/benchmarks/{benchmark_id}/priority"' in page
+        answer = browser.post(
+            f"/ui/benchmarks/{benchmark_id}/priority",
+            "/ui/queue",
+            user_priority="4",
+            next="/ui/queue",
+        )
+    finally:
+        api.engine.order = ()
+    assert answer.headers["location"] == "/ui/queue?done=prioritised"
+    assert api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()["user_priority"] == 4
+
+
+def test_an_operator_probes_a_quarantined_board_now_and_reads_its_history(api: Api) -> None:
+    uid, now = "rpi5-0001-0001", api.clock.now()
+    browser, where = as_(api, "operator"), f"/ui/boards/{uid}"
+    assert browser.post(f"{where}/probe", where).status_code == 409  # it is not in quarantine
+    due = now + timedelta(hours=3)
+    failed = Quarantine(target_uid=uid, since=now, reason="failed 3 of 4", next_probe_at=due)
+    with api.store.write() as uow:
+        uow.reservations.set_quarantine(failed)
+    page = browser.get(where).text
+    assert f'action="{where}/probe"' in page
+    answer = browser.post(f"{where}/probe", where)
+    assert answer.headers["location"] == f"{where}?done=probed"
+    with api.store.read() as uow:
+        found = uow.reservations.quarantines()[uid].next_probe_at
+    assert found is not None
+    assert found <= api.clock.now()
+    browser.post(f"{where}/drain", where, reason="new fan")
+    browser.post(f"{where}/resume", where)
+    page = re.sub(r"<[^>]+>", "", browser.get(where).text)
+    assert "it was taken out of service by operator: new fan" in page
+    assert "the probe of it in quarantine was brought forward" in page
+    with api.store.write() as uow:
+        uow.reservations.set_quarantine(replace(failed, by_user_id="operator", next_probe_at=None))
+    assert api.as_("operator").post(f"/v1/boards/{uid}/probe").status_code == 409
+    browser.post(f"{where}/unquarantine", where)
+
+
+def test_a_board_shows_its_temperature_where_it_is_known(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = api.engine.boards()
+    hot = [
+        replace(each, board=replace(each.board, attributes={"dynamic.temperature_c": 61.5}))
+        for each in seen
+    ]
+    monkeypatch.setattr(api.engine, "boards", lambda: hot)
+    boards = api.as_().get("/v1/boards").json()["items"]
+    assert {each["temperature_c"] for each in boards} == {61.5}
+    assert "61.5 °C" in as_(api).get("/ui/boards").text
+    assert "61.5 °C" in as_(api).get("/ui/boards/rpi4b-0001-0001").text
+
+
+def test_the_overview_names_faulty_scorers_and_what_helps(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.services.inventory_problem, before = "boards: rpi9 is no family", ""
+    try:
+        page = as_(api, "operator").get("/ui").text
+    finally:
+        api.services.inventory_problem = before
+    assert "boards: rpi9 is no family" in page
+    assert "<code>edgeyard boards check</code>" in page
