@@ -141,6 +141,10 @@ async def why(request: Request, benchmark_id: _Id, caller: BrowserUser, context:
     except (NotFound, Conflict) as error:
         trouble = str(error)
     verdicts = found.verdicts if found else []
+    chosen = found.chosen_uid if found else None
+    verdicts = sorted(
+        verdicts, key=lambda each: (each.target_uid != chosen, each.reason is not None, each.never)
+    )
     return await run_in_threadpool(
         page,
         request,
@@ -153,6 +157,7 @@ async def why(request: Request, benchmark_id: _Id, caller: BrowserUser, context:
         reasons=Counter((each.reason or "", each.never) for each in verdicts).most_common(),
         parts=_named(each.cost_parts_s for each in verdicts),
         scorers=_named(each.scores for each in verdicts),
+        verdicts=verdicts,
         limit=MAX_BOARDS,
     )
 

@@ -67,7 +67,9 @@ _LABELS = {
     "queue_timeout": "Longest wait",
     "ram": "Memory, at least",
     "start_time": "Earliest start",
+    "runtime": "Engine",
     "storage": "Storage, at least",
+    "target": "Family",
     "target_uid": "One board",
     "user_budget": "Most credits",
     "user_priority": "Priority",
@@ -93,6 +95,7 @@ class JobField:
         kind: How it is typed.
         choices: Values that it takes; (): not a choice.
         accepts: Limits, unit, example and default, in words.
+        default: What it is where nothing is chosen, in words; "": nothing.
         suggests: Whether names of uploaded files are offered.
     """
 
@@ -102,6 +105,7 @@ class JobField:
     kind: Kind
     choices: tuple[str, ...]
     accepts: str
+    default: str
     suggests: bool
 
     def read(self, text: str) -> object:
@@ -274,6 +278,7 @@ def _field(name: str, schema: Mapping[str, Any]) -> JobField:
         kind=kind,
         choices=choices,
         accepts=_accepts(name, kind, options, schema.get("default")),
+        default=_default(schema.get("default")),
         suggests=any(each.get("maxLength") == _FILE_NAME for each in options) and "url" not in name,
     )
 
@@ -302,6 +307,12 @@ def _accepts(name: str, kind: Kind, options: Sequence[Mapping[str, Any]], defaul
     if default not in (None, "", [], {}) and kind in ("number", "text"):
         parts.append(f"default {default}")
     return "; ".join(parts)
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else ""
 
 
 def _json(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -79,7 +80,7 @@ def _listed(
     return page(request, "shares", caller, shares=found, made=made)
 
 
-def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, object]:
+def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, Any]:
     shown = benchmarks.show(share.benchmark_ids[0], reader, context).content
     found = results.results(shown.benchmark_id, reader, context).content
     asked = {name: value for name, value in shown.description.items() if name not in _NOT_SHOWN}
@@ -92,13 +93,13 @@ def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, o
     }
 
 
-def _campaign(share: Share, reader: Caller, context: Context) -> Mapping[str, object]:
+def _campaign(share: Share, reader: Caller, context: Context) -> Mapping[str, Any]:
     campaign = campaigns.show(share.campaign_id or "", reader, context).content
     rows = results.rows(reader, context, campaign_id=share.campaign_id).content.items
     return {"campaign": campaign, "rows": rows, "figures": comparison(rows)}
 
 
-def _comparison(share: Share, reader: Caller, context: Context) -> Mapping[str, object]:
+def _comparison(share: Share, reader: Caller, context: Context) -> Mapping[str, Any]:
     rows = results.rows(reader, context, benchmark_id=list(share.benchmark_ids)).content.items
     return {"rows": rows, "figures": comparison(rows)}
 

@@ -101,7 +101,8 @@ async def empty(request: Request, caller: BrowserUser, context: Ctx) -> Response
     """The form, filled in as the address says, or with an earlier benchmark (``clone``)."""
     form = Form(request.query_params)
     if clone := form.get("clone"):
-        form = await run_in_threadpool(_of_benchmark, clone, caller, context)
+        changes, form = form, await run_in_threadpool(_of_benchmark, clone, caller, context)
+        form = _changed(form, {name: text for name, text in changes.items() if name != "clone"})
     asked = job_form.wanted(form)
     ready = bool(asked.job.get("model")) and bool(asked.job.get("runtime"))
     preview = await _preview(asked, caller, context) if ready else None
@@ -122,15 +123,15 @@ async def submit(request: Request, sent: Sent, context: Ctx) -> Response:
     """Submit what was typed; what is refused is shown again, with what is wrong."""
     refused = await run_in_threadpool(_named, sent, context)
     asked = job_form.wanted(sent.form)
-    if refused is None and not asked.problems:
+    if refused is None and asked.problems:
+        refused = await _preview(asked, sent.caller, context)
+    elif refused is None:
         try:
             return see_other(*await _submitted(asked, sent, context))
         except NotAuthenticated:
             raise
         except EdgeyardError as error:
             refused = _refusal(error)
-    elif refused is None:
-        refused = Preview(wrong=job_form.by_field(asked.problems), status=422)
     return await run_in_threadpool(
         _page, request, sent.caller, context, sent.form, refused, refused.status
     )
@@ -156,37 +157,55 @@ async def _submitted(asked: job_form.Wanted, sent: _Sent, context: Context) -> t
     caller, body = sent.caller, json_body(**asked.body)
     # A form that is sent twice is one submission; once something in it is changed, it is another.
     key = hashlib.sha256(sent.form.get("key", "").encode() + body.data).hexdigest()
+    made: object
     if asked.matrix:
         with context.heavy.place(caller.user_id) as place:
-            answer = await campaigns.submit(
-                place, body, caller, context, dry_run=False, idempotency_key=key
-            )
-        campaign = answer.content
-        return f"/ui/benchmarks?campaign_id={quote(campaign.campaign_id)}", "submitted"
-    send = partial(submitting.submit, body, caller, context, idempotency_key=key)
-    made = (await run_in_threadpool(send)).content
-    if made.campaign_id:
-        return f"/ui/benchmarks?campaign_id={quote(made.campaign_id)}", "submitted"
-    if made.benchmark_id:
-        return f"/ui/benchmarks/{quote(made.benchmark_id)}", "submitted"
+            submitted = await campaigns.submit(place, body, caller, context, idempotency_key=key)
+        made = submitted.content
+    else:
+        send = partial(submitting.submit, body, caller, context, idempotency_key=key)
+        made = (await run_in_threadpool(send)).content
+    match made:
+        case (
+            shapes.AcceptedCampaign(campaign_id=str(campaign_id))
+            | shapes.SubmissionAnswer(campaign_id=str(campaign_id))
+        ):
+            return f"/ui/benchmarks?campaign_id={quote(campaign_id)}", "submitted"
+        case shapes.SubmissionAnswer(benchmark_id=str(benchmark_id)):
+            return f"/ui/benchmarks/{quote(benchmark_id)}", "submitted"
     return "/ui/submit", "scheduled"
 
 
 async def _preview(asked: job_form.Wanted, caller: Caller, context: Context) -> Preview:
-    if asked.problems:
-        return Preview(wrong=job_form.by_field(asked.problems), status=422)
     body = json_body(**asked.body)
+    dry: object
     try:
         if asked.matrix:
             with context.heavy.place(caller.user_id) as place:
-                dry = await campaigns.submit(place, body, caller, context, dry_run=True)
-            return Preview(runs=dry.content.items, left_out=dry.content.left_out)
-        ask = partial(submitting.submit, body, caller, context, dry_run=True)
-        return Preview(runs=[(await run_in_threadpool(ask)).content])
+                tried = await campaigns.submit(place, body, caller, context, dry_run=True)
+            dry = tried.content
+        else:
+            ask = partial(submitting.submit, body, caller, context, dry_run=True)
+            dry = (await run_in_threadpool(ask)).content
     except NotAuthenticated:
         raise
     except EdgeyardError as error:
-        return _refusal(error)
+        found = _refusal(error)
+    else:
+        found = _tried(dry)
+    if asked.problems:  # what could not be read was left out of the question
+        wrong = {**found.wrong, **job_form.by_field(asked.problems)}
+        return Preview(wrong=wrong, status=422)
+    return found
+
+
+def _tried(dry: object) -> Preview:
+    match dry:
+        case shapes.CampaignDryRun(items=runs, left_out=left_out):
+            return Preview(runs=runs, left_out=left_out)
+        case shapes.DryRun():
+            return Preview(runs=[dry])
+    return Preview()
 
 
 def _refusal(error: EdgeyardError) -> Preview:
@@ -206,9 +225,8 @@ def _page(
 ) -> Response:
     asked = job_form.wanted(form)
     boards = lab.boards(caller, context).content.items
-    own = files.list_files(caller, context, limit=MAX_SUGGESTED).content.items
-    own = [each for each in own if each.user_id == caller.user_id]
-    model = next((each for each in own if each.name == form.text("model")), None)
+    name = form.text("model")
+    model = next(iter(_own_files(caller, context, name)), None) if name else None
     return page(
         request,
         "submit",
@@ -221,7 +239,7 @@ def _page(
         groups=job_form.groups(),
         matrix=_matrix(boards, job_form.boxes(form, "target"), job_form.boxes(form, "runtime")),
         types=sorted({one for each in boards for engine in each.engines for one in _types(engine)}),
-        suggested=sorted({each.name for each in own}),
+        suggested=sorted({each.name for each in _own_files(caller, context)}),
         inputs=files.inputs(model.file_id, caller, context).content.items if model else None,
         model=model,
         preview=preview,
@@ -230,6 +248,12 @@ def _page(
         same=_same(asked) if asked.job.get("model") or asked.job.get("model_url") else {},
         link=_link(form),
     )
+
+
+def _own_files(caller: Caller, context: Context, name: str | None = None) -> list[shapes.UserFile]:
+    """Return the caller's newest files; operators see those of others, but can't submit them."""
+    found = files.list_files(caller, context, name=name, limit=MAX_SUGGESTED).content.items
+    return [each for each in found if each.user_id == caller.user_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +308,13 @@ def _same(asked: job_form.Wanted) -> dict[str, str]:
 def _of_benchmark(benchmark_id: str, caller: Caller, context: Context) -> Form:
     found = benchmarks.show(whole_id(context.services, benchmark_id, caller), caller, context)
     return job_form.typed(found.content.description)
+
+
+def _changed(form: Form, changes: Mapping[str, str]) -> Form:
+    """Return a form with changes; boxes of a field replace all of that field."""
+    replaced = {f"{name.split('.')[0]}." for name in changes if "." in name}
+    kept = {name: text for name, text in form.items() if not name.startswith(tuple(replaced))}
+    return Form({**kept, **changes})
 
 
 def _link(form: Mapping[str, str]) -> str:

@@ -45,7 +45,11 @@ def waits_of(
         now: End of a wait that goes on.
     """
     waits: list[Wait] = []
-    begun, reason, sentence = benchmark.submit_time, "decision", "for the first decision on it"
+    begun, reason, sentence = (
+        benchmark.submit_time,
+        "first_decision",
+        "for the first decision on it",
+    )
     waiting = True
     for each in events:
         is_reason = each.kind == "benchmark.waiting"

@@ -135,9 +135,12 @@ def test_a_refused_form_keeps_what_was_typed_with_errors_beside_their_fields(api
     assert 'value="many"' in answer.text
     assert re.search(r'name="target.rpi4b" checked', answer.text)
     assert "<script>alert" not in answer.text
-    lines = sent(as_(api), "/ui/submit", {**READY, "constraints": "nonsense", "extra": "{"})
+    lines = sent(
+        as_(api), "/ui/submit", {**READY, "constraints": "nonsense", "extra": "{", "ram": "x"}
+    )
     assert lines.status_code == 422
-    assert 'id="wrong-constraints"' in lines.text
+    for name in ("constraints", "extra", "ram"):
+        assert f'id="wrong-{name}"' in lines.text, name
     assert ">\nnonsense</textarea>" in lines.text
     absent = sent(as_(api), "/ui/submit", {**READY, "model": "absent.onnx"})
     assert absent.status_code == 422
@@ -189,7 +192,7 @@ def test_a_form_of_another_site_submits_and_uploads_nothing(api: Api) -> None:
 
 
 def test_a_benchmark_is_cloned_into_the_form(api: Api) -> None:
-    body = {"nb_inference": 77, "constraints": [], "preemptible": False, "tags": ["x"]}
+    body: dict[str, Any] = {"nb_inference": 77, "preemptible": False, "tags": ["x"]}
     benchmark_id = api.submit(**body)
     where = f"/ui/submit?clone={benchmark_id}"
     page = as_(api).get(where).text
@@ -198,6 +201,11 @@ def test_a_benchmark_is_cloned_into_the_form(api: Api) -> None:
     assert '<option value="false" selected>' in page
     assert re.search(r'name="target.rpi4b" checked', page)
     assert as_(api, "bob").get(where).status_code == 404
+    changed = as_(api).get(f"{where}&target.rpi5=on&nb_inference=&name=other").text
+    assert re.search(r'name="target.rpi5" checked', changed)
+    assert not re.search(r'name="target.rpi4b" checked', changed)
+    assert 'value="77"' not in changed
+    assert 'value="other"' in changed
 
 
 def _form(job: Mapping[str, Any]) -> Form:
