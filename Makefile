@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(PATH):$(shell $(PYTHON) deploy/programs.py path)
 export YES
 
-.PHONY: demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
+.PHONY: wheel demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -96,6 +96,10 @@ lock: $(STAMP) ## solve the dependencies again
 
 clean: ## remove what was built
 	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+wheel: $(STAMP) ## dist/edgeyard-…-py3-none-any.whl, from which Edgeyard is installed by its path
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls -t dist/edgeyard-*.whl | head -1
 
 runner: $(STAMP) ## build/edgeyard-runner.pyz, the runner as one file for boards
 	@mkdir -p build && $(BIN)/python -m edgeyard.devices.runner.pyz build/edgeyard-runner.pyz

@@ -195,7 +195,7 @@ class Settings(BaseSettings):
         0.0,
         ge=0,
         description="Time from one training of such models to the next, s; 0: only by a command. "
-        "Needs edgeyard[onnx].",
+        "Needs the extra onnx.",
     )
     twin_max_age_s: Seconds | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""The client as `pip install edgeyard` gives it: its size, and how long it takes to start."""
+"""The client as the wheel without an extra gives it: its size, and how long it takes to start."""
 
 import resource
 import subprocess

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from edgeyard.errors import ConfigError, NotFound, Unavailable
 from edgeyard.failpoints import failpoint
+from edgeyard.installing import extra_command
 from edgeyard.scheduler.files import (
     MARK_FILE,
     MAX_NAMING_DELAY_S,
@@ -299,7 +300,8 @@ def _client(access: S3Access, tries: int, timeouts: Mapping[str, float]) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError as error:
-        raise ConfigError(["file_store: s3:// needs its library: install edgeyard[s3]"]) from error
+        fix = extra_command("s3")
+        raise ConfigError([f"file_store: s3:// needs its library: {fix}"]) from error
     return boto3.session.Session().client(
         "s3",
         endpoint_url=access.endpoint,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError
+from edgeyard.installing import extra_command
 from edgeyard.testbed import saved
 from edgeyard.testbed.cluster import LoopbackNomad, make
 from edgeyard.testbed.lab import emulated_hosts, expected
@@ -36,7 +37,7 @@ def new(
     missing = [name for name in ("grpc", "msgpack") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            [f"the device plugin needs {', '.join(missing)}: pip install 'edgeyard[edgedevice]'"]
+            [f"the device plugin needs {', '.join(missing)}: {extra_command('edgedevice')}"]
         )
     saved.clear(folder)  # what a start left that was cut off before anything ran
     if not saved.is_free(folder):

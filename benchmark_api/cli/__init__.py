@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from edgeyard import __version__
 from edgeyard.benchmark_api.cli.program import (
     Commands,
     Program,
@@ -21,6 +20,7 @@ from edgeyard.benchmark_api.cli.program import (
     shared_parameters,
 )
 from edgeyard.benchmark_api.installed import installed
+from edgeyard.installing import version_text
 
 COMMANDS = {
     "submit": "submitting",
@@ -100,7 +100,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        echo(f"edgeyard {__version__}")
+        echo(version_text())
         raise typer.Exit
 
 
@@ -117,7 +117,12 @@ def _root(*, context: typer.Context, **given: Any) -> None:
 
 _VERSION = Annotated[
     bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    typer.Option(
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print version, commit and schema.",
+    ),
 ]
 _ROOT_PARAMETERS = [
     inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),

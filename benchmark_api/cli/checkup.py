@@ -254,7 +254,7 @@ def _version(theirs: str) -> Finding:
         check="server",
         state="warning" if theirs else "problem",
         found=f"answers; its version is {theirs or 'unknown'}, this client's is {__version__}",
-        fix="" if same_line else f"install the server's version: pip install edgeyard=={theirs}",
+        fix="" if same_line else f"install the wheel of the server's version {theirs}".rstrip(),
     )
 
 

@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli.replaying import (
     opened,
     utc,
 )
+from edgeyard.installing import extra_command
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,7 +77,8 @@ def export_tables(
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
+        fix = extra_command("export")
+        echo(f"edgeyard: writing Parquet needs pyarrow: {fix}", err=True)
         raise typer.Exit(2) from None
     from edgeyard.benchmark_api.bootstrap import known_plugins
 

@@ -65,8 +65,8 @@ def outcomes(
     registered as a candidate with its gates: see edgeyard models. Before that, shadows are measured
     on the runs that have ended since, and active models that are worse than the history are rolled
     back; afterwards models whose gates hold are promoted as the setting learn_promote states. Uses
-    the server's database; the server may keep running. Needs edgeyard[server,onnx]. Exits with 2
-    where nothing could be learned, and with 1 after an error or at a limit.
+    the server's database; the server may keep running. Needs the extras server and onnx. Exits
+    with 2 where nothing could be learned, and with 1 after an error or at a limit.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.clock import SharedClock, SteadyClock

@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import ConfigError, EdgeyardError, FieldError, InvalidInput, reason_of
+from edgeyard.installing import extra_command
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Client
@@ -585,7 +586,7 @@ def _missing_extra(error: ModuleNotFoundError) -> str:
     if package in ("", "edgeyard"):
         raise error
     extra = _EXTRA_OF.get(package, "server")
-    return f"this command needs {package}, which is not installed: pip install 'edgeyard[{extra}]'"
+    return f"this command needs {package}, which is not installed: {extra_command(extra)}"
 
 
 def _reader_exited() -> int:

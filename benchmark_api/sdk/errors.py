@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgeyard.errors import EdgeyardError, FieldError
+from edgeyard.installing import extra_command
 
 
 class ClientError(EdgeyardError):
@@ -163,5 +164,5 @@ class MissingExtra(ClientError):
         self.package = package
         self.extra = extra
         super().__init__(
-            f"{purpose} needs {package}, which is not installed: pip install 'edgeyard[{extra}]'"
+            f"{purpose} needs {package}, which is not installed: {extra_command(extra)}"
         )

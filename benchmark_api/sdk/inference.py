@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.sdk.errors import ValidationFailed
 from edgeyard.benchmark_api.sdk.results import Results
 from edgeyard.errors import InvalidInput, RunFailed
 from edgeyard.home import expanded
+from edgeyard.installing import extra_command
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -401,7 +402,7 @@ class LocalModel:
             raise InvalidInput.at(
                 "/compare_local",
                 f"the model can't be run on this machine: {error.sentence}",
-                f"pip install 'edgeyard[{runtime}]', or no comparison",
+                f"{extra_command(runtime)}, or no comparison",
             ) from error
 
     def run(self, inputs: Path) -> dict[str, dict[str, Any]]:

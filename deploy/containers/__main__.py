@@ -209,7 +209,7 @@ def _sources() -> list[Path]:
     """Return the files that Edgeyard is installed from."""
     product = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
     folders = ("src", *product, "simulator", "training")
-    found = [rootfs.PROJECT / "pyproject.toml", rootfs.PROJECT / "README.md"]
+    found = [rootfs.PROJECT / name for name in ("pyproject.toml", "setup.py", "README.md")]
     for folder in folders:
         found += (
             path

@@ -21,7 +21,9 @@ def main() -> None:
         from edgeyard.devices.edgedevice.server import COOKIE, COOKIE_NAME, PluginServer
         from edgeyard.devices.edgedevice.service import EdgeDevice
     except ImportError as error:
-        sys.exit(f"edgeyard-device-plugin: {error}; install edgeyard[edgedevice]")
+        from edgeyard.installing import extra_command
+
+        sys.exit(f"edgeyard-device-plugin: {error}: {extra_command('edgedevice')}")
     if os.environ.get(COOKIE_NAME) != COOKIE:
         sys.exit(
             "edgeyard-device-plugin is a plugin of Nomad: put it into the agent's plugin_dir and "

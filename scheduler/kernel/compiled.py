@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 COMPILED = find_spec("numba") is not None
-"""Numba is installed (``pip install edgeyard[compiled]``); else Python interprets the loops."""
+"""Numba is installed (the extra ``compiled``); else Python interprets the loops."""
 
 
 def compiled(function: _Function) -> _Function:

@@ -34,6 +34,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.installing import extra_command
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
 from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.model.wire import description_from_json
@@ -221,7 +222,8 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[Row]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ConfigError(["reading Parquet needs pyarrow: install edgeyard[export]"]) from None
+        fix = extra_command("export")
+        raise ConfigError([f"reading Parquet needs pyarrow: {fix}"]) from None
     try:
         table = parquet.read_table(path, columns=list(columns))
     except FileNotFoundError as error:

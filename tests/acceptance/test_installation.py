@@ -182,7 +182,7 @@ def test_the_wheel_alone_is_the_client(
     assert "no answer from http://127.0.0.1:1" in run("list").stderr
     refused = run("up", "--data-dir", "data")
     assert refused.returncode == 1
-    assert "pip install 'edgeyard[server]'" in refused.stderr
+    assert "-py3-none-any.whl[server]'" in refused.stderr
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
+from edgeyard.installing import wheel_name
 from edgeyard.simulator.mixes import JobMix
 from edgeyard.training.a2c.judgement import (
     baseline,
@@ -431,7 +432,7 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.setattr("sys.argv", ["edgeyard"])
     found = refusal(run("--out", str(tmp_path / "out")))
-    assert "needs jax, which is not installed: pip install 'edgeyard[training]'" in found
+    assert f"needs jax, which is not installed: pip install '{wheel_name()}[training]'" in found
     assert not (tmp_path / "out").exists()
 
 

@@ -24,6 +24,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import cli
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.store.migrate import revisions
 from tests.builders.answers import (
     ID,
     LONG_ID,
@@ -239,7 +240,10 @@ def test_the_attributes_of_boards_are_listed(server: FakeServer) -> None:
 
 
 def test_the_version_is_reported() -> None:
-    assert run("--version").stdout == f"edgeyard {__version__}\n"
+    form = r"edgeyard (\S+) \(commit [0-9a-f]{12}(-dirty)?, schema (\d{4})\)\n"
+    stated = re.fullmatch(form, run("--version").stdout)
+    assert stated is not None
+    assert (stated[1], stated[3]) == (__version__, revisions()[1])
 
 
 @pytest.mark.parametrize(
@@ -1682,7 +1686,7 @@ def test_doctor_sees_another_version_and_another_clock(server: FakeServer) -> No
     late = {"Date": "Sat, 21 Nov 2020 08:00:00 GMT"}
     server.on("GET", "/v1/version", Answer({"version": "9.0.0"}, headers=late))
     states = {one["check"]: one for one in json.loads(run("doctor", "--json").stdout)}
-    assert "edgeyard==9.0.0" in states["server"]["fix"]
+    assert "server's version 9.0.0" in states["server"]["fix"]
     assert states["clock"]["state"] == "warning"
 
 

@@ -1,4 +1,4 @@
-"""The client alone: what `pip install edgeyard` brings is enough for SDK and CLI."""
+"""The client alone: what the wheel without an extra brings is enough for SDK and CLI."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.installing import wheel_name
 from tests.builders.answers import ID, UID, accepted, benchmark, board, boards, row, user_file
 from tests.builders.model_files import a_model_file
 from tests.fakes.api_server import Answer, FakeServer
@@ -155,7 +156,7 @@ def test_a_command_that_needs_more_names_the_extra(
     """
     done = alone(code, tmp_path, EDGEYARD_URL=server.url)
     assert done.returncode == 1, done.stderr
-    assert f"pip install 'edgeyard[{extra}]'" in done.stderr
+    assert f"pip install '{wheel_name()}[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x.png").exists()
 

@@ -85,3 +85,61 @@ def test_extras_that_pages_and_docstrings_name_exist() -> None:
                 named.setdefault(each, set()).add(file)
     assert len(named) > 8
     assert {each: files for each, files in named.items() if each not in extras} == {}
+
+
+_INSTALL = re.compile(
+    r"\b(?:pip3?|pipx|uv)\b[^\n]*?\binstall\b[^\n]*|\binstall\s+`?['\"]?edgeyard[\[=][^\n]*", re.I
+)
+_BARE = re.compile(r"(?<![\w./@:{-])edgeyard(?:\[[\w,]*\])?(?=$|[\s'\"`=<>~!;),])")
+
+
+def bare_names(text: str) -> list[str]:
+    """Commands that would ask a package index for Edgeyard, whose name nobody owns there."""
+    commands = [found[0].partition("#")[0] for found in _INSTALL.finditer(text)]
+    return [
+        each
+        for each in commands
+        if _BARE.search(re.split("install", each, maxsplit=1, flags=re.I)[1])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_bare"),
+    [
+        ("pip install edgeyard", True),
+        ("$ ~/edgeyard-client/bin/pip install --quiet edgeyard", True),
+        ("pip install 'edgeyard[server,onnx]'", True),
+        ("/opt/edgeyard/bin/pip install edgeyard==0.2.0 numpy", True),
+        ("uv pip install edgeyard[plot]", True),
+        ("pipx install edgeyard", True),
+        ("writing Parquet needs pyarrow: install edgeyard[export]", True),
+        ("Install `edgeyard[training]`", True),
+        ("pip install ./edgeyard-0.2.0-py3-none-any.whl", False),
+        ("pip install 'edgeyard-0.2.0-py3-none-any.whl[plot]'", False),
+        ('/opt/edgeyard/bin/pip install "${WHEEL}[server]"', False),
+        ("pip install pillow  # for edgeyard", False),
+        ("pip install daiedge-vlab==1.2.12", False),
+    ],
+)
+def test_a_command_that_asks_an_index_for_the_name_is_found(command: str, is_bare: bool) -> None:
+    assert bool(bare_names(command)) == is_bare
+
+
+def test_no_page_no_example_and_no_message_installs_a_bare_name() -> None:
+    """Edgeyard is installed from a wheel by its path: a stranger may own its name on an index."""
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    seen = 0
+    for name in tracked:
+        if name == "CHANGELOG.md" or name == "tests/unit/test_packaging.py":
+            continue  # what was once so; the commands above
+        if not name.endswith(
+            (".md", ".py", ".yml", ".yaml", ".toml", ".sh", "Makefile", "Dockerfile")
+        ):
+            continue
+        path = ROOT / name
+        if path.is_file():
+            seen += 1
+            assert bare_names(path.read_text("utf-8")) == [], name
+    assert seen > 500

@@ -534,7 +534,7 @@ def test_a_data_frame_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> Non
     values = frame.to_numpy().ravel()
     assert [value for value in values if isinstance(value, dict | list)] == []
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'edgeyard\[data\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'edgeyard-.*\.whl\[data\]'"):
         client_of(server).results_frame(["a"])
 
 

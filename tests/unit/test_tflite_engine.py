@@ -225,4 +225,4 @@ def test_without_the_package_the_error_names_what_to_install(
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     found = failure(DEMO / "digits.tflite")
     assert found.category == "engine_unsupported"
-    assert "pip install edgeyard[tflite]" in found.sentence
+    assert "pip install ai-edge-litert" in found.sentence

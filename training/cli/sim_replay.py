@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.cli.output_files import check_output, open_output
 from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.installing import extra_command
 from edgeyard.simulator.cli.sim_reports import show_notes
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def replay(
             raise InvalidInput.at("--skip", f"{log} has only {len(whole)} jobs with a run time")
         processors = procs or whole.max_procs or no_processors(whole)
         if not COMPILED and len(part) >= _LONG_LOG_JOBS:
-            echo("edgeyard: this is slow without Numba: pip install 'edgeyard[compiled]'", err=True)
+            fix = extra_command("compiled")
+            echo(f"edgeyard: this is slow without Numba: {fix}", err=True)
         advanced("compiling" if COMPILED else "replaying", 0.0)
         found = replayed(
             part,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeyard.errors import InvalidInput
+from edgeyard.installing import extra_command
 
 
 def curve_png(run: Mapping[str, Any]) -> bytes:
@@ -22,7 +23,7 @@ def curve_png(run: Mapping[str, Any]) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         reason = "Matplotlib is not installed"
-        raise InvalidInput.at("--plot", reason, "pip install 'edgeyard[plot]'") from error
+        raise InvalidInput.at("--plot", reason, extra_command("plot")) from error
 
     episodes = run["episodes"]
     numbers = [each["episode"] for each in episodes]

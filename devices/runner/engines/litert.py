@@ -72,8 +72,7 @@ def interpreter_of(content: bytes, options: Options) -> Any:
     except ImportError as error:
         raise RunFailed(
             "engine_unsupported",
-            f"engine tflite needs the package ai-edge-litert ({error}): "
-            "pip install edgeyard[tflite]",
+            f"engine tflite needs the package ai-edge-litert ({error}): pip install ai-edge-litert",
         ) from error
     resolver = OpResolverType.AUTO
     if not options.xnnpack:
