@@ -32,6 +32,7 @@ from edgeyard.benchmark_api.extensions import Background, server_background
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.lab_inventory import InventoryWatch, LabInventory
 from edgeyard.benchmark_api.live_twin import MetricsSource
+from edgeyard.benchmark_api.local_acts import acting_here
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.prometheus import Prometheus
@@ -84,8 +85,10 @@ from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_polic
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
+from edgeyard.scheduler.model.acts import acting_as, difference
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
 from edgeyard.scheduler.model.retention import RetentionClass
@@ -104,6 +107,7 @@ from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.backup import DatabaseCopier
 from edgeyard.scheduler.store.sql_store import check_url
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -236,7 +240,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
                 "name another folder with --data-dir"
             ]
         ) from error
-    lock = _locked(settings.data_dir)
+    lock = lock_data_dir(settings.data_dir)
     opened.callback(lock.close)
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
     clock = SharedClock(SteadyClock(), boot_id=boot_id())
@@ -830,11 +834,28 @@ def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
         settings: Of the server.
         clock: The server's; None: of a command that only reads.
     """
-    url = settings.database_url
-    where = (
-        f"sqlite:///{settings.data_dir / 'edgeyard.db'}" if url is None else url.get_secret_value()
+    return SqlStore(
+        _database_of(settings),
+        now=(clock or SteadyClock()).now,
+        ballast_bytes=settings.ballast_bytes,
     )
-    return SqlStore(where, now=(clock or SteadyClock()).now, ballast_bytes=settings.ballast_bytes)
+
+
+def _database_of(settings: Settings) -> str:
+    url = settings.database_url
+    if url is not None:
+        return url.get_secret_value()
+    return f"sqlite:///{settings.data_dir / 'edgeyard.db'}"
+
+
+def database_copier(settings: Settings, programs: Path | None = None) -> DatabaseCopier:
+    """Return what copies the database of the settings; nothing is migrated."""
+    return copier_of(_database_of(settings), programs)
+
+
+def copier_of(url: str, programs: Path | None = None) -> DatabaseCopier:
+    """Return what copies a database; see `DatabaseCopier`."""
+    return DatabaseCopier(url, programs)
 
 
 def check_database(settings: Settings) -> None:
@@ -1041,6 +1062,47 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
         path.unlink()  # another server that started with us was first: the token is in its folder
 
 
+def new_admin_token(store: Store, now: datetime, reason: str = "") -> str:
+    """Make another token for the account of the first operator, and the account where it is gone.
+
+    Whoever may read the server's database may do this; the log of acts has the user of this machine
+    who did.
+    """
+    token = new_token()
+
+    def add(uow: UnitOfWork) -> None:
+        made = ApiToken(
+            token_id=f"token-{secrets.token_hex(8)}",
+            user_id=ADMIN,
+            role=Role.OPERATOR,
+            sha256=token_hash(token),
+            label="made on the server's machine",
+            created_at=now,
+        )
+        try:
+            user = uow.accounts.user(ADMIN, for_update=True)
+        except NotFound:
+            user = User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
+            uow.accounts.add_user(user)
+        usable = replace(user, role=Role.OPERATOR, disabled=False)
+        if usable != user:
+            uow.accounts.save_user(usable)
+        uow.accounts.add_token(made)
+        changes = difference(None, made)
+        uow.log.append(
+            Event(
+                at=now,
+                kind="token.added",
+                user_id=ADMIN,
+                data={"token_id": made.token_id, "user_id": ADMIN, **changes},
+            )
+        )
+
+    with acting_as(acting_here("token.added", now, reason=reason)):
+        store.transact(add)
+    return token
+
+
 def server_id(data_dir: Path) -> str:
     """Name of the server that has this data folder: the same in its next life.
 
@@ -1064,8 +1126,14 @@ def server_id(data_dir: Path) -> str:
     return f"{socket.gethostname()}-{found}"
 
 
-def _locked(data_dir: Path) -> IO[bytes]:
-    """One server a data folder: what its embedded cluster runs and its name are its own."""
+def lock_data_dir(data_dir: Path) -> IO[bytes]:
+    """Return the lock of a data folder, held until it is closed.
+
+    One server a data folder: what its embedded cluster runs and its name are its own.
+
+    Raises:
+        ConfigError: Another server has it.
+    """
     lock = (data_dir / "server.lock").open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

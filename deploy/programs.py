@@ -82,7 +82,10 @@ UNPACKED = (
     Unpacked(
         "PostgreSQL",
         ("postgresql",),
-        {name: f"{_POSTGRES}/{name}" for name in ("initdb", "postgres", "pg_ctl", "pg_dump")},
+        {
+            name: f"{_POSTGRES}/{name}"
+            for name in ("initdb", "postgres", "pg_ctl", "pg_dump", "pg_restore")
+        },
     ),
     Unpacked(
         "OpenSSH",

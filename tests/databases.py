@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def postgres_server() -> Iterator[str]:
 
     Skips where PostgreSQL's programs are missing.
     """
+    with running_postgres() as url:
+        yield url
+
+
+@contextmanager
+def running_postgres() -> Iterator[str]:
+    """A throw-away server, and the URL of its own database."""
     folder_of_programs = _programs()
     if folder_of_programs is None:
         pytest.skip("PostgreSQL's programs (Debian: postgresql) are not installed")

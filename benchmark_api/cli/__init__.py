@@ -59,7 +59,7 @@ COMMANDS = {
     "shares": "sharing",
     "policies": "policies",
     "scorers": "scorers",
-    "server": "pruning",
+    "server": "server_data",
     "testbed": "testbed",
     "models": "models",
     "learn": "learning_outcomes",

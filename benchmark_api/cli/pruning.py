@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
+from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
@@ -77,9 +77,3 @@ def prune(
 
 def _age(kept_s: object) -> str:
     return "" if kept_s is None else f"{float(str(kept_s)) / 86400:g} days"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the group."""
-    group = add_group(app, "server", "The server's own data.")
-    group.command("prune")(prune)

@@ -94,8 +94,13 @@ class FileStore(Protocol):
         """
         ...
 
-    def contents(self) -> Iterator[StoredFile]:
-        """Yield content that was not committed recently, to find what has no name any more."""
+    def contents(self, *, older_than_s: float = 3600.0) -> Iterator[StoredFile]:
+        """Yield content, to find what has no name any more, or to copy all of it.
+
+        Args:
+            older_than_s: Seconds for which what was committed is left out: it may be about to get
+                its name.
+        """
         ...
 
     def remove(self, sha256: str, *, named_at: datetime | None = None) -> bool:

@@ -231,7 +231,7 @@ class SqlStore(Store):
         self._damage = _Damage()
         self._runs = RunCache()
         self._progress = ProgressBuffer(self._write_progress)
-        parsed = _parsed(url)
+        parsed = parsed_url(url)
         path = Path(parsed.database or "db")
         self._readers: SqliteReaders | None = None
         self._turns = WriteQueue(wait_s) if parsed.get_backend_name() == "sqlite" else None
@@ -245,7 +245,7 @@ class SqlStore(Store):
             self._writer = _sqlite(parsed, wait_s, writes=True, durable=durable)
             self._readers = SqliteReaders(self._reader, CONNECTIONS, wait_s)
         else:
-            self._writer = _postgresql(parsed, wait_s)
+            self._writer = engine_of_postgresql(parsed, wait_s)
             self._reader = self._writer.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
@@ -470,10 +470,15 @@ def _discard(connection: object, record: ConnectionPoolEntry) -> None:
 
 def check_url(url: str) -> None:
     """Raise ConfigError if no database can be opened with a URL; the database is not asked."""
-    _parsed(url)
+    parsed_url(url)
 
 
-def _parsed(url: str) -> URL:
+def parsed_url(url: str) -> URL:
+    """Return the URL of a database with the driver that this code uses.
+
+    Raises:
+        ConfigError: It is none of SQLite or PostgreSQL, or its driver is not installed.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -563,7 +568,8 @@ def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:
             time.sleep(_LOCKED_S)
 
 
-def _postgresql(url: URL, wait_s: float) -> Engine:
+def engine_of_postgresql(url: URL, wait_s: float) -> Engine:
+    """Return an engine whose sessions end lost and stopped transactions."""
     engine = create_engine(
         url,
         pool_size=CONNECTIONS // 2,

@@ -323,7 +323,7 @@ def test_any_server_continues_an_upload_over_s3(tmp_path: Path, s3_access: S3Acc
         assert send(api, where, content[MIB:], MIB).status_code == 204
         (file,) = files(api)
         assert api.as_().get(f"/v1/files/{file['file_id']}/content").content == content
-        found = [stored.sha256 for stored in api.services.files.contents(older_than_s=-3600)]  # type: ignore[call-arg]
+        found = [stored.sha256 for stored in api.services.files.contents(older_than_s=-3600)]
         assert found == [file["sha256"]]
 
 
