@@ -437,14 +437,15 @@ class ContentChecks:
                 raise RunFailed("user_model", "the model is half of one: its .bin is missing")
             return inputs
 
+        unknown: tuple[TensorSpec, ...] = ()
         try:
-            return self._of(sha256, read, ())
+            return self._of(sha256, read, unknown)
         except RunFailed as error:
             left_to_the_board = f"more than {_MAX_ELEMENTS} elements" in error.sentence or (
                 f"more than {_MAX_LAYERS} layers" in error.sentence
             )
             unreadable_here = error.category != "user_model"
-            return () if left_to_the_board or unreadable_here else error.sentence
+            return unknown if left_to_the_board or unreadable_here else error.sentence
 
     def _find_fault(self, sha256: str) -> str:
         """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""

@@ -1,87 +1,153 @@
-"""The p50 that Edgeyard reports against a bare onnxruntime loop, in turn."""
+"""The p50 that Edgeyard reports against a bare loop of the same engine, in turn."""
 
 import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.models import light
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server, edgeyard
+from edgeyard.benchmark_api.sdk.model_folder import with_weights
 
-NETWORKS = ("squeezenet", "shufflenet", "resnet50")
 ALTERNATIONS = 24
-RUNS = {"squeezenet": 150, "shufflenet": 150, "resnet50": 40}
+DEMO = Path(__file__).parents[1] / "deploy/demo"
 
-_BARE = """
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A network on an engine.
+
+    Attributes:
+        runs: Inferences of one alternation, ours and theirs each.
+    """
+
+    network: str
+    engine: str
+    model: Path
+    runs: int
+
+    @property
+    def name(self) -> str:
+        return f"p50 {self.network}" + ("" if self.engine == "ort" else f" {self.engine}")
+
+
+CASES = (
+    Case("squeezenet", "ort", light("squeezenet"), 150),
+    Case("shufflenet", "ort", light("shufflenet"), 150),
+    Case("resnet50", "ort", light("resnet50"), 40),
+    Case("squeezenet", "openvino", light("squeezenet"), 150),
+    Case("shufflenet", "openvino", light("shufflenet"), 150),
+    Case("digits", "ncnn", DEMO / "digits.ncnn.param", 2000),
+)
+
+_LOOP = """
+for _ in range(warmup):
+    run()
+times = []
+for _ in range(runs):
+    began = time.perf_counter_ns()
+    run()
+    times.append(time.perf_counter_ns() - began)
+print(json.dumps(float(np.median(times)) / 1e6))
+"""
+_HEAD = """
 import json, os, sys, time
-import numpy as np, onnxruntime as ort
-path, threads, cpus, runs, warmup = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), 15
+import numpy as np
+path, threads, cpus, runs = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+warmup = max(15, runs // 10)
 os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+rng = np.random.default_rng(0)
+"""
+_BARE = {
+    "ort": """
+import onnxruntime as ort
 options = ort.SessionOptions()
 options.intra_op_num_threads = threads
 options.inter_op_num_threads = 1
 session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-rng = np.random.default_rng(0)
 feeds = {i.name: rng.random([d if isinstance(d, int) else 1 for d in i.shape], dtype=np.float32)
          for i in session.get_inputs()}
-for _ in range(warmup):
-    session.run(None, feeds)
-times = []
-for _ in range(runs):
-    began = time.perf_counter_ns()
-    session.run(None, feeds)
-    times.append(time.perf_counter_ns() - began)
-print(json.dumps(float(np.median(times)) / 1e6))
-"""
+def run():
+    return session.run(None, feeds)
+""",
+    "openvino": """
+sys.modules["openvino.tools.ovc"] = None
+import openvino as ov
+core = ov.Core()
+compiled = core.compile_model(
+    core.read_model(path), "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+)
+request = compiled.create_infer_request()
+feeds = {at: rng.random([d.get_length() if d.is_static else 1 for d in i.partial_shape],
+                        dtype=np.float32) for at, i in enumerate(compiled.inputs)}
+def run():
+    return list(request.infer(feeds, share_inputs=True).values())
+""",
+    "ncnn": """
+import ncnn
+net = ncnn.Net()
+net.opt.num_threads = threads
+assert net.load_param(path) == 0 and net.load_model(path.replace(".param", ".bin")) == 0
+image = rng.random((1, 8, 8), dtype=np.float32)
+def run():  # from an array to an array, as the other engines
+    extractor = net.create_extractor()
+    extractor.input("image", ncnn.Mat(image).clone())
+    return np.array(extractor.extract("logits")[1])
+""",
+}
 
 
 def run() -> list[Row]:
-    """One row a network."""
+    """One row a network and engine."""
+    return measured(CASES)
+
+
+def measured(cases: tuple[Case, ...]) -> list[Row]:
     with (
         tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as folder,
         edgeyard(Path(folder) / "data") as server,
     ):
-        return [_network(server, name) for name in NETWORKS]
+        return [_network(server, case) for case in cases]
 
 
-def _network(server: Server, network: str) -> Row:
-    path = light(network)
-    name = str(server.upload(path)["name"])
+def _network(server: Server, case: Case) -> Row:
+    name = str(server.upload(with_weights(case.model))["name"])
     ours, theirs, ratios = [], [], []
     for turn in range(ALTERNATIONS + 1):
         # Who comes first changes, so that a drift of the machine hits both alike.
         if turn % 2:
-            a, b = _ours(server, name, RUNS[network]), _bare(path, RUNS[network])
+            a, b = _ours(server, name, case), _bare(case)
         else:
-            b, a = _bare(path, RUNS[network]), _ours(server, name, RUNS[network])
+            b, a = _bare(case), _ours(server, name, case)
         if turn:
             ours.append(a)
             theirs.append(b)
             ratios.append(a / b)
     ratio, low, high = median_interval(ratios)
     return Row(
-        f"p50 {network}",
+        case.name,
         median(ours),
         "ms",
         median(theirs),
         ratio,
-        f"peer: bare onnxruntime loop, 1 thread on CPU 0 each; {ALTERNATIONS} alternations of "
-        f"{RUNS[network]} runs; interval of the median ratio {low:.3f}-{high:.3f}",
+        f"peer: bare {case.engine} loop, 1 thread on CPU 0 each; {ALTERNATIONS} alternations of "
+        f"{case.runs} runs; interval of the median ratio {low:.3f}-{high:.3f}",
     )
 
 
-def _ours(server: Server, model: str, runs: int) -> float:
+def _ours(server: Server, model: str, case: Case) -> float:
     made = server.call(
         "POST",
         "/v1/benchmarks",
         {
             "model": model,
-            "runtime": "ort",
+            "runtime": case.engine,
             "benchmark_type": "TYPE1",
             "target_uid": "emumid-0001-0001",
-            "nb_inference": runs,
+            "nb_inference": case.runs,
         },
     )
     ended = server.wait(str(made["benchmark_id"]))
@@ -90,9 +156,10 @@ def _ours(server: Server, model: str, runs: int) -> float:
     return float(found["reports"][0]["report"]["inference_latency"]["p50"])
 
 
-def _bare(path: Path, runs: int) -> float:
+def _bare(case: Case) -> float:
+    script = f"{_HEAD}{_BARE[case.engine]}{_LOOP}"
     done = subprocess.run(
-        [sys.executable, "-c", _BARE, str(path), "1", "0", str(runs)],
+        [sys.executable, "-c", script, str(case.model), "1", "0", str(case.runs)],
         check=True,
         capture_output=True,
         timeout=300,
