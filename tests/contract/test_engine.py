@@ -85,6 +85,11 @@ def scores(session: Session, x: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
+def trainable(kit: Kit) -> Path:
+    assert kit.trainable is not None
+    return kit.trainable
+
+
 def failure(call: Any, *arguments: Any, **more: Any) -> RunFailed:
     with pytest.raises(RunFailed) as caught:
         call(*arguments, **more)
@@ -215,7 +220,7 @@ class TestTraining:
     def test_the_loss_falls_and_the_uploaded_model_is_the_trained_one(
         self, kit: Kit, engine: Engine, tmp_path: Path
     ) -> None:
-        before = scores(engine.load(kit.trainable, threads=1, parameters={}), TEST_X)
+        before = scores(engine.load(trainable(kit), threads=1, parameters={}), TEST_X)
         result = self.train(kit, tmp_path)
         assert result.epoch_losses[-1] < 0.6 * result.epoch_losses[0]
         session = engine.load(result.model_file, threads=1, parameters={})
@@ -241,10 +246,10 @@ class TestTraining:
     def test_the_model_lies_in_the_out_folder_and_nothing_else_does(
         self, kit: Kit, tmp_path: Path
     ) -> None:
-        before = kit.trainable.read_bytes()
+        before = trainable(kit).read_bytes()
         result = self.train(kit, tmp_path, epochs=1)
         assert list(tmp_path.iterdir()) == [result.model_file]
-        assert kit.trainable.read_bytes() == before
+        assert trainable(kit).read_bytes() == before
         assert result.model_file.read_bytes() != before
 
     def test_seed_and_data_make_the_steps(self, kit: Kit, tmp_path: Path) -> None:
@@ -294,7 +299,7 @@ class TestTraining:
 
     def test_a_corrupt_model_is_the_models_fault(self, kit: Kit, tmp_path: Path) -> None:
         path = tmp_path / "model"
-        path.write_bytes(kit.trainable.read_bytes()[:3000])
+        path.write_bytes(trainable(kit).read_bytes()[:3000])
         assert failure(self.train, kit, tmp_path, model=path).category == "user_model"
 
 

@@ -45,7 +45,7 @@ def failure(call: Any, *arguments: Any, **more: Any) -> RunFailed:
 def test_it_answers_as_onnxruntime_does(engine: Any, model: Path) -> None:
     session = engine.load(model, threads=1, parameters={"fp16": False})
     (logits,) = session.run({"image": X})
-    peer = find("ort").load(DEMO / "digits.onnx", threads=1, parameters={})
+    peer: Any = find("ort").load(DEMO / "digits.onnx", threads=1, parameters={})
     np.testing.assert_allclose(logits, peer.run({"image": X})[0], rtol=1e-4, atol=1e-3)
 
 
@@ -133,6 +133,6 @@ def test_an_input_without_a_stated_size_takes_rows_of_any(engine: Any, tmp_path:
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         np.testing.assert_array_equal(session.run({"a": x})[0], np.maximum(x, 0))
         assert session.outputs[0].shape == (None, *shape[1:])
-    for shape in ((2,), (0, 3), (1, 2, 3, 4, 5, 6)):
-        found = failure(session.run, {"a": np.zeros(shape, np.float32)})
+    for odd in ((2,), (0, 3), (1, 2, 3, 4, 5, 6)):
+        found = failure(session.run, {"a": np.zeros(odd, np.float32)})
         assert found.category == "user_input"

@@ -35,7 +35,7 @@ def test_onnx_and_ir_give_the_same_answers_by_the_same_names(engine: Any, model:
     session = engine.load(with_weights(model), threads=1, parameters={"inference_precision": "f32"})
     (logits,) = session.run({"image": TEST_X.astype(np.float32)})
     assert [each.name for each in session.outputs] == ["logits"]
-    peer = find("ort").load(ONNX, threads=1, parameters={})
+    peer: Any = find("ort").load(ONNX, threads=1, parameters={})
     np.testing.assert_allclose(logits, peer.run({"image": TEST_X.astype(np.float32)})[0], atol=1e-3)
 
 
