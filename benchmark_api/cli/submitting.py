@@ -90,7 +90,7 @@ def submit(
     ] = None,
     profile_layers: Annotated[
         bool,
-        typer.Option("--profile-layers", help="Also measure the time of each layer (TYPE1, ort)."),
+        typer.Option("--profile-layers", help="Also measure the time of each layer (TYPE1)."),
     ] = False,
     keep_outputs: Annotated[
         bool,

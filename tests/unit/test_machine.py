@@ -68,6 +68,9 @@ def test_engines_are_stated_with_versions_and_providers() -> None:
     assert found["engine.ort.version"] == onnxruntime.__version__
     kept = of_engines(found, board("rpi4b-0001-0001"))
     assert "engine.ort.version" in kept
+    assert "CPU" in str(found["engine.openvino.execution_providers"]).split(",")
+    assert str(found["engine.openvino.version"])[0].isdigit()
+    assert str(found["engine.ncnn.version"])[0].isdigit()
     assert not [name for name in kept if name.startswith("engine.tflite")]
 
 
