@@ -19,6 +19,26 @@ def light(name: str) -> Path:
     return Path(onnx.__file__).parent / "backend/test/data/light" / f"light_{name}.onnx"
 
 
+def ncnn_squeezenet(folder: Path) -> Path:
+    """``light_squeezenet.onnx`` in ncnn's form, with made-up weights, in a folder.
+
+    The committed text was made by pnnx 20261020 of that file, after its weights had been written
+    out; the input got the file's name and its size, which pnnx does not write. Each convolution has
+    a mark for float32, its weights and its biases.
+    """
+    text = (Path(__file__).parent / "data/squeezenet.ncnn.param").read_text()
+    rng = np.random.default_rng(0)
+    parts = []
+    for line in text.splitlines():
+        if line.startswith("Convolution"):
+            stated = dict(word.split("=") for word in line.split() if "=" in word)
+            weights = rng.normal(0, 0.05, int(stated["6"])).astype("<f4")
+            parts += [bytes(4), weights.tobytes(), bytes(4 * int(stated["0"]))]
+    (folder / "squeezenet.param").write_text(text)
+    (folder / "squeezenet.bin").write_bytes(b"".join(parts))
+    return folder / "squeezenet.param"
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
     """What a network asks of a board, by its graph alone.

@@ -28,6 +28,9 @@ MAX_SIZE = 2**24
 INPUT = "Input"
 
 _COUNT = re.compile(r"[0-9]{1,9}")
+_WORD = re.compile(r'[^\s"]*"[^"]*"|\S+')
+"""A word; a text in quotation marks is part of one, with its blanks."""
+
 _PARAMETER = re.compile(r"(-?[0-9]{1,9})=(.+)", re.DOTALL)
 _WIDTH, _HEIGHT, _CHANNELS, _DEPTH = 0, 1, 2, 11
 """Parameters of the layer ``Input``."""
@@ -76,9 +79,9 @@ def read_param(content: "bytes | memoryview", *, max_layers: int = MAX_LAYERS) -
         lines = text.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise _wrong("is no text") from error
-    rows = [line.split() for line in lines[1:] if line.strip()]
     if any(len(line) > MAX_LINE_BYTES for line in lines):
         raise _wrong(f"has a line of more than {MAX_LINE_BYTES} characters")
+    rows = [_WORD.findall(line) for line in lines[1:] if line.strip()]
     layers, blobs = _counts(rows[0] if rows else [])
     if layers > max_layers or blobs > MAX_BLOBS:
         raise _wrong(f"has more than {max_layers} layers or {MAX_BLOBS} blobs")

@@ -69,6 +69,12 @@ def test_hostile_and_damaged_files_are_the_models_fault(content: bytes, says: st
     assert caught.value.category == "user_model"
 
 
+def test_a_parameter_may_be_a_text_with_blanks() -> None:
+    """As pnnx writes the sizes of a reshape that depend on the input's."""
+    content = text("Input in 0 1 a", 'Reshape r 1 1 a b 6="1,1, //(1000,0n),0n" 2=1')
+    assert read_param(content).outputs == ("b",)
+
+
 def test_layers_and_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunFailed, match="more than 5 layers"):
         read_param(DIGITS, max_layers=5)

@@ -62,6 +62,7 @@ class NcnnSession:
         ]
         self._net, self._mat = net, ncnn.Mat
         self._names = [spec.name for spec in found.inputs]
+        self._output_names = found.outputs
         self._kinds: Optional[List[Tuple[str, Tuple[int, ...], np.dtype[Any]]]] = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
@@ -69,24 +70,26 @@ class NcnnSession:
         kinds = [(name, value.shape, value.dtype) for name, value in feeds.items()]
         if kinds != self._kinds:
             self._check(feeds)
-        rows = len(next(iter(feeds.values())))
-        if rows == 1:
-            found = [value[None] for value in self._row(feeds, 0)]
-        else:
-            each = [self._row(feeds, row) for row in range(rows)]
-            try:
-                found = [np.stack(values) for values in zip(*each, strict=True)]
-            except ValueError as error:
-                raise RunFailed(
-                    "user_model", f"the net's outputs differ in shape from row to row: {error}"
-                ) from error
-        if kinds != self._kinds:
+            found = self._rows(feeds)
             self._kinds = kinds
             self.outputs = [
                 TensorSpec(spec.name, (None, *value.shape[1:]), value.dtype.name)
                 for spec, value in zip(self.outputs, found, strict=True)
             ]
-        return found
+            return found
+        return self._rows(feeds)
+
+    def _rows(self, feeds: Mapping[str, Array]) -> List[Array]:
+        rows = len(feeds[self._names[0]])
+        if rows == 1:
+            return [value[None] for value in self._row(feeds, 0)]
+        each = [self._row(feeds, row) for row in range(rows)]
+        try:
+            return [np.stack(values) for values in zip(*each, strict=True)]
+        except ValueError as error:
+            raise RunFailed(
+                "user_model", f"the net's outputs differ in shape from row to row: {error}"
+            ) from error
 
     def _check(self, feeds: Mapping[str, Array]) -> None:
         check_feeds(self.inputs, feeds)
@@ -103,13 +106,17 @@ class NcnnSession:
     def _row(self, feeds: Mapping[str, Array], row: int) -> List[Array]:
         extractor = self._net.create_extractor()
         for name in self._names:
+            value = feeds[name][row]
+            if not value.flags.c_contiguous:
+                value = np.ascontiguousarray(value)
             # a copy of ncnn's own: its kernels need memory on their boundaries, and may write there
-            value = self._mat(np.ascontiguousarray(feeds[name][row])).clone()
-            _done(extractor.input(name, value), f"take the input {name!r}")
+            if status := extractor.input(name, self._mat(value).clone()):
+                raise _failure(status, f"take the input {name!r}")
         found: List[Array] = []
-        for spec in self.outputs:
-            status, out = extractor.extract(spec.name)
-            _done(status, f"compute {spec.name!r}")
+        for name in self._output_names:
+            status, out = extractor.extract(name)
+            if status:
+                raise _failure(status, f"compute {name!r}")
             found.append(np.array(out))
         return found
 
@@ -160,8 +167,10 @@ class NcnnEngine:
             sealed(model, at, size) as weights,
         ):
             started = time.perf_counter()
-            _done(net.load_param(str(param)), "read the .param file")
-            _done(net.load_model(str(weights)), "read its weights from the .bin file")
+            if status := net.load_param(str(param)):
+                raise _failure(status, "read the .param file")
+            if status := net.load_model(str(weights)):
+                raise _failure(status, "read its weights from the .bin file")
             loaded_ms = (time.perf_counter() - started) * 1e3
         facts: Dict[str, object] = {
             "load_ms": loaded_ms,
@@ -234,13 +243,10 @@ def _switches(parameters: Mapping[str, object]) -> Dict[str, bool]:
     return found
 
 
-def _done(status: int, doing: str) -> None:
+def _failure(status: int, doing: str) -> RunFailed:
     if status == _NO_MEMORY:
-        raise RunFailed("out_of_memory", f"ncnn had not enough memory to {doing}")
-    if status:
-        raise RunFailed(
-            "user_model", f"ncnn can't {doing} (status {status}); the log has its words"
-        )
+        return RunFailed("out_of_memory", f"ncnn had not enough memory to {doing}")
+    return RunFailed("user_model", f"ncnn can't {doing} (status {status}); the log has its words")
 
 
 if TYPE_CHECKING:

@@ -118,6 +118,8 @@ class OpenvinoEngine:
     def __init__(self) -> None:
         self._ov = import_openvino()
         self._core = self._ov.Core()
+        # loads the devices' libraries, which belong to no model: neither their time nor memory
+        self._devices = tuple(self._core.available_devices)
 
     def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> Session:
         """Load an ONNX file, an IR without weights, or an archive of an IR and its weights.
@@ -195,8 +197,7 @@ class OpenvinoEngine:
     ) -> OpenvinoSession:
         check_names(parameters, PARAMETERS, self.name)
         threads = read_threads(parameters, threads)
-        devices = tuple(self._core.available_devices)
-        device = read_choice(parameters, "device", devices, "CPU")
+        device = read_choice(parameters, "device", self._devices, "CPU")
         config = self._config(parameters, device, threads)
         if profiling:
             config["PERF_COUNT"] = "YES"
