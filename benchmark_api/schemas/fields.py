@@ -90,6 +90,8 @@ def file_name_problem(name: str) -> str | None:
     return plain_text_problem(name)
 
 
+_SPECIALS = frozenset('"(),:;<>[]\\')
+"""Characters by which one address can be written in several ways, quoted or with comments."""
 _EMAIL = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,189}")
 
 
@@ -109,6 +111,8 @@ def normalized_email(text: str) -> str | None:
     user, _, domain = stripped.partition("@")
     try:
         prepared = precis_i18n.get_profile("UsernameCaseMapped").enforce(user)
+        if _SPECIALS.intersection(prepared):
+            return None
         return f"{prepared}@{idna.encode(domain.rstrip('.'), uts46=True).decode('ascii')}"
     except UnicodeError:  # IDNA's errors are of this kind too
         return None

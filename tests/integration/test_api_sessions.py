@@ -354,6 +354,10 @@ WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F
         (lambda user: f"\ufeff{user}", "example.org"),
         (lambda user: f"{user}\u2060", "example.org"),
         (lambda user: f"{user}\u202e", "example.org"),
+        (lambda user: f'"{user}"', "example.org"),
+        (lambda user: f"\uff02{user}\uff02", "example.org"),
+        (lambda user: f"{user}(mail)", "example.org"),
+        (lambda user: f"{user[0]}\\{user[1:]}", "example.org"),
     ],
 )
 def test_no_account_has_an_address_that_looks_like_another_s(
