@@ -19,6 +19,8 @@ MAX_LINE_CHARACTERS = 1 << 20
 
 _GZIP, _UTF8_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
 _OTHERS = {
+    _GZIP: ("is compressed by gzip twice", "gzip once, or none: gzip -d FILE"),
+    b"\x5d\x00\x00": ("is compressed by lzma", "gzip or none: lzma -d FILE"),
     b"\xfd7zXZ\x00": ("is compressed by xz", "gzip or none: xz -d FILE"),
     b"BZh": ("is compressed by bzip2", "gzip or none: bzip2 -d FILE"),
     b"\x28\xb5\x2f\xfd": ("is compressed by zstd", "gzip or none: zstd -d FILE"),

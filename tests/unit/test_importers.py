@@ -143,6 +143,13 @@ def test_an_swf_log_keeps_the_jobs_that_a_replay_keeps(tmp_path: Path) -> None:
     assert skipped.nodes.nodes == (NodeGroup(count=2, cpu_cores=8, memory_mb=64, name="node1"),)
 
 
+def test_a_requested_time_of_0_in_a_log_refuses_no_other_job(tmp_path: Path) -> None:
+    lines = [swf_line(1, 0, 5, requested=0), swf_line(2, 1, 5, requested=9)]
+    scenario, result = imported(write_swf(tmp_path / "log.swf", lines))
+    assert [job.requested_s for job in jobs_of(scenario)] == [None, 9]
+    assert "1 job with a requested time of 0 taken to request none" in result.stderr
+
+
 def test_a_labs_history_becomes_jobs_on_its_boards(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     outcomes = [

@@ -86,10 +86,12 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, packed: 
         (lzma.compress(b"; MaxProcs: 4"), r"log.swf: is compressed by xz \(accepted: gzip or none"),
         (bz2.compress(b"; MaxProcs: 4"), "is compressed by bzip2"),
         (gzip.compress(lzma.compress(b"; MaxProcs: 4")), "is compressed by xz"),
+        (gzip.compress(gzip.compress(b"; MaxProcs: 4")), "is compressed by gzip twice"),
+        (lzma.compress(b"; MaxProcs: 4", lzma.FORMAT_ALONE), "is compressed by lzma"),
         (b"PK\x03\x04" + bytes(40), "is a ZIP archive"),
         ("; MaxProcs: 4".encode("utf-16"), r"is UTF-16 text: .*byte order mark \(accepted: UTF-8"),
     ],
-    ids=["xz", "bzip2", "xz in gzip", "zip", "utf-16"],
+    ids=["xz", "bzip2", "xz in gzip", "gzip in gzip", "lzma", "zip", "utf-16"],
 )
 def test_a_file_that_is_no_such_text_is_named_as_what_it_is(
     tmp_path: Path, content: bytes, message: str
@@ -168,7 +170,8 @@ def test_a_machine_size_that_cannot_be_used_is_named_by_its_line(
         ("2 0 -1 5", r"line 3: has 4 fields \(accepted: 18 fields\)"),
         (GOOD + " 9", r"line 3: has 19 fields"),
         (GOOD.replace("1 0", "1.5 0"), r"line 3: field 1 \(job number\) is 1.5 .*a whole number"),
-        ("job,submit,run", r"line 3: has 1 fields"),
+        ("job,submit,run", r"line 3: has 1 field "),
+        (swf_line(2, "1_0", 5), r"line 3: field 2 \(submit time\) is '1_0' \(accepted: a number"),
     ],
 )
 def test_what_is_wrong_is_named_by_line_and_field(tmp_path: Path, line: str, message: str) -> None:

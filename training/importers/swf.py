@@ -14,6 +14,7 @@ from edgeyard.simulator.importers.machines import (
     nodes_scenario,
 )
 from edgeyard.simulator.scenario import NodeGroup
+from edgeyard.simulator.wording import count_of
 from edgeyard.training.worlds.swf import no_processors, read_swf
 
 
@@ -40,6 +41,12 @@ def import_swf(
         NodeGroup(cpu_cores=log.max_procs or no_processors(log, "--node CORES:MB"), memory_mb=1)
     ]
     zeros = np.zeros(len(log))
+    count = int((log.requested == 0).sum())
+    unrequested = (
+        [f"{count_of(count, 'job')} with a requested time of 0 taken to request none"]
+        if count
+        else []
+    )
     jobs = TraceJobs(
         path=path,
         line=log.line,
@@ -51,7 +58,7 @@ def import_swf(
         memory_mb=zeros,
         gpus=zeros,
         nodes=np.ones(len(log), dtype=np.int64),
-        requested=log.requested,
+        requested=np.where(log.requested > 0, log.requested, np.nan),
         user=["" if user < 0 else str(user) for user in log.user.tolist()],
     )
     return nodes_scenario(
@@ -59,6 +66,6 @@ def import_swf(
         groups,
         selection,
         description=f"Log {path.name}",
-        notes=log.notes,
+        notes=(*log.notes, *unrequested),
         advanced=advanced,
     )

@@ -158,14 +158,22 @@ def _parsed(path: Path, chunk: list[tuple[int, str]]) -> NDArray[np.float64]:
     for number, line in chunk:  # something is wrong: find out where
         fields = line.split()
         if len(fields) != _FIELDS:
-            raise _error(path, number, f"has {len(fields)} fields", f"{_FIELDS} fields")
+            found = f"has {count_of(len(fields), 'field')}"
+            raise _error(path, number, found, f"{_FIELDS} fields")
         for position, text in enumerate(fields, 1):
-            try:
-                float(text)
-            except ValueError:
+            if not _is_number(text):
                 reason = f"{_named(position)} is {_shown(text)}"
-                raise _error(path, number, reason, "a number") from None
+                raise _error(path, number, reason, "a number")
     raise _error(path, chunk[0][0], "this line or a later one cannot be read", f"{_FIELDS} fields")
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a number as NumPy reads it, which knows no 1_000."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
 
 
 def _kept(path: Path, table: NDArray[np.float64], line: NDArray[np.int64], header: _Header) -> Log:
