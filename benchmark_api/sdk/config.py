@@ -208,6 +208,7 @@ def _checked_url(url: str, source: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        good = good and not parts.query and not parts.fragment
     except ValueError:
         good = False
     if not good:

@@ -337,6 +337,9 @@ def problem_of(response: httpx.Response) -> ApiError:
     if not detail and not errors:
         start = " ".join(response.text.split())[:200]
         detail = f"{response.request.url} answered {response.status_code} {start}".rstrip()
+        if response.has_redirect_location:
+            leads = f"it leads to {response.headers['Location'][:200]}"
+            detail += f": {leads}; is this the URL of an Edgeyard server?"
     status = response.status_code
     kind: type[ApiError] = {
         400: ValidationFailed,

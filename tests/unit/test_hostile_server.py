@@ -152,6 +152,15 @@ def test_what_is_no_benchmark_is_not_followed_without_an_end(answer: object) -> 
     assert not slept
 
 
+def test_a_redirection_is_not_followed_and_says_where_it_leads() -> None:
+    """The token is for the server that was named; many proxies lead from http to https."""
+    there = {"Location": "https://server/v1/boards"}
+    with pytest.raises(ApiError, match="answered 301: it leads to https://server/v1/boards; is"):
+        api_of(lambda request: httpx.Response(301, headers=there)).get("/v1/boards")
+    with pytest.raises(ApiError, match="answered 304"):
+        api_of(lambda request: httpx.Response(304)).get("/v1/boards")
+
+
 @pytest.mark.parametrize("errors", [5, {"a": 1}, "no", [3, None], None])
 def test_a_refusal_with_odd_errors_is_a_sentence(errors: object) -> None:
     answer = httpx.Response(422, json={"detail": "refused", "errors": errors})

@@ -103,6 +103,8 @@ def test_tokens_come_from_files_too(places: Places) -> None:
         ("url = 1", "url has to be a string"),
         ("url = ", "can't be read as TOML"),
         ('url = "ftp://x"', "write http://HOST:PORT"),
+        ('url = "http://x?a=b"', "write http://HOST:PORT"),
+        ('url = "http://x/#top"', "write http://HOST:PORT"),
         ('url = "http://[::1"', "write http://HOST:PORT"),
         ('token = "a b"', "characters that no token has"),
         ('token_file = "nowhere"', "can't read"),
