@@ -442,6 +442,8 @@ _BOARD_COLUMNS = (
         title="WHY NOT",
         of=lambda row: f"{row.get('reason')}: {row.get('sentence')}" if row.get("reason") else "",
     ),
+    Column(title="COST, S", of=number_field("cost_s", ".0f"), right=True, from_width=100),
+    Column(title="CREDITS ≤", of=number_field("max_credits", "g"), right=True, from_width=100),
 )
 
 

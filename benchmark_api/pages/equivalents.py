@@ -34,14 +34,14 @@ def json_of(wanted: Wanted) -> str:
 
 def command_of(wanted: Wanted) -> str:
     """Return a line of a shell that submits the same; with a job file where flags can't say it."""
-    job = _ordered(wanted.job)
+    job = _ordered(wanted.whole)
     if "model" not in job and "model_url" in job:
         job = {"model": job.pop("model_url"), **job}
     words = ["edgeyard submit"]
     for name, value in job.items():
         flags = None if name in _WITHOUT_A_FLAG else _flags(name, value)
         if flags is None or (name == "dataset_urls" and "dataset" in job):
-            text = json.dumps(wanted.job, indent=2, ensure_ascii=False)
+            text = json.dumps(wanted.whole, indent=2, ensure_ascii=False)
             return f"edgeyard submit /dev/stdin <<'JOB'\n{text}\nJOB"
         words += [shlex.join(flag) for flag in flags]
     return " \\\n  ".join(words)
@@ -49,7 +49,7 @@ def command_of(wanted: Wanted) -> str:
 
 def python_of(wanted: Wanted) -> str:
     """Return the lines of Python that submit the same."""
-    job = _ordered(wanted.job)
+    job = _ordered(wanted.whole)
     if "model" not in job and "model_url" in job:
         job = {"model": job.pop("model_url"), **job}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in job.items())

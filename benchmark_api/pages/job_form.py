@@ -175,7 +175,7 @@ class Wanted:
         return {"matrix": dict(self.matrix), "description": dict(self.description)}
 
     @property
-    def job(self) -> dict[str, object]:
+    def whole(self) -> dict[str, object]:
         """The same as a job file."""
         return {**self.description, **self.matrix}
 

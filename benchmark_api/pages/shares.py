@@ -83,12 +83,12 @@ def _listed(
 def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, Any]:
     shown = benchmarks.show(share.benchmark_ids[0], reader, context).content
     found = results.results(shown.benchmark_id, reader, context).content
-    asked = {name: value for name, value in shown.description.items() if name not in _NOT_SHOWN}
+    told = {name: value for name, value in shown.description.items() if name not in _NOT_SHOWN}
     return {
         "benchmark": shown,
         "results": found,
         "figures": result_figures(found, context),
-        "told": told_fields(asked),
+        "told": told_fields(told),
         "ended": shown.status in {each.value for each in TERMINAL},
     }
 

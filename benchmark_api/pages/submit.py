@@ -103,9 +103,9 @@ async def empty(request: Request, caller: BrowserUser, context: Ctx) -> Response
     if clone := form.get("clone"):
         changes, form = form, await run_in_threadpool(_of_benchmark, clone, caller, context)
         form = _changed(form, {name: text for name, text in changes.items() if name != "clone"})
-    asked = job_form.wanted(form)
-    ready = bool(asked.job.get("model")) and bool(asked.job.get("runtime"))
-    preview = await _preview(asked, caller, context) if ready else None
+    job = job_form.wanted(form)
+    ready = bool(job.whole.get("model")) and bool(job.whole.get("runtime"))
+    preview = await _preview(job, caller, context) if ready else None
     return await run_in_threadpool(_page, request, caller, context, form, preview)
 
 
@@ -122,12 +122,12 @@ async def check(request: Request, sent: Sent, context: Ctx) -> Response:
 async def submit(request: Request, sent: Sent, context: Ctx) -> Response:
     """Submit what was typed; what is refused is shown again, with what is wrong."""
     refused = await run_in_threadpool(_named, sent, context)
-    asked = job_form.wanted(sent.form)
-    if refused is None and asked.problems:
-        refused = await _preview(asked, sent.caller, context)
+    job = job_form.wanted(sent.form)
+    if refused is None and job.problems:
+        refused = await _preview(job, sent.caller, context)
     elif refused is None:
         try:
-            return see_other(*await _submitted(asked, sent, context))
+            return see_other(*await _submitted(job, sent, context))
         except NotAuthenticated:
             raise
         except EdgeyardError as error:
@@ -152,13 +152,13 @@ def _named(sent: _Sent, context: Context) -> Preview | None:
     return None
 
 
-async def _submitted(asked: job_form.Wanted, sent: _Sent, context: Context) -> tuple[str, str]:
+async def _submitted(job: job_form.Wanted, sent: _Sent, context: Context) -> tuple[str, str]:
     """Submit as `/v1` does; returns the page that shows what was made, and its notice."""
-    caller, body = sent.caller, json_body(**asked.body)
+    caller, body = sent.caller, json_body(**job.body)
     # A form that is sent twice is one submission; once something in it is changed, it is another.
     key = hashlib.sha256(sent.form.get("key", "").encode() + body.data).hexdigest()
     made: object
-    if asked.matrix:
+    if job.matrix:
         with context.heavy.place(caller.user_id) as place:
             submitted = await campaigns.submit(place, body, caller, context, idempotency_key=key)
         made = submitted.content
@@ -176,11 +176,11 @@ async def _submitted(asked: job_form.Wanted, sent: _Sent, context: Context) -> t
     return "/ui/submit", "scheduled"
 
 
-async def _preview(asked: job_form.Wanted, caller: Caller, context: Context) -> Preview:
-    body = json_body(**asked.body)
+async def _preview(job: job_form.Wanted, caller: Caller, context: Context) -> Preview:
+    body = json_body(**job.body)
     dry: object
     try:
-        if asked.matrix:
+        if job.matrix:
             with context.heavy.place(caller.user_id) as place:
                 tried = await campaigns.submit(place, body, caller, context, dry_run=True)
             dry = tried.content
@@ -193,8 +193,8 @@ async def _preview(asked: job_form.Wanted, caller: Caller, context: Context) -> 
         found = _refusal(error)
     else:
         found = _tried(dry)
-    if asked.problems:  # what could not be read was left out of the question
-        wrong = {**found.wrong, **job_form.by_field(asked.problems)}
+    if job.problems:  # what could not be read was left out of the question
+        wrong = {**found.wrong, **job_form.by_field(job.problems)}
         return Preview(wrong=wrong, status=422)
     return found
 
@@ -223,7 +223,7 @@ def _page(
     preview: Preview | None,
     status: int = 200,
 ) -> Response:
-    asked = job_form.wanted(form)
+    job = job_form.wanted(form)
     boards = lab.boards(caller, context).content.items
     name = form.text("model")
     model = next(iter(_own_files(caller, context, name)), None) if name else None
@@ -244,8 +244,7 @@ def _page(
         model=model,
         preview=preview,
         wrong=preview.wrong if preview else {},
-        asked=asked,
-        same=_same(asked) if asked.job.get("model") or asked.job.get("model_url") else {},
+        same=_same(job) if job.whole.get("model") or job.whole.get("model_url") else {},
         link=_link(form),
     )
 
@@ -295,13 +294,13 @@ def _types(engine: shapes.Engine) -> list[str]:
     return [*engine.supported_types, *engine.declared_types]
 
 
-def _same(asked: job_form.Wanted) -> dict[str, str]:
+def _same(job: job_form.Wanted) -> dict[str, str]:
     """Return what submits the same elsewhere, by its heading."""
-    where = "/v1/campaigns" if asked.matrix else "/v1/benchmarks"
+    where = "/v1/campaigns" if job.matrix else "/v1/benchmarks"
     return {
-        "Command line": equivalents.command_of(asked),
-        "Python": equivalents.python_of(asked),
-        f"JSON for POST {where}": equivalents.json_of(asked),
+        "Command line": equivalents.command_of(job),
+        "Python": equivalents.python_of(job),
+        f"JSON for POST {where}": equivalents.json_of(job),
     }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deploy import demo
 from deploy.process import edgeyard
 from tests.browser import Browser
 from tests.builders.api import Api, running
@@ -18,6 +20,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.one_database("pages ask by the functions of the API's routes"),
 ]
+
+DIGITS = Path(demo.__file__).parent / "digits.onnx"
 
 _RECORD = """
 window.wrong = [];
@@ -97,3 +101,46 @@ def test_the_link_of_the_start_signs_its_admin_in(browser: Browser, tmp_path: Pa
         assert "admin" in browser.text()
         browser.open(f"{server.url}/ui/boards")
         assert browser.run("return document.querySelectorAll('.state').length")
+
+
+def test_a_dropped_file_is_submitted_and_its_page_shared(browser: Browser, api: Api) -> None:
+    sign_in(browser, api, "alice")
+    browser.open(f"{api.url}/ui/submit")
+    dropped = DIGITS.read_bytes()
+    browser.run(
+        """
+        const bytes = Uint8Array.from(atob(arguments[0]), each => each.charCodeAt(0));
+        const data = new DataTransfer();
+        data.items.add(new File([bytes], "dropped.onnx"));
+        const place = document.querySelector("[data-drop]");
+        place.dispatchEvent(new DragEvent("drop", {dataTransfer: data, cancelable: true}));
+        """,
+        base64.b64encode(dropped).decode(),
+    )
+    eventually(lambda: "dropped.onnx, " in browser.text(), "the file is uploaded and looked into")
+    assert "takes:" in browser.text()
+    browser.run(
+        """
+        for (const name of ["target.rpi4b", "runtime.ort"])
+          document.getElementsByName(name)[0].click();
+        """
+    )
+    eventually(lambda: "would run now" in browser.text(), "what would happen stands there")
+    command = "return document.querySelector('#same-1').textContent"
+    assert "--model dropped.onnx" in str(browser.run(command))
+    assert browser.run("return window.wrong") == []
+    browser.run("document.querySelector('#job button.main').click()")
+    eventually(lambda: "It is submitted" in browser.text(), "the benchmark's page is there")
+    browser.run(
+        "document.querySelector('.share summary').click();"
+        "document.querySelector('.share form').requestSubmit()"
+    )
+    eventually(lambda: "Copy it now" in browser.text(), "the link is shown")
+    link = str(browser.run("return document.querySelector('#made').textContent"))
+    assert browser.run("return window.wrong") == []
+    browser.run("document.querySelector('form[action=\"/ui/sign-out\"]').requestSubmit()")
+    eventually(lambda: "You are signed out" in browser.text(), "the session has ended")
+    browser.open(link)
+    assert "Shared read-only until" in browser.text()
+    assert "alice" not in browser.text()
+    assert browser.run("return window.wrong") == []

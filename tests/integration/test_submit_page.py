@@ -6,14 +6,17 @@ import html
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from deploy import demo
+from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.pages import equivalents, job_form
 from edgeyard.benchmark_api.pages.forms import Form
 from edgeyard.benchmark_api.schemas.description import (
@@ -21,6 +24,7 @@ from edgeyard.benchmark_api.schemas.description import (
     parse_description,
     to_description,
 )
+from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.wire import description_to_json
 from tests.builders.api import MODEL, Api, running
 from tests.integration.test_pages import HOSTILE, Browser
@@ -216,9 +220,9 @@ def test_what_is_typed_says_what_the_description_said() -> None:
     everything = {
         name: value for name, value in whole(**EVERYTHING).items() if name in job_form.fields()
     }
-    asked = job_form.wanted(_form(everything))
-    assert not asked.problems
-    read = to_description(parse_description(asked.job))
+    job = job_form.wanted(_form(everything))
+    assert not job.problems
+    read = to_description(parse_description(job.whole))
     assert read == to_description(parse_description(everything))
 
 
@@ -259,14 +263,7 @@ def job_of(name: str) -> job_form.Wanted:
 def test_the_command_line_submits_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    import subprocess
-
-    from typer.testing import CliRunner
-
-    from edgeyard.benchmark_api.cli import app
-    from edgeyard.benchmark_api.sdk import Client
-
-    asked = job_of(name)
+    job = job_of(name)
     found: list[Mapping[str, object]] = []
 
     def submit(self: Client, description: Mapping[str, object], **_: object) -> list[object]:
@@ -276,7 +273,7 @@ def test_the_command_line_submits_the_same(
     monkeypatch.setattr(Client, "submit_description", submit)
     monkeypatch.setenv("EDGEYARD_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("EDGEYARD_TOKEN", "ey_none_at_all")
-    command = equivalents.command_of(asked)
+    command = equivalents.command_of(job)
     words = subprocess.run(
         ["bash", "-c", f"edgeyard() {{ printf '%s\\0' \"$@\"; cat; }}; {command}"],
         capture_output=True,
@@ -286,19 +283,17 @@ def test_the_command_line_submits_the_same(
     ).stdout.split("\0")
     *arguments, typed = words
     if "/dev/stdin" in arguments:
-        job = tmp_path / "job.json"
-        job.write_text(typed)
-        arguments[arguments.index("/dev/stdin")] = str(job)
+        path = tmp_path / "job.json"
+        path.write_text(typed)
+        arguments[arguments.index("/dev/stdin")] = str(path)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert one(found[0]) == one(asked.job)
+    assert one(found[0]) == one(job.whole)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_lines_of_python_submit_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgeyard.benchmark_api.sdk import Client
-
-    asked = job_of(name)
+    job = job_of(name)
     found: list[Mapping[str, object]] = []
 
     def submit(self: Client, description: Mapping[str, object], **_: object) -> list[object]:
@@ -308,8 +303,8 @@ def test_the_lines_of_python_submit_the_same(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(Client, "submit_description", submit)
     monkeypatch.setenv("EDGEYARD_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("EDGEYARD_TOKEN", "ey_none_at_all")
-    exec(equivalents.python_of(asked), {})
-    assert one(found[0]) == one(asked.job)
+    exec(equivalents.python_of(job), {})
+    assert one(found[0]) == one(job.whole)
 
 
 def one(job: Mapping[str, object]) -> list[object]:
