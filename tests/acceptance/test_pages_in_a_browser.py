@@ -144,3 +144,22 @@ def test_a_dropped_file_is_submitted_and_its_page_shared(browser: Browser, api: 
     assert "Shared read-only until" in browser.text()
     assert "alice" not in browser.text()
     assert browser.run("return window.wrong") == []
+
+
+def test_a_page_that_nobody_looks_at_asks_for_nothing(browser: Browser, api: Api) -> None:
+    benchmark_id = api.submit()
+    sign_in(browser, api, "alice")
+    browser.open(f"{api.url}/ui/benchmarks/{benchmark_id}")
+    browser.run(
+        """
+        window.asked = 0;
+        const fetch = window.fetch;
+        window.fetch = (...all) => { asked++; return fetch(...all); };
+        window.looked = false;
+        Object.defineProperty(document, "hidden", {get: () => !looked});
+        document.querySelector("#changes").dispatchEvent(new CustomEvent("lab-changed"));
+        """
+    )
+    assert browser.run("return new Promise(done => setTimeout(() => done(asked), 200))") == 0
+    browser.run("looked = true; document.dispatchEvent(new Event('visibilitychange'))")
+    eventually(lambda: browser.run("return asked") == 1, "the page reads itself again")

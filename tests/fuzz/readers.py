@@ -32,6 +32,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from starlette.requests import Request
 
 from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.figures.runs import read_latencies
 from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.routes.receiving import receive_form
 from edgeyard.benchmark_api.schemas.answers import Results
@@ -141,6 +142,16 @@ def _onnx(content: bytes, folder: Path) -> None:
 @cache
 def _onnx_seeds() -> Sequence[bytes]:
     return ((DEMO / "digits.onnx").read_bytes(), gemm().SerializeToString())
+
+
+def _latencies_seeds() -> Sequence[bytes]:
+    data = io.BytesIO()
+    np.save(data, np.array([1.5, 2.5, 3.5]))
+    return (data.getvalue(),)
+
+
+def _latencies(content: bytes, folder: Path) -> None:
+    read_latencies(io.BytesIO(content))
 
 
 def _tflite(content: bytes, folder: Path) -> None:
@@ -610,6 +621,7 @@ _NOTHING: tuple[type[Exception], ...] = ()
 READERS: Mapping[str, Reader] = {
     "onnx": Reader(seeds=_onnx_seeds, read=_onnx, errors=(RunFailed,)),
     "tflite": Reader(seeds=_tflite_seeds, read=_tflite, errors=(RunFailed,)),
+    "latencies": Reader(seeds=_latencies_seeds, read=_latencies, errors=()),
     "npz": Reader(seeds=_arrays_seeds, read=_arrays, errors=(RunFailed,)),
     "own inputs": Reader(seeds=_own_inputs_seeds, read=_own_inputs, errors=(RunFailed,)),
     "model archive": Reader(seeds=_model_archive_seeds, read=_model_archive, errors=(RunFailed,)),

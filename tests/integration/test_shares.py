@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from edgeyard import Client
+from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
 from tests.integration.test_pages import HOSTILE, Browser, _Parts
 
@@ -223,3 +226,28 @@ def test_the_sdk_shares_lists_and_revokes(api: Api) -> None:
         ]
         client.revoke_share(made.share_id)
         assert made.share_id not in {each.share_id for each in client.shares()}
+
+
+def test_the_command_line_shares_lists_and_revokes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_URL", api.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["alice"])
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["shares", *arguments])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    one, two = api.submit(), api.submit()
+    assert opened(api, run("create", one, "--label", "by hand", "--expires", "+7 d").strip())
+    made = json.loads(run("create", one, two, "-o", "json"))
+    assert made["kind"] == "comparison"
+    assert opened(api, made["url"]).status_code == 200
+    listed = run("list")
+    assert "comparison of 2" in listed
+    assert "by hand" in listed
+    run("revoke", made["share_id"])
+    assert opened(api, made["url"]).status_code == 404
+    refused = CliRunner().invoke(app, ["shares", "create", one, "--campaign", "x"])
+    assert refused.exit_code == 1

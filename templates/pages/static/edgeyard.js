@@ -32,3 +32,13 @@ for (const place of document.querySelectorAll("[data-drop]")) {
     if (input.files.length) input.form.requestSubmit(place.querySelector("[data-upload]"));
   });
 }
+
+// A page that nobody looks at asks for nothing, and reads itself again when it is seen.
+document.addEventListener("htmx:before:request", (event) => {
+  const asking = event.detail.ctx.request;
+  if (document.hidden && (!asking.method || asking.method === "GET")) event.preventDefault();
+});
+document.addEventListener("visibilitychange", () => {
+  const changes = document.getElementById("changes");
+  if (changes && !document.hidden) changes.dispatchEvent(new CustomEvent("lab-changed"));
+});
