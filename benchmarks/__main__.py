@@ -6,7 +6,7 @@ import sys
 from benchmarks.tables import publish
 
 NAMES = (
-    *("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast"),
+    *("runner", "api", "pages", "upload", "local", "nomad", "render", "decide", "ilp", "forecast"),
     *("sim", "lab-week"),
     "quality",
     "learn",

@@ -34,9 +34,11 @@ def post(path: str, body: bytes, token: str = "") -> bytes:
     return (head + _authorization(token) + "\r\n").encode() + body
 
 
-def get(path: str, token: str = "") -> bytes:
-    """A GET as bytes on the wire."""
-    return (f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n" + _authorization(token) + "\r\n").encode()
+def get(path: str, token: str = "", cookie: str = "") -> bytes:
+    """A GET as bytes on the wire; with a cookie, as a browser sends it."""
+    browser = f"Cookie: {cookie}\r\nAccept-Encoding: gzip\r\n" if cookie else ""
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    return (head + browser + _authorization(token) + "\r\n").encode()
 
 
 def _authorization(token: str) -> str:
