@@ -5,19 +5,25 @@ installed, no service starts, and no rights are needed. A few change the machine
 they are listed first, and at a terminal asked for. Without a terminal the list is all, and the exit
 status is 1. ``YES=1`` and ``CI=true`` install them without a question.
 
+axe-core, which checks pages for accessibility, is taken from its npm package into
+the same folder; npm's client downloads it and runs nothing of it.
+
 ``python3 deploy/programs.py path`` prints the folder of the unpacked programs.
 """
 
 from __future__ import annotations
 
+import base64
 import ctypes.util
 import fcntl
+import hashlib
 import os
 import pwd
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,6 +149,15 @@ INSTALLED = (
 )
 
 
+AXE_PACKAGE = "axe-core@4.14.1"
+AXE_INTEGRITY = (
+    "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NP"
+    "jCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
+AXE = CACHE / "axe-core-4.14.1.min.js"
+"""Where it lies; its tests are skipped where it could not be fetched."""
+
+
 def main(words: Sequence[str]) -> int:
     """Provide all that is missing; 1 where something that has to be installed is not."""
     if list(words) == ["path"]:
@@ -159,6 +174,8 @@ def main(words: Sequence[str]) -> int:
             _say(f"skipped: {', '.join(each.name for each in missing)}.\n")
         elif missing:
             unpack(missing)
+        if not AXE.exists():
+            fetch_axe()
     return install([each for each in INSTALLED if not each.is_there()])
 
 
@@ -203,6 +220,49 @@ def unpack(missing: Sequence[Unpacked], root: Path | None = None) -> None:
             for archive in archives:
                 subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True)
         _link(each, root)
+
+
+def fetch_axe() -> None:
+    """Take axe-core into the cache; what prevents it is said."""
+    _say(f"Fetching for the tests: {AXE_PACKAGE} ...\n")
+    try:
+        with npm_package(AXE_PACKAGE, AXE_INTEGRITY) as package:
+            member = package.extractfile("package/axe.min.js")
+            data = b"" if member is None else member.read()
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        _say(f"{AXE_PACKAGE} could not be fetched, and its tests are skipped: {error}\n")
+        return
+    temporary = AXE.with_suffix(".part")
+    temporary.write_bytes(data)
+    temporary.replace(AXE)
+
+
+@contextmanager
+def npm_package(package: str, integrity: str) -> Iterator[tarfile.TarFile]:
+    """Open an npm package.
+
+    Args:
+        package: ``name@version``.
+        integrity: Its hash, as the registry states it (``npm view PACKAGE dist.integrity``).
+
+    Raises:
+        OSError: There is no npm here.
+        subprocess.CalledProcessError: It can't be downloaded.
+        ValueError: It is another package.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            ["npm", "pack", package, "--silent", "--ignore-scripts"],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        (archive,) = Path(folder).glob("*.tgz")
+        found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        if f"sha512-{found}" != integrity:
+            raise ValueError(f"{package} has the hash sha512-{found}, not {integrity}")
+        with tarfile.open(archive) as opened:
+            yield opened
 
 
 def _link(each: Unpacked, root: Path) -> None:

@@ -6,12 +6,10 @@ it. ``tests/unit/test_pages.py`` checks that the files in the tree are those of 
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import subprocess
-import tarfile
-import tempfile
 from pathlib import Path
+
+from deploy.programs import npm_package
 
 PACKAGE = "htmx.org@4.0.1"
 INTEGRITY = (
@@ -46,21 +44,13 @@ def vendor(target: Path) -> None:
     Raises:
         ValueError: The package or a file of it is another one.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            ["npm", "pack", PACKAGE, "--silent", "--ignore-scripts"], cwd=folder, check=True
-        )
-        (archive,) = Path(folder).glob("*.tgz")
-        found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        if f"sha512-{found}" != INTEGRITY:
-            raise ValueError(f"{PACKAGE} has the hash sha512-{found}, not {INTEGRITY}")
-        with tarfile.open(archive) as package:
-            for source, (name, sha256) in FILES.items():
-                member = package.extractfile(f"package/{source}")
-                data = b"" if member is None else member.read()
-                if hashlib.sha256(data).hexdigest() != sha256:
-                    raise ValueError(f"{source} of {PACKAGE} is not the file that was reviewed")
-                (target / name).write_bytes(data)
+    with npm_package(PACKAGE, INTEGRITY) as package:
+        for source, (name, sha256) in FILES.items():
+            member = package.extractfile(f"package/{source}")
+            data = b"" if member is None else member.read()
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise ValueError(f"{source} of {PACKAGE} is not the file that was reviewed")
+            (target / name).write_bytes(data)
 
 
 if __name__ == "__main__":

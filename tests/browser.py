@@ -67,6 +67,25 @@ class Browser:
         command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
         self._call("POST", f"{self._session}/goog/cdp/execute", command)
 
+    def prefer(self, scheme: str) -> None:
+        """Show pages as somebody wants them who prefers ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        command = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
+        self._call("POST", f"{self._session}/goog/cdp/execute", command)
+
+    def violations(self) -> list[str]:
+        """What axe-core finds on this page that keeps people from using it.
+
+        Needs axe-core's script `on_each_page`.
+        """
+        found = self.run(
+            "return axe.run(document).then(found => found.violations.map(each =>"
+            " each.id + ': ' + each.nodes.slice(0, 3).map(one => one.html.slice(0, 200) + ' ' +"
+            " one.failureSummary).join(' | ')))"
+        )
+        assert isinstance(found, list)
+        return [str(each) for each in found]
+
     def on_each_page(self, script: str) -> None:
         """Run JavaScript at the beginning of each page that is opened from now on."""
         command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
