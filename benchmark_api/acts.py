@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from starlette.types import Scope
 
 from edgeyard.errors import EdgeyardError
-from edgeyard.scheduler.model.acts import Acting, Door, acting_as
+from edgeyard.scheduler.model.acts import Acting, Door, acting, acting_as
 from edgeyard.scheduler.ports import Store
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("POST", "/v1/scenarios/{scenario}/tags"): "scenario.changed",
     ("PUT", "/v1/simulations/{run_id}"): "simulation.changed",
     ("DELETE", "/v1/simulations/{run_id}"): "simulation.changed",
+    ("POST", "/v1/results/comparison"): None,  # changes nothing
     ("POST", "/v1/twin"): None,  # kept in memory, and repeated every few seconds
     ("POST", "/v1/twin/refresh"): None,  # changes nothing
     ("DELETE", "/v1/schedules/{schedule_id}"): "schedule.ended",
@@ -134,6 +135,10 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("POST", "/ui/boards/{target_uid}/probe"): "board.probed",
     ("POST", "/ui/boards/{target_uid}/lease"): "board.leased",
     ("POST", "/ui/leases/{lease_id}/release"): "board.released",
+    ("POST", "/ui/policies/{role}"): "policy.changed",
+    ("POST", "/ui/policies/{role}/end"): "policy.changed",
+    ("POST", "/ui/models/{kind}/{version}/promote"): "model.changed",
+    ("POST", "/ui/models/{kind}/rollback"): "model.changed",
 }
 """Type of the act behind each route that is not a GET; None: none is recorded, and why not.
 
@@ -154,6 +159,13 @@ def begun(scope: Scope, address: str, at: datetime) -> Acting | None:
         at=at,
         reason=cleaned(unquote(stated, errors="replace")),
     )
+
+
+def state_reason(text: str) -> None:
+    """Note why the caller does what this request does; "" changes nothing."""
+    who = acting()
+    if who is not None and text:
+        who.reason = cleaned(text)
 
 
 def know_route(who: Acting, scope: Scope) -> None:

@@ -17,7 +17,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import pages, problems
 from edgeyard.benchmark_api.acts import REASON_HEADER, ROUTE_ACTS, FailedSignIns
 from edgeyard.benchmark_api.auth import Authenticator
-from edgeyard.benchmark_api.extensions import server_routers
+from edgeyard.benchmark_api.extensions import server_pages, server_routers
 from edgeyard.benchmark_api.heavy_work import HeavyWork
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import RequestMiddleware
@@ -114,6 +114,7 @@ BODIES = (
     requests.ExchangeIn,
     requests.TagsIn,
     requests.SimulationIn,
+    requests.ComparisonIn,
     platform_bodies.LoginIn,
     platform_bodies.RefreshIn,
     *platform.BODIES,
@@ -147,7 +148,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     engine_only = services.settings.role == "engine"
     app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
     if not engine_only:
-        for router in pages.ROUTERS:
+        for router in (*pages.ROUTERS, *server_pages()):
             app.router.routes.extend(router.routes)
         app.state.problem_page = problem_page
     authenticator = Authenticator(services.store, services.clock)

@@ -399,6 +399,8 @@ AnyCaller = Annotated[Caller, Depends(any_caller)]
 Submitter = Annotated[Caller, Depends(submitter)]
 """Who may use benchmarks and files; a viewer may read them."""
 AccountHolder = Annotated[Caller, Depends(account_holder)]
+Reader = AccountHolder
+"""Who may read benchmarks and files, viewers too, by a POST that changes nothing."""
 Operator = Annotated[Caller, Depends(operator)]
 
 

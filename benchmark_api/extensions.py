@@ -9,6 +9,8 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from fastapi import APIRouter
+
 from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.routes.contract import Router
 from edgeyard.benchmark_api.settings import Settings
@@ -33,6 +35,7 @@ class ServerPart(Protocol):
     """A module that adds to a server."""
 
     ROUTERS: Sequence[Router]
+    PAGES: Sequence[APIRouter]
 
     def background(
         self, settings: Settings, store: Store, clock: Clock, leads: Callable[[], bool]
@@ -51,6 +54,11 @@ class ServerPart(Protocol):
 def server_routers() -> list[Router]:
     """Return the routes that installed packages add."""
     return [router for part in _server_parts() for router in part.ROUTERS]
+
+
+def server_pages() -> list[APIRouter]:
+    """Return the routes of pages that installed packages add."""
+    return [router for part in _server_parts() for router in part.PAGES]
 
 
 def server_background(

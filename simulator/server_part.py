@@ -8,13 +8,14 @@ from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError, InvalidInput, reason_of
 from edgeyard.scheduler.ports import Clock, Store
-from edgeyard.simulator import routes
+from edgeyard.simulator import pages, routes
 from edgeyard.simulator.importers.prometheus import PULLED, Pull, Queries, read_queries, source_of
 from edgeyard.simulator.scenario import Scenario
 from edgeyard.simulator.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.simulator.stored import stored_scenario
 
 ROUTERS = (routes.scenarios, routes.simulations)
+PAGES = (pages.router,)
 
 
 class _StoredPulls(PulledScenarios):

@@ -16,7 +16,6 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     not_shown_to_differ,
     note,
-    plain,
     primary_column,
     ratio_text,
     show,
@@ -29,11 +28,12 @@ from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
+    CHECK_TAG,
+    VERSIONS,
     WORKLOAD,
     differences,
-    ratio_of,
+    over_time,
     shared_metric,
-    workload_key,
 )
 from edgeyard.errors import InvalidInput
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from edgeyard.benchmark_api.sdk import Benchmark
-
-_VERSIONS = ("model_sha256", "engine_version")
-"""Parts of the workload that ``--across-versions`` does not tell apart."""
 
 _BEFORE = (
     Column(title="ENDED", of=lambda row: local_time(row.get("ended_at"))),
@@ -76,8 +73,6 @@ def show_history(
     Raises:
         InvalidInput: The model has no results there.
     """
-    from edgeyard.benchmark_api.sdk.gate import CHECK_TAG
-
     found = list(
         session.client.list(
             model=model,
@@ -117,38 +112,6 @@ def _tags(benchmark: Benchmark) -> list[object]:
     return tags if isinstance(tags, list) else []
 
 
-def over_time(rows: Sequence[Row], *, across_versions: bool = False) -> list[dict[str, object]]:
-    """Return the rows with a primary metric by time, with the ratio to the one before.
-
-    The one before is the last valid one on the same board that did the same work.
-
-    Args:
-        rows: Rows of results.
-        across_versions: The content of the model and the version of the engine may differ.
-
-    Returns:
-        The rows, each with ``group`` (rows of the same work have the same number, from 1 on),
-        ``ratio``, ``ratio_low`` and ``ratio_high``.
-    """
-    ordered = sorted(
-        (row for row in rows if row.get("primary_value")),
-        key=lambda row: plain(row.get("ended_at")),
-    )
-    groups: dict[str, int] = {}
-    last: dict[tuple[str, int], Row] = {}
-    shown = []
-    for row in ordered:
-        work = workload_key(row, _VERSIONS if across_versions else ())
-        group = groups.setdefault(work, len(groups) + 1)
-        key = (plain(row.get("target_uid")), group)
-        before = last.get(key)
-        ratio, low, high = (None, None, None) if before is None else ratio_of(row, before)
-        shown.append({**row, "group": group, "ratio": ratio, "ratio_low": low, "ratio_high": high})
-        if row.get("verdict") != "invalid":
-            last[key] = row
-    return shown
-
-
 def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
     """Return a table with a column for each part of the work that differs, and what it means."""
     differing = differences(rows)
@@ -162,7 +125,7 @@ def _table(rows: Sequence[Row], across_versions: bool) -> list[RenderableType]:
     if several:
         names = ", ".join(WORKLOAD[name] for name in differing)
         text = f"did different work ({names}); ratios are to the result before it in its group"
-        if not across_versions and set(_VERSIONS) & set(differing):
+        if not across_versions and set(VERSIONS) & set(differing):
             text += "; --across-versions compares contents and engine versions"
         parts.append(note("groups", text))
     return parts

@@ -117,11 +117,17 @@ class LineFigure:
             return series.samples[-1]
         return next(sample for sample in series.samples if sample.value >= 0.5)
 
-    def x_text(self, x: float) -> str:
-        """Return a place on the x axis, of time with its minute if all is within two days."""
+    def x_text(self, x: float, scale: Scale | None = None) -> str:
+        """Return a place on the x axis, of time with its minute if all is within two days.
+
+        Args:
+            x: The place.
+            scale: `x_scale`, where it is known already.
+        """
         if not self.is_over_time:
             return f"{x:.6g}"
-        short = self.x_scale.high - self.x_scale.low < 2 * 86_400
+        scale = scale or self.x_scale
+        short = scale.high - scale.low < 2 * 86_400
         return f"{datetime.fromtimestamp(x, UTC):{'%m-%d %H:%M' if short else '%Y-%m-%d'}}"
 
 

@@ -9,16 +9,18 @@ from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.sdk.comparison import (
+    changes_on_boards,
     differences,
     interval_of_row,
     metric_of_row,
     model_labels,
-    ratio_of,
-    workload_key,
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, number, text
 from edgeyard.devices.metrics import Metric
+
+_PLACES = 40
+"""Marks that fit side by side."""
 
 
 def axis_of(metric: Metric) -> Axis:
@@ -52,18 +54,17 @@ def comparison_figures(
 
 
 def baseline_figure(rows: Sequence[Record], baseline: Record) -> IntervalFigure:
-    """Return the ratios of rows to a baseline that did the same work, noise in grey.
+    """Return the ratios of rows to a baseline, noise in grey.
 
     Args:
-        rows: Rows of results; those of other work, with another metric or an invalid number have
-            no ratio and are left out, as is the baseline.
-        baseline: The row to which all are relative.
+        rows: As `relative_to` returns them; those without a ratio are left out, as is the baseline.
+        baseline: The one of them to which all are relative.
     """
     metric, points = metric_of_row(baseline), []
     for row, name in zip(rows, _names(rows), strict=True):
-        same = workload_key(row) == workload_key(baseline) and metric_of_row(row) == metric
-        ratio, low, high = ratio_of(row, baseline) if same else (None, None, None)
+        ratio = number(row, "ratio")
         if ratio is not None and row is not baseline:
+            low, high = number(row, "ratio_low"), number(row, "ratio_high")
             points.append(Point(name=name, value=ratio, low=low, high=high, verdict=_verdict(row)))
     title = metric.title or metric.name if metric is not None else "result"
     board = text(baseline, "target_uid") or text(baseline, "target") or ""
@@ -89,16 +90,18 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
             key = (text(row, "target_uid") or "", row.get("group"))
             by_series.setdefault(key, []).append(row)
     every = list(by_series.values())
-    apart = [name for name in differences(rows) if all(name not in differences(e) for e in every)]
+    within = {name for own in every for name in differences(own)}
+    apart = [name for name in differences(rows) if name not in within]
+    boards = {text(own[0], "target_uid") or text(own[0], "target") or "" for own in every}
     series = []
     for own in every:
         work = ", ".join(filter(None, (workload_text(own[0], name) for name in apart)))
-        where = text(own[0], "target_uid") or text(own[0], "target") or ""
+        where = text(own[0], "target_uid") or text(own[0], "target") if len(boards) > 1 else ""
         name = " · ".join(filter(None, (where, work or text(own[0], "runtime"))))
         series.append(Series(name=name, samples=[_sample(row) for row in own]))
     model = text(rows[0], "model") if rows else ""
     return LineFigure(
-        title=f"{model or 'Results'} over time",
+        title=f"{model or 'Results'}{f' on {min(boards)}' if len(boards) == 1 else ''} over time",
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=axis_of(metric),
         series=series,
@@ -107,23 +110,24 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
 
 
 def _changes(rows: Sequence[Record]) -> list[Mark]:
-    """Mark where a board's model, engine or kernel is another one than in its run before."""
-    last: dict[tuple[str, str], str] = {}
-    changes: dict[tuple[float, str], list[str]] = {}
-    for row in sorted(rows, key=lambda row: _ended(row) or 0.0):
-        board, engine = text(row, "target_uid") or "", text(row, "runtime") or ""
-        facts = {
-            "model": workload_text(row, "model_sha256"),
-            engine: workload_text(row, "engine_version"),
-            "kernel": text(row, "kernel") or "",
-        }
-        for name, now in facts.items():
-            before = last.get((board, name))
-            if now and before and now != before:
-                changes.setdefault((_ended(row) or 0.0, board), []).append(f"{name} {now}")
-            if now:
-                last[board, name] = now
-    return [Mark(x=x, text=f"{', '.join(what)} on {board}") for (x, board), what in changes.items()]
+    """Mark where a board's model, engine, firmware or kernel is not that of its run before.
+
+    The same change of several boards is one mark if it would be drawn at nearly the same place.
+    """
+    ordered = sorted(rows, key=lambda row: _ended(row) or 0.0)
+    times = [_ended(row) or 0.0 for row in ordered]
+    near_s = (times[-1] - times[0]) / _PLACES if times else 0.0
+    found: list[tuple[float, str, list[str]]] = []
+    for row, at, what in zip(ordered, times, changes_on_boards(ordered), strict=True):
+        if not what:
+            continue
+        change, board = ", ".join(what), text(row, "target_uid") or ""
+        same = (each for each in found if each[1] == change and at - each[0] <= near_s)
+        if (mark := next(same, None)) is None:
+            found.append((at, change, [board]))
+        elif board not in mark[2]:
+            mark[2].append(board)
+    return [Mark(x=x, text=f"{change} on {', '.join(boards)}") for x, change, boards in found]
 
 
 def _sample(row: Record) -> Sample:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 from edgeyard.benchmark_api.figures.axes import Scale, columns_of, number_text, shortened
@@ -15,12 +18,21 @@ FIGURE_STYLE = """
 .edgeyard-figure figcaption{font-weight:600}
 .edgeyard-figure>svg{display:block;width:100%;height:auto}
 .edgeyard-figure td,.edgeyard-figure th{text-align:left;padding:.15rem .5rem .15rem 0}
+.edgeyard-figure>.edgeyard-large{display:none}
+@media(min-width:46rem){
+.edgeyard-figure.edgeyard-wide{max-width:54rem}
+.edgeyard-figure>.edgeyard-large{display:block}
+.edgeyard-wide>.edgeyard-small{display:none}
+}
 @media print{.edgeyard-figure{break-inside:avoid}}
 """
 """Rules for the page: the text of a drawing is never larger than the page's."""
 
 _WIDTH, _ROW, _LEFT, _RIGHT = 340, 56, 8, 332
 """Units of the drawing, those of a screen 360 px wide; names stand above their values."""
+
+_LARGE = 700
+"""Units of a drawing of lines for a large screen."""
 
 _TOP, _PLOT_LEFT, _PLOT_RIGHT, _MIN_PLOT = 26, 46, 232, 170
 """Area of lines; their names stand to the right of it."""
@@ -31,23 +43,64 @@ _LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 15, 3, 50
 _RADIUS = 4.0
 
 
-def svg_figure(figure: IntervalFigure | LineFigure) -> str:
-    """Return a `<figure>` with title, description, drawing and its numbers as a table."""
-    if isinstance(figure, IntervalFigure):
-        return _intervals(figure)
-    return _lines(figure)
+def svg_figure(figure: IntervalFigure | LineFigure, *, wide: bool = False) -> str:
+    """Return a `<figure>` with title, description, drawing and its numbers as a table.
+
+    Args:
+        figure: What is drawn.
+        wide: Whether there is a second drawing of lines, which takes the place of the first one on
+            a large screen.
+    """
+    small = _parts(figure)
+    if not wide:
+        return small.page(small.drawing())
+    large = _parts(figure, _LARGE).drawing(' class="edgeyard-large"')
+    return small.page(small.drawing(' class="edgeyard-small"') + large, " edgeyard-wide")
 
 
-def _page(title: str, about: str, height: float, drawn: list[str], table: list[str]) -> str:
-    head = [
-        f'<figure class="edgeyard-figure"><figcaption>{_text(title)}</figcaption>',
-        f'<svg role="img" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" height="{height:g}"'
-        ' fill="currentColor" font-family="system-ui,sans-serif" font-size="12">',
-        f"<title>{_text(title)}</title>",
-        f"<desc>{_text(about)}</desc>",
-    ]
-    details = ["<details><summary>Numbers</summary><table>", *table, "</table></details>"]
-    return "\n".join([*head, *drawn, "</svg>", *details, "</figure>"])
+def svg_document(figure: IntervalFigure | LineFigure) -> str:
+    """Return the drawing alone, as a file."""
+    return _parts(figure).drawing(' xmlns="http://www.w3.org/2000/svg"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a figure is made of, as HTML."""
+
+    title: str
+    about: str
+    height: float
+    drawn: list[str]
+    table: Callable[[], list[str]]
+    width: float = _WIDTH
+
+    def drawing(self, more: str = "") -> str:
+        """Return the `<svg>` with further attributes."""
+        head = [
+            f'<svg role="img" viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
+            f' height="{self.height:g}" fill="currentColor" font-family="system-ui,sans-serif"'
+            f' font-size="12"{more}>',
+            f"<title>{_text(self.title)}</title>",
+            f"<desc>{_text(self.about)}</desc>",
+        ]
+        return "\n".join([*head, *self.drawn, "</svg>"])
+
+    def page(self, drawings: str, more_class: str = "") -> str:
+        """Return the `<figure>` with drawings of it."""
+        lines = [
+            f'<figure class="edgeyard-figure{more_class}">'
+            f"<figcaption>{_text(self.title)}</figcaption>",
+            drawings,
+            "<details><summary>Numbers</summary><table>",
+            *self.table(),
+            "</table></details>",
+            "</figure>",
+        ]
+        return "\n".join(lines)
+
+
+def _parts(figure: IntervalFigure | LineFigure, width: float = _WIDTH) -> _Parts:
+    return _intervals(figure) if isinstance(figure, IntervalFigure) else _lines(figure, width)
 
 
 def _text(value: str) -> str:
@@ -71,7 +124,7 @@ def _verdict(verdict: str) -> str:
 # --- values with intervals ------------------------------------------------------------------------
 
 
-def _intervals(figure: IntervalFigure) -> str:
+def _intervals(figure: IntervalFigure) -> _Parts:
     scale, height = figure.scale, _ROW * len(figure.points) + 36
     label = figure.axis.label + (", logarithmic" if scale.logarithmic else "")
     many = len(figure.points) != 1
@@ -87,7 +140,7 @@ def _intervals(figure: IntervalFigure) -> str:
         for point in figure.points
     ]
     table = [f"<tr><th>Name<th>{_text(figure.axis.label)}<th>Interval<th>Verdict", *rows]
-    return _page(figure.title, f"{label}; {what}.", height, drawn, table)
+    return _Parts(figure.title, f"{label}; {what}.", height, drawn, lambda: table)
 
 
 def _reference(x: float, top: float) -> str:
@@ -178,12 +231,13 @@ def _marker(x: float, y: float, verdict: str, colour: str, shape: str) -> str:
 # --- series ---------------------------------------------------------------------------------------
 
 
-def _lines(figure: LineFigure) -> str:
+def _lines(figure: LineFigure, width: float) -> _Parts:
     named = [each for each in figure.series if each.name]
     labels = {each.name: _wrapped(each.name) for each in named}
     needed = sum(_LINE * len(each) + 5 for each in labels.values())
-    bottom = _TOP + max(_MIN_PLOT, needed)
-    right = _PLOT_RIGHT if named else _RIGHT
+    more = width - _WIDTH
+    bottom = _TOP + max(_MIN_PLOT + more / 4, needed)
+    right = (_PLOT_RIGHT if named else _RIGHT) + more
     plot = _Plot(figure, right, bottom)
     drawn = plot.axes()
     for position, series in enumerate(figure.series):
@@ -193,7 +247,7 @@ def _lines(figure: LineFigure) -> str:
     logarithmic = plot.x_scale.logarithmic or plot.scale.logarithmic
     about = f"{figure.axis.label} by {figure.x_axis.label}; {len(figure.series)} series"
     about += "; logarithmic." if logarithmic else "."
-    return _page(figure.title, about, height, drawn + remarks, _numbers(figure))
+    return _Parts(figure.title, about, height, drawn + remarks, partial(_numbers, figure), width)
 
 
 class _Plot:
@@ -223,7 +277,7 @@ class _Plot:
                 f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y + 4:.1f}"'
                 f' text-anchor="end">{number_text(tick)}</text>'
             )
-        scale, ticks = self.x_scale, figure.x_ticks(2)
+        scale, ticks = self.x_scale, figure.x_ticks(2 if self.right <= _RIGHT else 5)
         for tick in ticks:
             x = self.x(tick)
             anchor = "start" if tick == ticks[0] else "end" if tick == ticks[-1] else "middle"
@@ -350,9 +404,10 @@ class _Plot:
         shown = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
         legend = ", ".join(words for verdict, words in shown.items() if verdict in verdicts)
         texts += [legend] if legend else []
+        columns = round(_TEXT_COLUMNS * max(1.0, self.right / _RIGHT))
         drawn = [
             f'<text x="{_LEFT}" y="{y + _LINE * 1.2 * row:.1f}"><title>{_text(each)}</title>'
-            f"{_isolated(shortened(each, _TEXT_COLUMNS))}</text>"
+            f"{_isolated(shortened(each, columns))}</text>"
             for row, each in enumerate(texts)
         ]
         return drawn, round(y - 8 + _LINE * 1.2 * len(texts))
@@ -371,9 +426,10 @@ def _wrapped(name: str) -> list[str]:
 
 
 def _numbers(figure: LineFigure) -> list[str]:
+    scale = figure.x_scale
     head = f"<tr><th>Series<th>{_text(figure.x_axis.label)}<th>{_text(figure.axis.label)}"
     rows = [
-        f"<tr><td>{_isolated(shortened(each.name))}<td>{figure.x_text(sample.x)}"
+        f"<tr><td>{_isolated(shortened(each.name))}<td>{figure.x_text(sample.x, scale)}"
         f"<td>{number_text(sample.value)}<td>{_range(sample.ends)}<td>{_text(sample.verdict)}"
         for each in figure.series
         for sample in each.samples

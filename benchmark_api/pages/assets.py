@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib.resources
 from functools import cache
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE
@@ -24,25 +25,34 @@ def url(name: str) -> str:
 
 
 @router.get("/ui/static/{digest}/{name}")
-def asset(digest: str, name: str) -> Response:
+def asset(request: Request, digest: str, name: str) -> Response:
     """A style sheet or script."""
     files = _files()
     if name not in files or digest != _digest(name):
         raise NotFound("file", name)
     media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
-    return Response(files[name], media_type=media_type, headers={"Cache-Control": _FOREVER})
+    headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
+    body = files[name]
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = _compressed(name), "gzip"
+    return Response(body, media_type=media_type, headers=headers)
 
 
 @cache
 def _files() -> dict[str, bytes]:
     folder = importlib.resources.files("edgeyard.templates.pages") / "static"
-    found = {
+    files = {
         each.name: each.read_bytes()
         for each in folder.iterdir()
         if each.name.rpartition(".")[2] in _MEDIA_TYPES
     }
-    found["edgeyard.css"] += FIGURE_STYLE.encode()
-    return found
+    files["edgeyard.css"] += FIGURE_STYLE.encode()
+    return files
+
+
+@cache
+def _compressed(name: str) -> bytes:
+    return gzip.compress(_files()[name], mtime=0)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.pages.compare import pack, wanted_of
 from edgeyard.benchmark_api.pages.filters import time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
@@ -40,6 +41,9 @@ MAX_LOG_LINES = 5000
 _TEXTS = ("model", "target", "runtime", "target_uid", "tag", "campaign_id", "name", "user_id")
 """Filters that take any text."""
 
+_CHOSEN = ("ids", "benchmark_id")
+"""What the address states of benchmarks that are ticked to be compared."""
+
 _SHOWN_FIRST = ("status", "verdict", "type", "model", "target", "target_uid")
 """Filters that are not among the further ones."""
 
@@ -58,8 +62,17 @@ _Id = Annotated[str, Depends(_whole)]
 @router.get("/ui/benchmarks")
 def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Benchmarks, newest first, as filtered; campaigns are folded."""
-    query = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    query = {
+        name: value.strip()
+        for name, value in request.query_params.items()
+        if value.strip() and name not in _CHOSEN
+    }
     wrong: dict[str, str] = {}
+    chosen: tuple[str, ...] = ()
+    try:
+        chosen = wanted_of(request).ids
+    except InvalidInput as error:
+        wrong["ids"] = str(error)
     found: shapes.BenchmarkPage | None = None
     status, types = query.get("status", ""), [each.value for each in BenchmarkType]
     if status and status not in set(Status):
@@ -100,6 +113,8 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         statuses=list(Status),
         types=types,
         verdicts=VERDICTS,
+        chosen=chosen,
+        chosen_elsewhere=_elsewhere(chosen, found),
         more_filters=not set(query) <= {*_SHOWN_FIRST, "cursor", "done"},
         filtered=bool(set(query) - {"cursor", "done"}),
     )
@@ -242,6 +257,13 @@ def retry(form: SignedInForm, benchmark_id: _Id, caller: BrowserUser, context: C
 def _back(form: Form, benchmark_id: str, done: str) -> Response:
     wanted = form.text("next")
     return see_other(own_page(wanted) if wanted else f"/ui/benchmarks/{quote(benchmark_id)}", done)
+
+
+def _elsewhere(chosen: Sequence[str], found: shapes.BenchmarkPage | None) -> str:
+    """Return those that are ticked on other pages of the list, packed; "" for none."""
+    here = {each.benchmark_id for each in found.items} if found else set()
+    others = [each for each in chosen if each not in here]
+    return pack(others) if others else ""
 
 
 def _folded(

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
-from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.pages.page import page, page_number, see_other
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.routes import acts, benchmarks, lab, reservations
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -23,6 +23,9 @@ router = APIRouter(include_in_schema=False)
 
 NEAR_LIMIT = 0.9
 """Share of its time limit from which on a run is marked."""
+
+PAGE = 100
+"""Boards that one page lists."""
 
 RECENT = 20
 """Benchmarks that the page of a board lists."""
@@ -48,18 +51,23 @@ def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     query = request.query_params
     state, family = query.get("state", ""), query.get("family", "")
     found = lab.boards(caller, context).content
-    shown = [
-        each for each in found.items if state in ("", each.state) and family in ("", each.family)
-    ]
+    matching = sorted(
+        (each for each in found.items if state in ("", each.state) and family in ("", each.family)),
+        key=lambda each: (each.host, each.target_uid),
+    )
+    number = page_number(query.get("page", ""))
     hosts: dict[str, list[shapes.Board]] = {}
-    for each in shown:
+    for each in matching[PAGE * (number - 1) : PAGE * number]:
         hosts.setdefault(each.host, []).append(each)
     return page(
         request,
         "boards",
         caller,
         boards=found,
-        hosts=sorted(hosts.items()),
+        hosts=list(hosts.items()),
+        matching=len(matching),
+        number=number,
+        last=max(1, -(-len(matching) // PAGE)),
         states=sorted({each.state for each in found.items}),
         families=sorted({each.family for each in found.items}),
         state_wanted=state,

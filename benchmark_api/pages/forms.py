@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hmac
+import secrets
 from typing import Annotated
 from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import Depends, Request
 
-from edgeyard.benchmark_api.acts import cleaned
+from edgeyard.benchmark_api.acts import state_reason
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, browser_caller, token_hash
 from edgeyard.benchmark_api.routes.context import RawBody, read_small
 from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated
-from edgeyard.scheduler.model.acts import acting
 
 FORM_COOKIE = "edgeyard_form"
 """Cookie of somebody who is not signed in, which forms for signing in are bound to."""
+
+_TOKEN_BYTES = 32
 
 MAX_FORM_BYTES = 64 * 1024
 MAX_FIELDS = 100
@@ -36,8 +38,33 @@ class Form(dict[str, str]):
 
 
 def csrf_token(secret: str) -> str:
-    """Return what each form of a page carries, which only somebody with the cookie can know."""
-    return token_hash(f"form:{secret}")
+    """Return what each form of a page carries, which only somebody with the cookie can know.
+
+    It is another text each time, since pages are compressed: from the sizes of pages that contain
+    one text again and again next to a guess, somebody who sees them pass could find the text (the
+    attack BREACH).
+    """
+    mask = secrets.token_bytes(_TOKEN_BYTES)
+    return (mask + _masked(_token(secret), mask)).hex()
+
+
+def is_csrf_token(text: str, secret: str) -> bool:
+    """Return whether a text is one of those that `csrf_token` returns for a secret."""
+    try:
+        given = bytes.fromhex(text)
+    except ValueError:
+        return False
+    mask, masked = given[:_TOKEN_BYTES], given[_TOKEN_BYTES:]
+    whole = len(given) == 2 * _TOKEN_BYTES
+    return whole and hmac.compare_digest(_masked(masked, mask), _token(secret))
+
+
+def _token(secret: str) -> bytes:
+    return bytes.fromhex(token_hash(f"form:{secret}"))
+
+
+def _masked(token: bytes, mask: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(token, mask, strict=True))
 
 
 def json_body(**fields: object) -> RawBody:
@@ -53,9 +80,7 @@ async def _signed_in_form(request: Request) -> Form:
         request.state.typed = await _fields(request)
         raise
     form = await _checked(request, SESSION_COOKIE)
-    who = acting()
-    if who is not None:
-        who.reason = cleaned(form.text("reason"))
+    state_reason(form.text("reason"))
     return form
 
 
@@ -87,7 +112,7 @@ def check_sent(request: Request, form: Form, cookie: str) -> None:
     """
     site = request.headers.get("sec-fetch-site", "same-origin")
     secret = request.cookies.get(cookie, "")
-    known = hmac.compare_digest(form.get("csrf", "").encode(), csrf_token(secret).encode())
+    known = is_csrf_token(form.get("csrf", ""), secret)
     if not secret or not known or site not in ("same-origin", "none"):
         raise Forbidden(_FOREIGN)
 

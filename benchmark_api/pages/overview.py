@@ -21,6 +21,9 @@ from edgeyard.scheduler.model.benchmark import Status
 
 router = APIRouter(include_in_schema=False)
 
+MAX_ATTENTION = 20
+"""Boards that need a person which are listed one by one."""
+
 _ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
 """States of boards that a person should look at, the most urgent first."""
 
@@ -77,16 +80,18 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
     day = benchmarks.list_benchmarks(
         caller, context, submitted_from=since, limit=1000, total=True
     ).content
+    attention = sorted(
+        (each for each in boards.items if each.state in _ATTENTION),
+        key=lambda each: _ATTENTION.index(each.state),
+    )
     return page(
         request,
         "overview",
         caller,
         boards=boards,
         states=Counter(each.state for each in boards.items).most_common(),
-        attention=sorted(
-            (each for each in boards.items if each.state in _ATTENTION),
-            key=lambda each: _ATTENTION.index(each.state),
-        ),
+        attention=attention[:MAX_ATTENTION],
+        more_attention=len(attention) - MAX_ATTENTION,
         queue=queue,
         reasons=Counter(
             each.waiting_reason.code if each.waiting_reason else "" for each in queue.items

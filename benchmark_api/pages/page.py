@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import secrets
 import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
+from html import escape
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,13 +20,20 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
+from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
 from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
 
+_QUICK = 4
+"""Level of compression of what is made for one request."""
+
 MAX_TEXT = 300
 """Characters that a page shows of any one text in a table."""
+
+_SIMULATOR = ("edgeyard.simulator.pages",)
+"""Adds pages where it is installed."""
 
 _NAVIGATION = (
     ("/ui", "Overview"),
@@ -31,6 +41,8 @@ _NAVIGATION = (
     ("/ui/queue", "Queue"),
     ("/ui/benchmarks", "Benchmarks"),
     ("/ui/submit", "Submit"),
+    ("/ui/compare", "Compare"),
+    ("/ui/policies", "Policies"),
 )
 _NAVIGATION_OF_OPERATORS = (*_NAVIGATION, ("/ui/events", "Log of acts"))
 
@@ -52,6 +64,12 @@ _NOTICES = {
     "`edgeyard schedules list` shows it.",
     "retried": "This is the new benchmark; it repeats the other one.",
     "share-revoked": "The link is revoked: its address is not found any more.",
+    "policy-active": "The policy decides from the next cycle on.",
+    "policy-active-ended": "The configured policy decides from the next cycle on.",
+    "policy-shadow": "The policy decides as the shadow from the next cycle on, without effect.",
+    "policy-shadow-ended": "There is no shadow policy any more.",
+    "model-promoted": "The model is promoted.",
+    "model-rolled-back": "The model is rolled back.",
     "signed-out": "You are signed out.",
     "signed-out-everywhere": "You are signed out, here and in other browsers.",
 }
@@ -97,17 +115,27 @@ def page(
         )
     )
     answer = HTMLResponse(
-        text,
-        status,
-        {
+        status_code=status,
+        headers={
             "Content-Security-Policy": policy(nonce),
             "Cache-Control": "no-store",
             "Referrer-Policy": "no-referrer",  # addresses of shared pages are secrets
         },
     )
+    _fill(request, answer, text.encode())
     if new_secret:
         set_cookie(request, answer, FORM_COOKIE, new_secret)
     return answer
+
+
+def _fill(request: Request, answer: Response, body: bytes) -> None:
+    """Give an answer its body, compressed where the client takes that."""
+    answer.headers["Vary"] = "Accept-Encoding"
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        answer.headers["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, _QUICK, mtime=0)
+    answer.body = body
+    answer.headers["Content-Length"] = str(len(body))
 
 
 def policy(nonce: str) -> str:
@@ -178,6 +206,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = assets.url
+    environment.globals["has_simulator"] = bool(installed(_SIMULATOR))
     environment.filters.update(
         words=words,
         plain=plain,
@@ -192,9 +221,14 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def page_number(text: str) -> int:
+    """Return the number of a page that an address states; 1 where it states none."""
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,5}", text) else 1
+
+
 def words(text: object, limit: int = MAX_TEXT) -> Markup:
     """Return a text of somebody as HTML: as `plain`, in its own direction of writing."""
-    return Markup("<bdi>{}</bdi>").format(plain(text, limit))
+    return Markup(f"<bdi>{escape(plain(text, limit))}</bdi>")
 
 
 def plain(text: object, limit: int = MAX_TEXT) -> str:
@@ -204,6 +238,8 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
     """
     whole = "" if text is None else str(text)
     cut = whole[:limit] + ("…" if len(whole) > limit else "")
+    if cut.isprintable():  # none of the categories below; most are, and tables have thousands
+        return cut
     return "".join(
         "\N{REPLACEMENT CHARACTER}"
         if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") and each not in "\n\t"
@@ -216,9 +252,7 @@ def when(time: datetime | None, missing: str = "–") -> Markup | str:
     """Return a time in UTC, with its zone, as a ``<time>``."""
     if time is None:
         return missing
-    return Markup('<time datetime="{}">{}</time>').format(
-        time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    return Markup(f'<time datetime="{time.isoformat()}">{time:%Y-%m-%d %H:%M:%S} UTC</time>')
 
 
 def duration(seconds: float | None) -> str:

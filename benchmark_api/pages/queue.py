@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.pages.page import page
+from edgeyard.benchmark_api.pages.page import number, page
+from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import lab
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,38 +29,43 @@ _COLUMNS = (
 def queue(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Who waits, why, and when each is expected to start."""
     found = lab.queue(caller, context, limit=LIMIT).content
-    return page(request, "queue", caller, queue=found, limit=LIMIT)
+    return page(
+        request,
+        "queue",
+        caller,
+        queue=found,
+        rows=[(each, _about(each), _parts(each)) for each in found.items],
+        limit=LIMIT,
+    )
+
+
+def _about(item: shapes.QueueItem) -> str:
+    parts = (item.benchmark_type, item.runtime, item.target, item.user_id)
+    return " · ".join(each for each in parts if each)
+
+
+def _parts(item: shapes.QueueItem) -> str:
+    """Return what the priority is the sum of."""
+    parts = sorted((item.priority_parts or {}).items())
+    return " + ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in parts)
 
 
 @router.get("/ui/queue.csv")
 def queue_csv(caller: BrowserUser, context: Ctx) -> Response:
     """The queue as a table for spreadsheets."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
+    rows = []
     for each in lab.queue(caller, context, limit=MAX_CSV).content.items:
         reason, forecast = each.waiting_reason, each.forecast
-        row = (
-            *(each.position, each.benchmark_id, each.user_id, each.priority),
-            *((reason.code, reason.sentence) if reason else ("", "")),
-            *(each.target, each.runtime, each.benchmark_type, each.model),
-            each.submit_time.isoformat(),
-            *(
-                (each_time.isoformat() for each_time in times)
-                if forecast and (times := (forecast.start, forecast.start_low, forecast.start_high))
-                else ("", "", "")
-            ),
+        rows.append(
+            (
+                *(each.position, each.benchmark_id, each.user_id, each.priority),
+                *((reason.code, reason.sentence) if reason else (None, None)),
+                *(each.target, each.runtime, each.benchmark_type, each.model, each.submit_time),
+                *(
+                    (forecast.start, forecast.start_low, forecast.start_high)
+                    if forecast
+                    else (None, None, None)
+                ),
+            )
         )
-        writer.writerow(["" if cell is None else _inert(cell) for cell in row])
-    headers = {
-        "Content-Disposition": 'attachment; filename="queue.csv"',
-        "Cache-Control": "no-store",
-    }
-    return Response(text.getvalue(), media_type="text/csv", headers=headers)
-
-
-def _inert(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula."""
-    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{cell}"
-    return cell
+    return csv_file("queue.csv", _COLUMNS, rows)

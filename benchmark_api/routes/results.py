@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
 from fastapi.responses import Response
+from msgspec.structs import asdict
+from pydantic import AwareDatetime
 
-from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.auth import Caller, Reader, Submitter
 from edgeyard.benchmark_api.figures.runs import read_latencies
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, named, visible
+from edgeyard.benchmark_api.routes.context import (
+    BenchmarkId,
+    Body,
+    Context,
+    Ctx,
+    Flag,
+    named,
+    visible,
+)
 from edgeyard.benchmark_api.routes.contract import Answer, Router
-from edgeyard.benchmark_api.routes.documented import content
+from edgeyard.benchmark_api.routes.documented import accepts, content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
+from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
+from edgeyard.benchmark_api.sdk.comparison import (
+    CHECK_TAG,
+    differences,
+    over_time,
+    relative_to,
+)
 from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, Status
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -136,30 +156,142 @@ def rows(
 ) -> Answer[shapes.ResultRows]:
     """One row a benchmark, for tables and comparisons."""
     with context.services.store.read() as uow:
-        if campaign_id is not None:
-            campaign = uow.campaigns.get(campaign_id)
-            if not caller.may_see(campaign.user_id):
-                raise NotFound("campaign", campaign_id)
-            which = BenchmarkFilter(campaign_id=campaign_id)
-            newest_first, _ = uow.benchmarks.page(which, limit=MAX_ROWS, cursor=None)
-            found = list(reversed(newest_first))
-        elif benchmark_id:
-            whole_ids = dict.fromkeys(named(uow, benchmark_id, caller))
-            by_id = {each.benchmark_id: each for each in uow.benchmarks.get_many(list(whole_ids))}
-            found = []
-            for each_id in whole_ids:
-                if each_id not in by_id or not caller.may_see(by_id[each_id].user_id):
-                    raise NotFound("benchmark", each_id)
-                found.append(by_id[each_id])
-        else:
+        if not benchmark_id and campaign_id is None:
             raise InvalidInput.at("", "names no benchmark", "benchmark_id=... or campaign_id=...")
-        every = uow.files.reports_of_many([each.benchmark_id for each in found])
-        newest: dict[str, Report] = {}
-        for report in sorted(every, key=lambda one: one.attempt):
-            newest[report.benchmark_id] = report
-        variations = RunVariations(uow)
-        items = [_summary(each, newest.get(each.benchmark_id), variations) for each in found]
-    return Answer(shapes.ResultRows(items=items))
+        found = _named(uow, caller, benchmark_id or (), campaign_id, MAX_ROWS)
+        return Answer(shapes.ResultRows(items=_summaries(uow, found)))
+
+
+@router.post("/results/comparison", openapi_extra=accepts("ComparisonIn"))
+def comparison(body: Body, caller: Reader, context: Ctx) -> Answer[shapes.ResultComparison]:
+    """Results next to a baseline; nothing is stored.
+
+    A row has a ratio where the primary metric, type, data set, batch size and training are those of
+    the baseline: model, engine and parameters may be others, such as a model for ONNX Runtime and
+    its other format for LiteRT. 404 where one of them does not exist or is somebody else's.
+    """
+    return compared(parse(ComparisonIn, body.tree()), caller, context)
+
+
+def compared(
+    wanted: ComparisonIn, caller: Caller, context: Context
+) -> Answer[shapes.ResultComparison]:
+    """Answer a comparison; see `comparison`."""
+    with context.services.store.read() as uow:
+        found = _named(uow, caller, wanted.benchmark_ids, wanted.campaign_id, MAX_COMPARED + 1)
+        if len(found) > MAX_COMPARED:
+            raise InvalidInput.at(
+                "/campaign_id", f"has more than {MAX_COMPARED} benchmarks", "some of them, by id"
+            )
+        if not found:
+            raise InvalidInput.at("/campaign_id", "has no benchmarks")
+        baseline = found[0].benchmark_id
+        if wanted.baseline is not None:
+            (baseline,) = named(uow, [wanted.baseline], caller)
+        items = _summaries(uow, found)
+    rows = [as_json(each) for each in items]
+    of_baseline = next((row for row in rows if row["benchmark_id"] == baseline), None)
+    if of_baseline is None:
+        raise InvalidInput.at("/baseline", f"{baseline} is not one of the compared benchmarks")
+    return Answer(
+        shapes.ResultComparison(
+            baseline=baseline,
+            differences=differences(rows),
+            items=[
+                _extended(shapes.ComparedRow, item, row)
+                for item, row in zip(items, relative_to(rows, of_baseline), strict=True)
+            ],
+        )
+    )
+
+
+@router.get("/results/history")
+def history(
+    caller: Submitter,
+    context: Ctx,
+    model: str,
+    target_uid: str | None = None,
+    runtime: str | None = None,
+    benchmark_type: BenchmarkTypeName | None = None,
+    submitted_from: AwareDatetime | None = None,
+    across_versions: Flag = False,
+) -> Answer[shapes.ResultHistory]:
+    """Your completed results of a model over time, each relative to the one before it.
+
+    These are the newest 500 as selected; operators see everybody's. The one before is the last
+    valid one on the same board that did the same work; with `across_versions`, the content of the
+    model and the version of the engine may differ.
+    """
+    which = BenchmarkFilter(
+        user_id=None if caller.is_operator else caller.user_id,
+        status=frozenset({Status.COMPLETED}),
+        model=model,
+        target_uid=target_uid,
+        engine=runtime,
+        benchmark_type=benchmark_type,
+        submitted_from=submitted_from,
+    )
+    with context.services.store.read() as uow:
+        newest_first, older = uow.benchmarks.page(which, limit=MAX_COMPARED, cursor=None)
+        own = [each for each in reversed(newest_first) if CHECK_TAG not in each.description.tags]
+        items = _summaries(uow, own)
+    by_id = {each.benchmark_id: each for each in items}
+    shown = over_time([as_json(each) for each in items], across_versions=across_versions)
+    return Answer(
+        shapes.ResultHistory(
+            items=[
+                _extended(shapes.HistoryRow, by_id[str(row["benchmark_id"])], row) for row in shown
+            ],
+            left_out=len(newest_first) - len(shown),
+            truncated=older is not None,
+        )
+    )
+
+
+def _named(
+    uow: UnitOfWork,
+    caller: Caller,
+    benchmark_ids: Sequence[str],
+    campaign_id: str | None,
+    limit: int,
+) -> list[Benchmark]:
+    """Return the benchmarks that a request names, each once, or those of its campaign.
+
+    Raises:
+        NotFound: One of them, or the campaign, does not exist or is somebody else's.
+    """
+    if campaign_id is not None:
+        campaign = uow.campaigns.get(campaign_id)
+        if not caller.may_see(campaign.user_id):
+            raise NotFound("campaign", campaign_id)
+        which = BenchmarkFilter(campaign_id=campaign_id)
+        newest_first, _ = uow.benchmarks.page(which, limit=limit, cursor=None)
+        return list(reversed(newest_first))
+    whole_ids = dict.fromkeys(named(uow, benchmark_ids, caller))
+    by_id = {each.benchmark_id: each for each in uow.benchmarks.get_many(list(whole_ids))}
+    for each_id in whole_ids:
+        if each_id not in by_id or not caller.may_see(by_id[each_id].user_id):
+            raise NotFound("benchmark", each_id)
+    return [by_id[each_id] for each_id in whole_ids]
+
+
+def _summaries(uow: UnitOfWork, benchmarks: Sequence[Benchmark]) -> list[shapes.ResultRow]:
+    """Return a row for each benchmark, of its newest report."""
+    every = uow.files.reports_of_many([each.benchmark_id for each in benchmarks])
+    newest: dict[str, Report] = {}
+    for report in sorted(every, key=lambda one: one.attempt):
+        newest[report.benchmark_id] = report
+    variations = RunVariations(uow)
+    return [_summary(each, newest.get(each.benchmark_id), variations) for each in benchmarks]
+
+
+_Row = TypeVar("_Row", shapes.ComparedRow, shapes.HistoryRow)
+
+
+def _extended(shape: type[_Row], item: shapes.ResultRow, row: Mapping[str, Any]) -> _Row:
+    """Return a row of results with the further fields of a shape, which `row` has."""
+    own = asdict(item)
+    return shape(**own, **{name: row[name] for name in shape.__struct_fields__ if name not in own})
 
 
 def _summary(

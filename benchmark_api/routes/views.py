@@ -383,6 +383,7 @@ def summary(
         verdict=text(verdict, "verdict"),
         reasons=_reasons(verdict.get("reasons")),
         kernel=text(table(report, "board"), "kernel"),
+        firmware=text(table(report, "board"), "firmware"),
         ended_at=benchmark.ended_at,
     )
 

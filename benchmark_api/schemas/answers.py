@@ -657,7 +657,7 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
     than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
     the process takes before it loads the model. ``kernel`` is the release of the kernel of the
-    operating system that it ran under.
+    operating system that it ran under, ``firmware`` the version of the boot loader or BIOS.
     """
 
     benchmark_id: str
@@ -703,7 +703,67 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     verdict: str | None
     reasons: list[Reason]
     kernel: str | None
+    firmware: str | None
     ended_at: datetime | None
+
+
+class ComparedRow(ResultRow, frozen=True, kw_only=True):
+    """A row of results, relative to the baseline of its comparison.
+
+    ``differs`` names the parts of ``workload`` in which it differs from the baseline. ``ratio`` is
+    its primary metric over the baseline's; null where the metric, the type, the data set, the batch
+    size or the training is another one, or the inputs of the same model, and for invalid numbers.
+    ``ratio_low`` and ``ratio_high`` are its 95 % interval. ``shown_to_differ``: this interval
+    leaves out 1.
+    """
+
+    differs: list[str]
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    shown_to_differ: bool
+
+
+class ResultComparison(Struct, frozen=True, kw_only=True):
+    """Results next to one of them.
+
+    ``baseline`` is the benchmark that all are relative to. ``differences`` names the parts of
+    ``workload`` that are not the same in all rows.
+    """
+
+    baseline: str
+    differences: list[str]
+    items: list[ComparedRow]
+
+
+class HistoryRow(ResultRow, frozen=True, kw_only=True):
+    """A row of results, relative to the one before it.
+
+    Rows with the same ``group`` measured the same thing. ``ratio`` is the primary metric over that
+    of the last valid result of this group on this board, with its 95 % interval; null for the first
+    one. ``shown_to_differ``: the interval leaves out 1. ``changes`` states what became another one
+    since the run before it on its board: the model's content, the engine's version, the firmware,
+    the kernel.
+    """
+
+    group: int
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    shown_to_differ: bool
+    changes: list[str]
+
+
+class ResultHistory(Struct, frozen=True, kw_only=True):
+    """Results of a model over time, the oldest first.
+
+    ``left_out`` counts completed benchmarks that are not among them: runs of checks, and those
+    without a primary metric. ``truncated``: there are older ones.
+    """
+
+    items: list[HistoryRow]
+    left_out: int
+    truncated: bool
 
 
 class AttemptReport(Struct, frozen=True, kw_only=True):

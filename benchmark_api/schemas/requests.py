@@ -33,6 +33,9 @@ from edgeyard.benchmark_api.schemas.fields import (
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.scenarios import MAX_TAGS, TAG
 
+MAX_COMPARED = 500
+"""Results of one comparison or one history."""
+
 _STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
 _USER_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")
@@ -400,6 +403,26 @@ class TagsIn(BaseModel):
 
     add: Tags = []
     remove: Tags = []
+
+
+class ComparisonIn(BaseModel):
+    """Results to compare: of some benchmarks, or of a campaign."""
+
+    model_config = _STRICT
+
+    benchmark_ids: Annotated[list[Text], Field(max_length=MAX_COMPARED)] = Field(
+        [], description=f"At most {MAX_COMPARED}."
+    )
+    campaign_id: Text | None = None
+    baseline: Text | None = Field(
+        None, description="The one of them that all are relative to; the first unless stated."
+    )
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if bool(self.benchmark_ids) == (self.campaign_id is not None):
+            raise refusal("names no benchmarks", "either benchmark_ids or campaign_id")
+        return self
 
 
 class SimulationIn(BaseModel):

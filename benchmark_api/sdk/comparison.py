@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.schemas.answers import ResultRow
@@ -27,6 +28,16 @@ WORKLOAD = {
     "metric": "metric",
 }
 """What has to be equal for a ratio: keys of a row's ``workload``, with their names for people."""
+
+CHECK_TAG = "edgeyard-check"
+"""Tag of the runs of a check, which no history counts."""
+
+VERSIONS = ("model_sha256", "engine_version")
+"""Parts of the workload that a history across versions does not tell apart."""
+
+_ALTERNATIVES = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
+"""Parts in which a row may differ from a baseline that somebody chose: other ways to the same end.
+With another model its inputs may be others, too."""
 
 
 def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
@@ -66,6 +77,130 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
     return compared
 
 
+def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, object]]:
+    """Compare rows of results with one of them that somebody chose.
+
+    A row has a ratio if its primary metric, type, data set, batch size and training are those of
+    the baseline; model, engine and parameters may be others.
+
+    Returns:
+        The rows in their order, each with ``differs`` (the parts of the workload in which it
+        differs from the baseline, in the order of `WORKLOAD`), ``ratio`` (its primary metric over
+        the baseline's; None without one), ``ratio_low`` and ``ratio_high`` (its 95 % interval; None
+        where one is unknown, and for the baseline), and ``shown_to_differ``: whether this interval
+        leaves out 1.
+    """
+    metric, compared = metric_of_row(baseline), []
+    for row in rows:
+        differs = _differing(row, baseline)
+        allowed = _ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
+        same = metric is not None and metric_of_row(row) == metric and allowed.issuperset(differs)
+        ratio, low, high = ratio_of(row, baseline) if same else (None, None, None)
+        compared.append(
+            {
+                **row,
+                "differs": differs,
+                "ratio": ratio,
+                "ratio_low": low,
+                "ratio_high": high,
+                "shown_to_differ": _leaves_out_one(low, high),
+            }
+        )
+    return compared
+
+
+def _leaves_out_one(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and not low <= 1 <= high
+
+
+def _differing(row: Record, other: Record) -> list[str]:
+    """Return the parts of the workload in which two rows differ; a model without a hash is its
+    name."""
+    found = [name for name in WORKLOAD if _part(row, name) != _part(other, name)]
+    unnamed = _part(row, "model_sha256") is None and _part(other, "model_sha256") is None
+    if unnamed and row.get("model") != other.get("model"):
+        found.insert(0, "model_sha256")
+    return found
+
+
+def over_time(rows: Sequence[Record], *, across_versions: bool = False) -> list[dict[str, object]]:
+    """Compare each result with the one before it.
+
+    The one before is the last valid one on the same board that did the same work.
+
+    Args:
+        rows: Rows of results; those without a primary metric are left out.
+        across_versions: The content of the model and the version of the engine may differ.
+
+    Returns:
+        The rows by time, each with ``group`` (rows of the same work have the same number, from 1
+        on), ``ratio``, ``ratio_low``, ``ratio_high`` and ``shown_to_differ`` as in `relative_to`,
+        and ``changes``: what became another one since the run before it on its board, such as
+        "kernel 6.6".
+    """
+    ordered = sorted(
+        (row for row in rows if row.get("primary_value")), key=lambda row: str(row.get("ended_at"))
+    )
+    groups: dict[str, int] = {}
+    last: dict[tuple[str, int], Record] = {}
+    shown: list[dict[str, object]] = []
+    for row, changes in zip(ordered, changes_on_boards(ordered), strict=True):
+        work = workload_key(row, VERSIONS if across_versions else ())
+        group = groups.setdefault(work, len(groups) + 1)
+        key = (text(row, "target_uid") or "", group)
+        before = last.get(key)
+        ratio, low, high = (None, None, None) if before is None else ratio_of(row, before)
+        shown.append(
+            {
+                **row,
+                "group": group,
+                "ratio": ratio,
+                "ratio_low": low,
+                "ratio_high": high,
+                "shown_to_differ": _leaves_out_one(low, high),
+                "changes": changes,
+            }
+        )
+        if row.get("verdict") != "invalid":
+            last[key] = row
+    return shown
+
+
+def changes_on_boards(rows: Sequence[Record]) -> list[list[str]]:
+    """Return for each row what is another one than in the run before it on the same board.
+
+    These are the model's content, the engine's version, firmware and kernel; what a run does not
+    state is the same as before.
+
+    Args:
+        rows: By time.
+    """
+    last: dict[tuple[str, str], str] = {}
+    found = []
+    for row in rows:
+        board, engine = text(row, "target_uid") or "", text(row, "runtime") or ""
+        facts = {
+            "model": workload_text(row, "model_sha256"),
+            engine: workload_text(row, "engine_version"),
+            "firmware": text(row, "firmware") or "",
+            "kernel": text(row, "kernel") or "",
+        }
+        changed = []
+        for name, now in facts.items():
+            before = last.get((board, name))
+            if now and before and now != before:
+                changed.append(f"{name} {now}")
+            if now:
+                last[board, name] = now
+        found.append(changed)
+    return found
+
+
+def model_name(row: Record) -> str:
+    """Return the name that files of one model in several formats share: without its ending."""
+    return PurePath(text(row, "model") or "").stem
+
+
 def _badness(row: Record) -> float:
     """Return a number that is lower for a better row; infinite for a row without a number."""
     value = number(row, "primary_value")
@@ -93,7 +228,7 @@ def differences(rows: Sequence[Record]) -> list[str]:
     return [
         name
         for name in WORKLOAD
-        if len({json.dumps(_part(row, name), sort_keys=True, default=str) for row in rows}) > 1
+        if any(_part(row, name) != _part(rows[0], name) for row in rows[1:])
     ]
 
 
@@ -155,10 +290,11 @@ def model_labels(rows: Sequence[Record]) -> list[str]:
     by_name: dict[str, list[Record]] = {}
     for row in rows:
         by_name.setdefault(text(row, "model") or "", []).append(row)
+    apart_by_name = {name: differences(group) for name, group in by_name.items()}
     labels = []
     for row in rows:
         name = text(row, "model") or ""
-        parts = (workload_text(row, part) for part in differences(by_name[name]))
+        parts = (workload_text(row, part) for part in apart_by_name[name])
         apart = ", ".join(filter(None, parts))
         labels.append(f"{name} ({apart})" if apart else name)
     return labels

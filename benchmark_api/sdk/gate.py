@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.schemas.answers import (
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import (
+    CHECK_TAG,
     WORKLOAD,
     differences,
     metric_of_row,
@@ -58,8 +59,6 @@ MIN_PAIRS = 3
 MAX_PAIRS = 100
 DEFAULT_PAIRS = 10
 DEFAULT_BUDGET_S = 1800.0
-CHECK_TAG = "edgeyard-check"
-"""Tag of the runs of a check, instead of the tags of its baseline."""
 NOT_MEASURED = "a number was not measured"
 _MAY_DIFFER = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
 """Parts of the workload in which the two versions may differ."""

@@ -27,6 +27,7 @@ def board_facts(cpus: Sequence[int], root: Path = ROOT) -> Mapping[str, object]:
         "model": _text(root / "proc/device-tree/model"),
         "machine": platform.machine(),
         "kernel": platform.release(),
+        "firmware": firmware(root),
         "cpus_present": os.cpu_count(),
         "governor": governor(cpus, root),
         "frequency_max_mhz": _max(_cpufreq(cpus, "cpuinfo_max_freq", root), 1e-3),
@@ -43,6 +44,15 @@ def cpu_model(root: Path = ROOT) -> Optional[str]:
             return match.group(1).strip()
     match = re.search(r"^CPU part\s*:\s*(.+)$", text, re.MULTILINE)
     return f"ARM part {match.group(1).strip()}" if match else None
+
+
+def firmware(root: Path = ROOT) -> Optional[str]:
+    """Return the version of what started the kernel: a Raspberry Pi's bootloader, or the BIOS."""
+    places = (
+        "proc/device-tree/chosen/bootloader/version",
+        "sys/devices/virtual/dmi/id/bios_version",
+    )
+    return next((found for place in places if (found := _text(root / place))), None)
 
 
 def governor(cpus: Sequence[int], root: Path = ROOT) -> Optional[str]:

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy import demo
+from deploy import demo, programs
 from deploy.process import edgeyard
+from edgeyard.benchmark_api.pages.compare import Wanted
 from tests.browser import Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
+from tests.builders.measured import many, over_days, store_measured
+from tests.builders.registered import add_candidate
+from tests.integration.test_api_auth import SCENARIO
 
 pytestmark = [
     pytest.mark.browser,
@@ -51,18 +55,35 @@ def sign_in(browser: Browser, api: Api, name: str) -> None:
     eventually(lambda: "Overview" in browser.text(), "the overview is there")
 
 
-def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, api: Api) -> None:
+def every_page(api: Api) -> list[str]:
+    """Paths of all pages, with something on each."""
     benchmark_id = api.submit(name="</script><script>alert(1)</script>" + "W" * 90)
     api.dispatched(benchmark_id)
     api.engine.order = (api.submit(),)
-    sign_in(browser, api, "operator")
-    paths = (
+    measured = [*many(60, [f"rpi4b-0001-{each:04}" for each in range(1, 4)]), *over_days(12)]
+    store_measured(api.store, measured)
+    ids = [each.benchmark_id for each in measured]
+    version = add_candidate(api.store, passed=False).version
+    client = api.as_("operator")
+    client.post("/v1/scenarios", json=SCENARIO)
+    simulation = {"scenario": "paper", "policy": "sjf", "seed": 1, "metrics": {"jobs": 40}}
+    client.put("/v1/simulations/run-one", json=simulation)
+    return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
-        *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
-        *(f"/ui/benchmarks/{benchmark_id}", f"/ui/benchmarks/{benchmark_id}/log"),
+        *("/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         f"/ui/benchmarks/{benchmark_id}/why",
-        *("/ui/benchmarks?status=odd", "/ui/nowhere"),
-    )
+        *(f"/ui/benchmarks/{each}" for each in (benchmark_id, f"{benchmark_id}/log", ids[0])),
+        *("/ui/compare", Wanted(ids=tuple(ids[:2])).address(), Wanted(ids=tuple(ids)).address()),
+        *("/ui/history", "/ui/history?model=mobilenet.onnx"),
+        *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
+        *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),
+        *("/ui/benchmarks?status=odd", "/ui/nowhere", "/ui/sign-in"),
+    ]
+
+
+def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, api: Api) -> None:
+    paths = every_page(api)
+    sign_in(browser, api, "operator")
     for width in (1440, 360):
         browser.act_as_phone(width, 900)
         for path in paths:
@@ -70,6 +91,20 @@ def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, 
             assert browser.run("return typeof htmx") == "object", path
             assert browser.run("return window.wrong") == [], path
             assert browser.run("return document.documentElement.scrollWidth") == width, path
+
+
+@pytest.mark.skipif(not programs.AXE.exists(), reason="make programs fetches axe-core from npm")
+def test_every_page_is_accessible_light_and_dark(browser: Browser, api: Api) -> None:
+    paths = every_page(api)
+    sign_in(browser, api, "operator")
+    browser.on_each_page(programs.AXE.read_text())
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        for path in paths:
+            browser.open(api.url + path)
+            assert browser.violations() == [], f"{path}, {scheme}"
+    browser.run("document.querySelector('main').append(document.createElement('button'))")
+    assert any("button-name" in each for each in browser.violations()), "it would be found"
 
 
 def test_an_open_page_shows_what_changes_without_a_reload(browser: Browser, api: Api) -> None:

@@ -289,6 +289,7 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "verdict": "comparable",
         "reasons": [],
         "kernel": "6.1.0",
+        "firmware": "2026.09",
         "ended_at": "2026-11-21T08:00:03Z",
     } | changes
     measured = base["p50_ms"] is not None

@@ -70,6 +70,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("DELETE", "/v1/benchmarks/{benchmark_id}/files"): OWNERS,
     ("GET", "/v1/benchmarks/{benchmark_id}/results/{attempt}/{name}"): OWNERS,
     ("GET", "/v1/results"): OWNERS,
+    ("POST", "/v1/results/comparison"): OWNERS,
+    ("GET", "/v1/results/history"): USERS,
     ("POST", "/v1/campaigns"): USERS,
     ("POST", "/v1/campaigns/check"): NEEDS_MORE,
     ("GET", "/v1/campaigns"): USERS,
@@ -249,11 +251,16 @@ OWN_ACCOUNT = ("/v1/tokens", "/v1/tokens/{token_id}", "/v1/users/{user_id}/passw
 """Paths at which a viewer may change something: what is theirs."""
 
 
+READ_BY_POST = ("/v1/results/comparison",)
+"""Paths at which a POST changes nothing, so that a viewer may send it."""
+
+
 def expected_of(method: str, path: str, rule: dict[str, int], caller: str) -> int:
     """The status of a caller's answer; 200 stands for any that does not depend on who asks."""
     if rule is PUBLIC:
         return 200
-    if caller == "viewer" and method not in ("GET", "HEAD") and path not in OWN_ACCOUNT:
+    for_viewers = method in ("GET", "HEAD") or path in (*OWN_ACCOUNT, *READ_BY_POST)
+    if caller == "viewer" and not for_viewers:
         return 401 if rule.get("bob", 401) == 401 else 403
     if caller in ("lesser", "viewer"):
         # As another submitter, to whom nothing belongs that the path names.
@@ -560,6 +567,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
 NEEDED_BESIDE = {
     "/v1/results": {"benchmark_id"},
     "/v1/shares": {"benchmark_id"},
+    "/v1/results/comparison": {"benchmark_id"},
     "/v1/files/names": {"file_id"},
 }
 """What a request names in its query or its body."""
@@ -655,8 +663,14 @@ def test_each_route_answers_each_caller_as_its_rule_states(
     known = names(api, path)
     for caller in CALLERS:
         body = {} if method == "GET" else BODIES.get(path, {})
-        params = {"benchmark_id": known["benchmark_id"]} if path == "/v1/results" else None
-        if path == "/v1/shares" and method == "POST":
+        params = None
+        if path == "/v1/results":
+            params = {"benchmark_id": known["benchmark_id"]}
+        elif path == "/v1/results/history":
+            params = {"model": "model.onnx"}
+        elif path == "/v1/results/comparison":
+            body = {"json": {"benchmark_ids": [known["benchmark_id"]]}}
+        elif path == "/v1/shares" and method == "POST":
             body = {"json": {"benchmark_id": known["benchmark_id"]}}
         if path == "/v1/users" and method == "POST":
             body = {"json": {"user_id": f"new-{caller}"}}

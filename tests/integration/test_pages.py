@@ -15,10 +15,12 @@ from starlette.routing import Route
 
 from deploy import vendor_htmx
 from edgeyard.benchmark_api import pages
+from edgeyard.benchmark_api.extensions import server_pages
+from edgeyard.benchmark_api.pages import boards
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
-from tests.integration.test_api_auth import ROUTES, expected_of
+from tests.integration.test_api_auth import ROUTES, expected_of, names
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 
@@ -46,6 +48,22 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/submit"): ("POST", "/v1/benchmarks"),
     ("POST", "/ui/submit"): ("POST", "/v1/benchmarks"),
     ("POST", "/ui/submit/check"): ("POST", "/v1/benchmarks"),
+    ("GET", "/ui/policies"): ("GET", "/v1/policies"),
+    ("GET", "/ui/policies/{name}"): ("GET", "/v1/policies/{name}"),
+    ("POST", "/ui/policies/{role}"): ("PUT", "/v1/policies/{role}"),
+    ("POST", "/ui/policies/{role}/end"): ("DELETE", "/v1/policies/{role}"),
+    ("GET", "/ui/models"): ("GET", "/v1/models"),
+    ("GET", "/ui/models/{kind}/{version}"): ("GET", "/v1/models/{kind}/{version}"),
+    ("GET", "/ui/simulations"): ("GET", "/v1/simulations"),
+    ("GET", "/ui/simulations/{run_id}"): ("GET", "/v1/simulations/{run_id}"),
+    **{
+        ("GET", f"/ui/compare{suffix}"): ("POST", "/v1/results/comparison")
+        for suffix in ("", ".csv", ".svg")
+    },
+    **{
+        ("GET", f"/ui/history{suffix}"): ("GET", "/v1/results/history")
+        for suffix in ("", ".csv", ".svg")
+    },
     ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
     ("GET", "/ui/benchmarks/{benchmark_id}"): ("GET", "/v1/benchmarks/{benchmark_id}"),
     ("GET", "/ui/benchmarks/{benchmark_id}/why"): (
@@ -68,6 +86,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
                 f"/benchmarks/{{benchmark_id}}/{act}"
                 for act in ("cancel", "hold", "release", "priority", "retry")
             ),
+            *("/models/{kind}/{version}/promote", "/models/{kind}/rollback"),
             "/leases/{lease_id}/release",
         )
     },
@@ -75,11 +94,18 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
 """Each route of the pages, and the one of the API whose row of the matrix is its own; None: it has
 tests of its own here."""
 
+QUERIES = {
+    "/ui/compare": "benchmark_id={benchmark_id}",
+    "/ui/history": "model=model.onnx",
+}
+"""What a page needs in its address, by its path without an ending."""
+
 FIELDS = {
     "/ui/boards/{target_uid}/lease": {"hours": "1"},
     "/ui/benchmarks/{benchmark_id}/priority": {"user_priority": "3"},
     "/ui/submit": {"model_url": "https://example.org/net.onnx", "target.rpi4b": "on"}
     | {"runtime.ort": "on", "benchmark_type": "TYPE1"},
+    "/ui/policies/{role}": {"name": "native"},
 }
 
 
@@ -117,7 +143,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 @pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
+def closed() -> Iterator[None]:
     yield
     while Browser.opened:
         Browser.opened.pop().close()
@@ -130,7 +156,13 @@ def as_(api: Api, name: str) -> Browser:
 def things(api: Api, path: str) -> dict[str, str]:
     """Fresh things of alice that a path names."""
     known = {"target_uid": "rpi4b-0001-0001", "attempt": "1", "name": "absent"}
-    if "benchmark_id" in path:
+    if "{kind}" in path:
+        known |= {"kind": "run_time", "version": "1"}
+    if "policies" in path:
+        known |= {"name": "native", "role": "shadow"}
+    if "run_id" in path:
+        known |= names(api, path)
+    if "benchmark_id" in path or path.startswith("/ui/compare"):
         known["benchmark_id"] = api.submit()
     if "share_id" in path:
         body = {"benchmark_id": api.submit()}
@@ -154,7 +186,7 @@ def things(api: Api, path: str) -> dict[str, str]:
 def test_every_page_has_a_row() -> None:
     served = {
         (method, route.path)
-        for router in pages.ROUTERS
+        for router in (*pages.ROUTERS, *server_pages())
         for route in router.routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
@@ -171,7 +203,9 @@ def test_a_page_is_for_whom_the_api_is_for(api: Api, method: str, path: str) -> 
     assert nobody.status_code == 401
     for name in ("viewer", "bob", "alice", "operator"):
         browser, known = as_(api, name), things(api, path)
-        expected, where = expected_of(*row, allowed, name), path.format(**known)
+        query = QUERIES.get(path.partition(".")[0], "")
+        expected = expected_of(*row, allowed, name)
+        where = f"{path}?{query}".rstrip("?").format(**known)
         if path == "/ui/changes":
             with browser.http.stream("GET", where) as stream:
                 assert stream.status_code == expected
@@ -399,6 +433,19 @@ def test_the_log_of_acts_has_pages_that_keep_the_filter(api: Api) -> None:
     assert 'name="actor" value="alice"' in second
 
 
+def test_many_boards_are_shown_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "PAGE", 2)
+    browser, named = as_(api, "alice"), r'href="/ui/boards/([^"]+)"'
+    first = browser.get("/ui/boards").text
+    (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = browser.get(following).text
+    assert "Page 2 of 2: 3 boards" in second
+    assert 'rel="next"' not in second
+    assert [len(re.findall(named, text)) for text in (first, second)] == [2, 1]
+    assert "No board is like that" in browser.get("/ui/boards?page=9").text
+    assert browser.get("/ui/boards?page=-1").text.count("Page 1 of 2") == 1
+
+
 def test_others_see_their_own_acts_without_a_link_in_the_navigation(api: Api) -> None:
     api.submit()
     shown = as_(api, "bob").get("/ui/events").text
@@ -433,7 +480,7 @@ def test_the_owner_holds_releases_raises_and_cancels(api: Api) -> None:
     assert "repeats" in browser.get(answer.headers["location"]).text
 
 
-class _Parts(HTMLParser):
+class Parts(HTMLParser):
     """What of a page could run or load: nothing inline, and all from this server."""
 
     def __init__(self) -> None:
@@ -461,6 +508,8 @@ def all_pages(api: Api, benchmark_id: str) -> list[str]:
     return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
         *("/ui/events", "/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
+        *("/ui/events", "/ui/compare", "/ui/history", "/ui/policies", "/ui/policies/native"),
+        *("/ui/simulations", f"/ui/compare?benchmark_id={benchmark_id}"),
         f"/ui/benchmarks/{benchmark_id}",
         f"/ui/benchmarks/{benchmark_id}/log",
         f"/ui/benchmarks/{benchmark_id}/why",
@@ -479,7 +528,7 @@ def test_hostile_texts_are_shown_as_texts(api: Api) -> None:
     seen = 0
     for path in [*all_pages(api, benchmark_id), f"/ui/benchmarks?model={HOSTILE}&status={HOSTILE}"]:
         answer = browser.get(path)
-        parts = _Parts()
+        parts = Parts()
         parts.feed(answer.text)
         assert parts.wrong == [], path
         assert parts.scripts == 4, path
@@ -503,7 +552,8 @@ def test_missing_and_foreign_things_are_the_same_page(api: Api) -> None:
     assert foreign.status_code == absent.status_code == 404
 
     def plain(text: str) -> str:
-        return re.sub(r"nonce=\"[^\"]*\"", "", text.replace(own, "absent"))
+        own_of_each = r'nonce="[^"]*"|name="csrf" value="[^"]*"'
+        return re.sub(own_of_each, "", text.replace(own, "absent"))
 
     assert plain(foreign.text) == plain(absent.text)
     assert "/ui/benchmarks" in absent.text
@@ -540,6 +590,31 @@ def test_errors_of_pages_are_pages_and_those_of_the_api_are_not(api: Api) -> Non
     refused = browser.post("/ui/boards/rpi4b-0001-0001/drain", "/ui")
     assert refused.status_code == 403
     assert "You are signed in as" in refused.text
+
+
+def test_pages_and_their_files_are_compressed_where_the_browser_takes_that(api: Api) -> None:
+    browser = as_(api, "alice")
+    paths = ["/ui/boards", *re.findall(r'"(/ui/static/[^"]+)"', browser.get("/ui/boards").text)]
+    for path in paths:
+        small, large = (
+            browser.http.get(path, headers={"Accept-Encoding": each}) for each in ("gzip", "")
+        )
+        assert small.headers["content-encoding"] == "gzip", path
+        assert "content-encoding" not in large.headers, path
+        assert small.headers["vary"] == large.headers["vary"] == "Accept-Encoding", path
+
+
+def test_no_two_pages_have_the_same_text_for_their_forms(api: Api) -> None:
+    """From the sizes of compressed pages with a constant text, that text could be found."""
+    browser = as_(api, "alice")
+    first, second = browser.csrf("/ui/boards"), browser.csrf("/ui/boards")
+    assert first != second
+    for csrf in (first, second):
+        answer = browser.http.post("/ui/leases/absent/release", data={"csrf": csrf})
+        assert answer.status_code == 404
+    for wrong in (first[:-1], f"{first[:-1]}g", first + "00", first[:64] + second[64:]):
+        answer = browser.http.post("/ui/leases/absent/release", data={"csrf": wrong})
+        assert answer.status_code == 403
 
 
 def test_static_files_are_kept_for_ever_under_a_name_of_their_content(api: Api) -> None:

@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.figures.palette import COLOURS
 from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.figures.results import baseline_figure, history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
-from edgeyard.benchmark_api.sdk.comparison import metric_of_row
+from edgeyard.benchmark_api.sdk.comparison import metric_of_row, relative_to
 
 AXIS = Axis(title="throughput", unit="1/s", direction="higher")
 
@@ -135,7 +135,8 @@ def test_ratios_that_are_not_shown_to_differ_are_grey_and_said_to_be() -> None:
         "primary_high": 9.1,
     }
     other = base | {"target_uid": "other", "workload": {"batch_size": 2}}
-    drawn = baseline_figure([base, same, slow, other], base)
+    rows = relative_to([base, same, slow, other], base)
+    drawn = baseline_figure(rows, rows[0])
     assert [point.name for point in drawn.points] == ["m · same", "m · slow"]
     assert [drawn.is_noise(point) for point in drawn.points] == [True, False]
     page = svg_figure(drawn)
@@ -231,3 +232,14 @@ def test_a_plot_is_drawn_of_the_same_value(tmp_path: Path, suffix: str) -> None:
     plot_figure(figure(*points), tmp_path / f"values.{suffix}")
     plot_figure(run_figure("Run", AXIS, [3.0], [1.0, 2.0]), tmp_path / f"run.{suffix}")
     assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 1000 for name in ("values", "run"))
+
+
+def test_the_same_change_of_several_boards_is_one_mark() -> None:
+    rows = [
+        ended(day, target_uid=board, kernel="6.1" if day < 20 else "6.6")
+        for day in (1, 10, 20, 28)
+        for board in ("a", "b")
+    ]
+    metric = metric_of_row(rows[0])
+    assert metric is not None
+    assert [mark.text for mark in history_figure(rows, metric).marks] == ["kernel 6.6 on a, b"]

@@ -17,7 +17,8 @@ import pytest
 from onnx import helper
 
 from edgeyard.benchmark_api.sdk import Client
-from edgeyard.benchmark_api.sdk.gate import CHECK_TAG, interval_of, student_quantile
+from edgeyard.benchmark_api.sdk.comparison import CHECK_TAG
+from edgeyard.benchmark_api.sdk.gate import interval_of, student_quantile
 from tests.builders.answers import (
     accepted,
     benchmark,

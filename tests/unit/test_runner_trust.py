@@ -389,12 +389,27 @@ def test_a_board_that_reports_nothing_gives_no_facts_but_no_error_either(tmp_pat
     facts = board_facts([0], tmp_path)
     assert facts["cpu_model"] is None
     assert facts["governor"] is None
+    assert facts["firmware"] is None
     series = np.array([5.0] * 50)
     watch = Watch(threads=1, root=tmp_path)
     watch.start()
     verdict = judge(series, watch.stop())
     assert verdict.verdict == "comparable"
     assert set(verdict.not_checked) == {"other_load", "frequency", "throttling", "temperature"}
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("proc/device-tree/chosen/bootloader/version", "e608a69b4a7d85d8\x00"),
+        ("sys/devices/virtual/dmi/id/bios_version", "1.14.2\n"),
+    ],
+)
+def test_the_firmware_is_read_where_a_board_shows_it(tmp_path: Path, place: str, text: str) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert board_facts([0], tmp_path)["firmware"] == text.strip("\x00\n")
 
 
 def test_temperature_and_processor_are_read_as_boards_tell_them(tmp_path: Path) -> None:

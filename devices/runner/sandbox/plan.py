@@ -43,8 +43,9 @@ _FACTS = (
         "/sys/devices/platform/soc/soc:firmware",
     ),
     "/sys/firmware/devicetree/base",
+    "/sys/devices/virtual/dmi/id/bios_version",
 )
-"""The report states: frequencies, temperatures, throttling, the board's model."""
+"""The report states: frequencies, temperatures, throttling, the board's model, its firmware."""
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 

@@ -5,7 +5,8 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   try {
-    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+    const source = document.getElementById(button.dataset.copy);
+    await navigator.clipboard.writeText(source.value ?? source.textContent);
     button.textContent = "Copied";
   } catch {
     button.textContent = "Select the text to copy it";

@@ -1,0 +1,505 @@
+"""Compare: results next to a baseline, by model, board and engine."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from markupsafe import Markup
+
+from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.figures.axes import number_text
+from edgeyard.benchmark_api.figures.intervals import IntervalFigure
+from edgeyard.benchmark_api.figures.results import baseline_figure
+from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
+from edgeyard.benchmark_api.pages.page import number, page, page_number, plain, size
+from edgeyard.benchmark_api.pages.spreadsheets import csv_file
+from edgeyard.benchmark_api.routes import results
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
+from edgeyard.benchmark_api.sdk.comparison import (
+    WORKLOAD,
+    frame_row,
+    interval_of_row,
+    metric_of_row,
+    model_name,
+    workload_text,
+)
+from edgeyard.benchmark_api.sdk.fields import Record, moment, records, text
+from edgeyard.devices.metrics import HIGHER
+from edgeyard.errors import InvalidInput
+
+router = APIRouter(include_in_schema=False)
+
+MAX_PLAIN = 20
+"""Ids that an address names one by one; more are packed, since proxies take 8 kB."""
+MAX_UNPACKED = 64 * 1024
+PAGE = 100
+"""Results that one page lists one by one; the overview has all."""
+MAX_POINTS = 24
+"""Ratios that the page draws, the largest differences; the file has all."""
+
+DIMENSIONS = {"board": "Board", "engine": "Engine", "model": "Model"}
+"""What may be in the columns of the overview; the others are in its rows."""
+
+ORDERS = {"name": "Name", "ratio": "Ratio, largest first", "ratio_up": "Ratio, smallest first"}
+"""In what order results are listed."""
+
+_OWN_COLUMNS = ("model_sha256", "engine", "engine_version", "metric")
+"""Parts of the workload that the table shows in columns of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the address of a comparison states.
+
+    Attributes:
+        campaign_id: "" where there are ids.
+        baseline: "": the first.
+        only: Whether only what differs is shown.
+        across: What of `DIMENSIONS` is in the columns of the overview.
+        sort: One of `ORDERS`.
+        number: Of the page of results, from 1 on.
+    """
+
+    ids: tuple[str, ...] = ()
+    campaign_id: str = ""
+    baseline: str = ""
+    only: bool = False
+    across: str = "board"
+    sort: str = "name"
+    number: int = 1
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The parameters of its address."""
+        few = len(self.ids) <= MAX_PLAIN
+        named = [("benchmark_id", each) for each in self.ids] if few else [("ids", pack(self.ids))]
+        return [
+            *named,
+            *([("campaign_id", self.campaign_id)] if self.campaign_id else []),
+            *([("baseline", self.baseline)] if self.baseline else []),
+            *([("only", "1")] if self.only else []),
+            *([("across", self.across)] if self.across != "board" else []),
+            *([("sort", self.sort)] if self.sort != "name" else []),
+            *([("page", str(self.number))] if self.number > 1 else []),
+        ]
+
+    def without(self, *names: str) -> list[tuple[str, str]]:
+        """Return the parameters that a form sends along with a choice of the others."""
+        return [pair for pair in self.pairs if pair[0] not in names]
+
+    def address(self, path: str = "/ui/compare", **changes: object) -> str:
+        """Return the address of it with changes."""
+        changed: Wanted = replace(self, **changes)  # type: ignore[arg-type]
+        return f"{path}?{urlencode(changed.pairs)}"
+
+
+def pack(ids: Sequence[str]) -> str:
+    """Return ids as one short word of letters, digits, ``-`` and ``_``."""
+    return base64.urlsafe_b64encode(zlib.compress("\n".join(ids).encode(), 9)).decode().rstrip("=")
+
+
+def unpack(word: str) -> list[str]:
+    """Return the ids of a word of `pack`.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    try:
+        data = base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True)
+        decompressor = zlib.decompressobj()
+        found = decompressor.decompress(data, MAX_UNPACKED).decode()
+    except (binascii.Error, zlib.error, ValueError):
+        found = ""
+    if not found or not decompressor.eof:
+        raise InvalidInput.at("/ids", "is no list of benchmarks: the link is not whole")
+    return found.split("\n")
+
+
+def wanted_of(request: Request) -> Wanted:
+    """Return what an address states.
+
+    Raises:
+        InvalidInput: Its packed ids are not whole.
+    """
+    query = request.query_params
+    packed = [each for word in query.getlist("ids") if word for each in unpack(word)]
+    named = [each.strip() for each in query.getlist("benchmark_id") if each.strip()]
+    sort = query.get("sort", "")
+    across, ids = query.get("across", ""), tuple(dict.fromkeys([*packed, *named]))
+    return Wanted(
+        ids=ids,
+        campaign_id="" if ids else query.get("campaign_id", "").strip(),
+        baseline=query.get("baseline", "").strip(),
+        only=bool(query.get("only")),
+        across=across if across in DIMENSIONS else "board",
+        sort=sort if sort in ORDERS else "name",
+        number=page_number(query.get("page", "")),
+    )
+
+
+@router.get("/ui/compare")
+def compare(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """Up to 500 results next to one of them."""
+    wanted, wrong, found = Wanted(), "", None
+    try:
+        wanted = wanted_of(request)
+        asked = urlencode(list(request.query_params.multi_items()))
+        if asked != urlencode(wanted.pairs):
+            return RedirectResponse(wanted.address(), 303)  # what forms send besides is left out
+        if wanted.ids or wanted.campaign_id:
+            found = _found(wanted, caller, context)
+    except InvalidInput as error:
+        wrong = str(error)
+    return page(
+        request,
+        "compare",
+        caller,
+        status=422 if wrong else 200,
+        wanted=wanted,
+        wrong=wrong,
+        link=context.services.public_url + wanted.address(),
+        dimensions=DIMENSIONS,
+        orders=ORDERS,
+        max_compared=MAX_COMPARED,
+        **({"shown": None} if found is None else _shown(found, wanted)),
+    )
+
+
+@router.get("/ui/compare.csv")
+def compare_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """The whole comparison as a table for spreadsheets."""
+    rows = [
+        {
+            **frame_row(row),
+            "differs": "; ".join(WORKLOAD[name] for name in row["differs"]),
+        }
+        for row in _rows(_found(wanted_of(request), caller, context))
+    ]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_file("comparison.csv", header, [[row.get(name) for name in header] for row in rows])
+
+
+@router.get("/ui/compare.svg")
+def compare_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """The ratios to the baseline as a drawing."""
+    found = _found(wanted_of(request), caller, context)
+    return svg_file("comparison.svg", _figure(found, _rows(found)))
+
+
+def svg_file(name: str, figure: Any) -> Response:
+    """Return a drawing to be saved."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "no-store",
+    }
+    return Response(svg_document(figure), media_type="image/svg+xml", headers=headers)
+
+
+def _found(wanted: Wanted, caller: Caller, context: Context) -> shapes.ResultComparison:
+    body: dict[str, object] = {"benchmark_ids": list(wanted.ids)}
+    if wanted.campaign_id:
+        body["campaign_id"] = wanted.campaign_id
+    if wanted.baseline:
+        body["baseline"] = wanted.baseline
+    return results.compared(parse(ComparisonIn, body), caller, context).content
+
+
+def _rows(found: shapes.ResultComparison) -> list[dict[str, Any]]:
+    return [as_json(each) for each in found.items]
+
+
+def _baseline(found: shapes.ResultComparison, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next(row for row in rows if row["benchmark_id"] == found.baseline)
+
+
+def _figure(
+    found: shapes.ResultComparison, rows: Sequence[dict[str, Any]], points: int | None = None
+) -> IntervalFigure:
+    """Return the ratios, or the largest differences among them in their order."""
+    figure = baseline_figure(rows, _baseline(found, rows))
+    if points is None or len(figure.points) <= points:
+        return figure
+    largest = sorted(figure.points, key=lambda each: -max(each.value, 1 / each.value))[:points]
+    return replace(figure, points=[each for each in figure.points if each in largest])
+
+
+def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
+    """Return what the page shows of a comparison."""
+    rows = _rows(found)
+    baseline = _baseline(found, rows)
+    figure = _figure(found, rows, MAX_POINTS)
+    listed = [
+        row
+        for row in rows
+        if not wanted.only or row is baseline or row["shown_to_differ"] or row["ratio"] is None
+    ]
+    listed.sort(key=lambda row: _place(row, wanted.sort))
+    several = len(rows) > 2
+    lines = {row["benchmark_id"]: Line.of(row) for row in rows}
+    listed_now = listed[PAGE * (wanted.number - 1) : PAGE * wanted.number]
+    return {
+        "shown": found,
+        "baseline": lines[found.baseline],
+        "other": next((row["benchmark_id"] for row in rows if row is not baseline), ""),
+        "left_out": len(rows) - len(listed),
+        "facts": [] if several else facts(baseline, rows, only=wanted.only),
+        "lines": [lines[row["benchmark_id"]] for row in listed_now] if several else [],
+        "listed": len(listed),
+        "last": max(1, -(-len(listed) // PAGE)),
+        "columns": columns(rows, found.differences, only=wanted.only) if several else [],
+        "overview": overview(rows, lines, wanted.across) if several else None,
+        "common": []
+        if wanted.only or not several
+        else [
+            (WORKLOAD[name], workload_text(rows[0], name))
+            for name in WORKLOAD
+            if name not in found.differences and workload_text(rows[0], name)
+        ],
+        "figure": Markup(svg_figure(figure)) if figure.points else "",  # escaped there
+        "points": len(figure.points),
+        "ratios": sum(row["ratio"] is not None for row in rows) - 1,
+    }
+
+
+def _place(row: Mapping[str, Any], sort: str) -> tuple[object, ...]:
+    """Return what orders the list; results without a ratio are last."""
+    name = model_name(row), _board(row), text(row, "runtime") or ""
+    ratio = row["ratio"]
+    if sort == "name":
+        return name
+    return (ratio is None, (-ratio if sort == "ratio" else ratio) if ratio else 0.0, *name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A result as the page shows it.
+
+    Attributes:
+        judged: "better" or "worse" than the baseline, "noise" where it is not shown to differ, and
+            "" for the baseline and without a ratio.
+        texts: Texts of the further columns, by their names.
+    """
+
+    row: Mapping[str, Any]
+    benchmark_id: str
+    ended_at: datetime | None
+    model: str
+    board: str
+    engine: str
+    version: str
+    value: str
+    interval: str
+    ratio: str
+    ratio_interval: str
+    judged: str
+    verdict: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Line:
+        """Return the line of a row of a comparison or a history."""
+        low, high = interval_of_row(row)
+        metric = metric_of_row(row)
+        unit = metric.unit if metric is not None else ""
+        value = row["primary_value"]
+        return cls(
+            row=row,
+            benchmark_id=row["benchmark_id"],
+            ended_at=moment(row, "ended_at"),
+            model=row["model"],
+            board=_board(row),
+            engine=row["runtime"],
+            version=row["workload"].get("engine_version") or "",
+            value="" if value is None else f"{number_text(value)} {unit}".strip(),
+            interval="" if low is None or high is None else _range(low, high),
+            ratio="" if row["ratio"] is None else f"{row['ratio']:.2f}×",
+            ratio_interval=""
+            if row["ratio_low"] is None or row["ratio_high"] is None
+            else _range(row["ratio_low"], row["ratio_high"]),
+            judged=judged(row),
+            verdict=_verdict(row),
+        )
+
+    @property
+    def measured(self) -> str:
+        """The value with its interval."""
+        return f"{self.value} ({self.interval})" if self.interval else self.value
+
+    @property
+    def compared(self) -> str:
+        """The ratio with its interval, and what it means."""
+        word = "not shown to differ" if self.judged == "noise" else self.judged
+        ratio = f"{self.ratio} ({self.ratio_interval})" if self.ratio_interval else self.ratio
+        return ", ".join(filter(None, (ratio or "none: other work or metric", word)))
+
+    def text(self, name: str) -> str:
+        """Return the text of a further column."""
+        return _COLUMNS[name][1](self.row) if name in _COLUMNS else workload_text(self.row, name)
+
+
+def judged(row: Mapping[str, Any]) -> str:
+    """Return how a row compares with what its ratio is to, as a word; see `Line`."""
+    ratio = row["ratio"]
+    if ratio is None or (ratio == 1 and row["ratio_low"] is None):
+        return ""
+    if not row["shown_to_differ"]:
+        return "noise"
+    return "better" if (ratio > 1) == (row["primary_better"] == HIGHER) else "worse"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{number_text(low)} to {number_text(high)}"
+
+
+def _board(row: Record) -> str:
+    return text(row, "target_uid") or text(row, "target") or ""
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f} %"
+
+
+def _verdict(row: Record) -> str:
+    return text(row, "verdict") or text(row, "status") or ""
+
+
+_COLUMNS: dict[str, Any] = {
+    "p90_ms": ("90th percentile", lambda row: _known(row["p90_ms"], "ms")),
+    "p99_ms": ("99th percentile", lambda row: _known(row["p99_ms"], "ms")),
+    "mean_ms": ("Mean", lambda row: _known(row["mean_ms"], "ms")),
+    "runs_per_s": ("Inferences a second", lambda row: _known(row["runs_per_s"])),
+    "load_cold_ms": ("Load, cold", lambda row: _known(row["load_cold_ms"], "ms")),
+    "first_inference_ms": ("First inference", lambda row: _known(row["first_inference_ms"], "ms")),
+    "ram_peak_bytes": ("Memory, peak", lambda row: _size(row["ram_peak_bytes"])),
+    "ram_model_bytes": ("Memory of the model", lambda row: _size(row["ram_model_bytes"])),
+    "accuracy": ("Accuracy", lambda row: _share(row["accuracy"])),
+    "top5": ("Top 5", lambda row: _share(row["top5"])),
+    "final_loss": ("Final loss", lambda row: _known(row["final_loss"])),
+    "firmware": ("Firmware", lambda row: row["firmware"] or ""),
+    "kernel": ("Kernel", lambda row: row["kernel"] or ""),
+    "verdict": ("Verdict", _verdict),
+}
+"""Columns besides the workload: heading, and the text of a row."""
+
+_IN_TABLE = ("p90_ms", "ram_peak_bytes", "accuracy", "verdict")
+
+
+def _known(value: float | None, unit: str = "") -> str:
+    return "" if value is None else number(value, unit)
+
+
+def _size(value: float | None) -> str:
+    return "" if value is None else size(value)
+
+
+def columns(
+    rows: Sequence[Mapping[str, Any]], differing: Sequence[str], *, only: bool
+) -> list[tuple[str, str]]:
+    """Return the further columns of the table, name and heading: what differs, and what counts."""
+    own = [name for name in differing if name not in _OWN_COLUMNS]
+    if "inputs" in own and not _are_varied(rows, "inputs"):
+        own.remove("inputs")
+    found = [(name, WORKLOAD[name][:1].upper() + WORKLOAD[name][1:]) for name in own]
+    for name in _IN_TABLE:
+        heading, of = _COLUMNS[name]
+        texts = {of(row) for row in rows}
+        if texts != {""} and texts != {"comparable"} and not (only and len(texts) == 1):
+            found.append((name, heading))
+    return found
+
+
+def _are_varied(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Return whether a part of the workload differs between runs of one model's content."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(workload_text(row, "model_sha256"), set()).add(workload_text(row, name))
+    return any(len(each) > 1 for each in found.values())
+
+
+def facts(
+    baseline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, only: bool
+) -> list[tuple[str, list[str]]]:
+    """Return the facts of one or two results by name, those of the baseline first."""
+    ordered = [baseline, *(row for row in rows if row is not baseline)]
+    lines = [Line.of(row) for row in ordered]
+    metric = metric_of_row(baseline)
+    title = (metric.title or metric.name) if metric is not None else "measured"
+    found = [
+        ("Model", [each.model for each in lines]),
+        ("Board", [each.board for each in lines]),
+        (title[:1].upper() + title[1:], [each.measured for each in lines]),
+        ("Ratio to A", ["", *(each.compared for each in lines[1:])]),
+        *(
+            (WORKLOAD[name][:1].upper() + WORKLOAD[name][1:],
+             [workload_text(row, name) for row in ordered])
+            for name in WORKLOAD
+        ),
+        *((heading, [of(row) for row in ordered]) for heading, of in _COLUMNS.values()),
+        ("Why this verdict", [_reasons(row) for row in ordered]),
+    ]  # fmt: skip
+    return [
+        (name, texts)
+        for name, texts in found
+        if any(texts) and not (only and len(set(texts)) == 1 and len(texts) > 1)
+    ]
+
+
+def _reasons(row: Record) -> str:
+    return " ".join(text(each, "sentence") or "" for each in records(row, "reasons"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A table of ratios: one dimension in its columns, the other two in its rows.
+
+    Attributes:
+        rows: Names of the row in both dimensions, and for each column its name, a line, and the
+            number of results that it stands for, the newest of them.
+    """
+
+    headings: tuple[str, str]
+    columns: list[str]
+    rows: list[tuple[tuple[str, str], list[tuple[str, Line | None, int]]]]
+
+
+def overview(
+    rows: Sequence[Mapping[str, Any]], lines: Mapping[str, Line], across: str
+) -> Overview | None:
+    """Return the overview, or None where all would be in one row or one column."""
+    of: Mapping[str, Callable[[Record], str]] = {
+        "model": model_name,
+        "board": _board,
+        "engine": lambda row: text(row, "runtime") or "",
+    }
+    down = [name for name in ("model", "engine", "board") if name != across]
+    cells: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        where = (of[down[0]](row), of[down[1]](row))
+        cells.setdefault(where, {}).setdefault(of[across](row), []).append(row)
+    names = sorted({name for each in cells.values() for name in each})
+    if len(names) < 2 or len(cells) < 2:
+        return None
+
+    def cell(of: Mapping[str, list[Mapping[str, Any]]], name: str) -> tuple[str, Line | None, int]:
+        there = of.get(name, [])
+        if not there:
+            return plain(name, 60), None, 0
+        newest = max(there, key=lambda row: str(row["ended_at"]))
+        return plain(name, 60), lines[newest["benchmark_id"]], len(there)
+
+    return Overview(
+        headings=(DIMENSIONS[down[0]], DIMENSIONS[down[1]]),
+        columns=names,
+        rows=[(where, [cell(cells[where], name) for name in names]) for where in sorted(cells)],
+    )

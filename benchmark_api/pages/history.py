@@ -1,0 +1,126 @@
+"""History: the results of one model over time, on a board, by an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.figures.lines import LineFigure
+from edgeyard.benchmark_api.figures.results import history_figure
+from edgeyard.benchmark_api.figures.svg import svg_figure
+from edgeyard.benchmark_api.pages.compare import PAGE, Line, Wanted, svg_file
+from edgeyard.benchmark_api.pages.filters import time_of
+from edgeyard.benchmark_api.pages.page import page, page_number
+from edgeyard.benchmark_api.pages.spreadsheets import csv_file
+from edgeyard.benchmark_api.routes import results
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.sdk.comparison import frame_row, metric_of_row
+from edgeyard.devices.metrics import P50, Metric
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+
+router = APIRouter(include_in_schema=False)
+
+_TYPES = [each.value for each in BenchmarkType]
+_TEXTS = ("model", "target_uid", "runtime", "type", "since", "versions")
+
+
+@router.get("/ui/history")
+def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """Results of a model over time, with a drawing and marks where something changed."""
+    query, wrong = _query(request), dict[str, str]()
+    found = _found(query, wrong, caller, context)
+    rows = [as_json(each) for each in found.items] if found else []
+    number = page_number(request.query_params.get("page", ""))
+    listed = list(reversed(rows))[PAGE * (number - 1) : PAGE * number]
+    figures = _figures(rows)
+    return page(
+        request,
+        "history",
+        caller,
+        status=422 if wrong else 200,
+        query=query,
+        wrong=wrong,
+        types=_TYPES,
+        found=found,
+        results=len(rows),
+        lines=[Line.of(row) for row in listed],
+        number=number,
+        last=max(1, -(-len(rows) // PAGE)),
+        groups=len({row["group"] for row in rows}),
+        figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
+        address=urlencode(query),
+        link=f"{context.services.public_url}/ui/history?{urlencode(query)}",
+        compare=Wanted(ids=tuple(row["benchmark_id"] for row in rows)).address(),
+    )
+
+
+@router.get("/ui/history.csv")
+def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """The history as a table for spreadsheets."""
+    rows = [
+        {**frame_row(row), "changes": "; ".join(row["changes"])}
+        for row in _rows(request, caller, context)
+    ]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_file("history.csv", header, [[row.get(name) for name in header] for row in rows])
+
+
+@router.get("/ui/history.svg")
+def history_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """The history as a drawing; of several metrics, the first."""
+    figures = _figures(_rows(request, caller, context)) or [history_figure([], P50)]
+    return svg_file("history.svg", figures[0])
+
+
+def _query(request: Request) -> dict[str, str]:
+    given = {name: request.query_params.get(name, "").strip() for name in _TEXTS}
+    return {name: value for name, value in given.items() if value}
+
+
+def _rows(request: Request, caller: Caller, context: Context) -> list[dict[str, Any]]:
+    wrong: dict[str, str] = {}
+    found = _found(_query(request), wrong, caller, context)
+    for name, what in wrong.items():
+        raise InvalidInput.at(f"/{name}", what)
+    if found is None:
+        raise InvalidInput.at("/model", "is missing", "the name of a model's file")
+    return [as_json(each) for each in found.items]
+
+
+def _found(
+    query: dict[str, str], wrong: dict[str, str], caller: Caller, context: Context
+) -> shapes.ResultHistory | None:
+    """Return the history; None where no model is named or a filter is wrong."""
+    since = time_of(query.get("since", ""), wrong, "since")
+    if query.get("type", _TYPES[0]) not in _TYPES:
+        wrong["type"] = f"is none of {', '.join(_TYPES)}"
+    if wrong or "model" not in query:
+        return None
+    return results.history(
+        caller,
+        context,
+        model=query["model"],
+        target_uid=query.get("target_uid"),
+        runtime=query.get("runtime"),
+        benchmark_type=query.get("type"),
+        submitted_from=since,
+        across_versions="versions" in query,
+    ).content
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> list[LineFigure]:
+    """Return a drawing for each primary metric."""
+    by_metric: dict[Metric, list[dict[str, Any]]] = {}
+    for row in rows:
+        if (metric := metric_of_row(row)) is not None:
+            by_metric.setdefault(metric, []).append(row)
+    return [history_figure(own, metric) for metric, own in by_metric.items()]

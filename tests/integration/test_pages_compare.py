@@ -1,0 +1,246 @@
+"""Pages that compare results, and show one model over time."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from datetime import timedelta
+from html import unescape
+
+import httpx
+import pytest
+
+from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
+from edgeyard.errors import InvalidInput
+from tests.builders.api import Api, running
+from tests.builders.measured import DAY, Measured, many, over_days, store_measured
+from tests.integration.test_pages import HOSTILE, Browser, Parts, as_, closed
+
+pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
+
+__all__ = ["closed"]
+
+BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 18))
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("compare")) as found:
+        found.upload()
+        store_measured(
+            found.store,
+            [
+                Measured(benchmark_id="a", p50_ms=10.0),
+                Measured(benchmark_id="b", p50_ms=15.0, board="rpi4b-0001-0002"),
+                Measured(benchmark_id="noise", p50_ms=10.02),
+                Measured(benchmark_id="lite", model="mobilenet.tflite", engine="tflite", p50_ms=8),
+                Measured(benchmark_id="evil", model=f"{HOSTILE}.onnx", board=HOSTILE, p50_ms=9),
+                *many(500, BOARDS),
+                *over_days(40, model="nightly.onnx"),
+            ],
+        )
+        yield found
+
+
+@pytest.fixture
+def browser(api: Api) -> Browser:
+    return as_(api, "alice")
+
+
+def shown(browser: Browser, path: str) -> str:
+    """The page, also where a form's address is made shorter first."""
+    answer = browser.get(path)
+    if answer.status_code == 303:
+        answer = browser.get(answer.headers["location"])
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def addresses(text: str, start: str) -> list[str]:
+    return [unescape(each) for each in re.findall(rf'href="({start}[^"]*)"', text)]
+
+
+def test_two_results_are_next_to_each_other_and_can_be_swapped(browser: Browser) -> None:
+    text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=b")
+    assert "1.50× (" in text
+    assert ", worse" in text
+    (swapped,) = [each for each in addresses(text, "/ui/compare") if "baseline=b" in each]
+    again = shown(browser, swapped)
+    assert "0.67× (" in again
+    assert ", better" in again
+    assert again.index("<bdi>rpi4b-0001-0002") < again.index("<bdi>rpi4b-0001-0001")
+
+
+def test_only_what_differs_leaves_out_equal_facts_and_noise(browser: Browser) -> None:
+    two = "/ui/compare?benchmark_id=a&benchmark_id=b"
+    assert '<th scope="row">Kernel</th>' in shown(browser, two)
+    assert '<th scope="row">Kernel</th>' not in shown(browser, f"{two}&only=1")
+    several = f"{two}&benchmark_id=noise"
+    assert "≈ 1.00×" in shown(browser, several)
+    only = shown(browser, f"{several}&only=1")
+    assert '<button form="chosen" name="baseline" value="noise"' not in only
+    assert "1 that is not shown to differ is left out" in only
+
+
+def test_a_baseline_is_chosen_by_a_form_whose_address_is_the_whole_state(browser: Browser) -> None:
+    text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=b&benchmark_id=lite&only=1")
+    assert 'name="baseline" value="lite"' in text
+    assert '<input type="checkbox" name="only" value="1" checked>' in text
+    text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=b&benchmark_id=lite&baseline=b")
+    assert "relative to" in text
+    assert "0.53×" in text
+
+
+def test_formats_of_one_model_stand_in_one_row(browser: Browser) -> None:
+    ids = "&".join(f"benchmark_id={each}" for each in ("a", "b", "lite"))
+    text = shown(browser, f"/ui/compare?{ids}&across=engine")
+    row = re.search(r'<tr><th scope="row"><bdi>mobilenet</bdi>[^\n]*?rpi4b-0001-0001.*?</tr>', text)
+    assert row
+    assert 'data-label="ort"' in row[0]
+    assert 'data-label="tflite"' in row[0]
+    assert "0.80×" in row[0]
+
+
+def test_five_hundred_results_fit_an_address_and_a_page(api: Api, browser: Browser) -> None:
+    ids = [each.benchmark_id for each in many(500, BOARDS)]
+    assert unpack(pack(ids)) == ids
+    address = f"/ui/compare?ids={pack(ids)}"
+    assert len(address) < 8000  # what nginx takes
+    answer = browser.get(address)
+    assert answer.status_code == 200
+    assert len(re.findall(r'<td data-label="rpi4b-[^"]+" class=', answer.text)) == 500
+    assert answer.text.count('data-label="Baseline"') == 100
+    assert '<button form="chosen" name="page" value="2">Next</button>' in answer.text
+    assert len(gzip.compress(answer.content, 4)) < 39_000  # of 60 kB, with the files of all pages
+    assert shown(browser, f"{address}&page=2").count('data-label="Baseline"') == 100
+    largest = shown(browser, f"{address}&sort=ratio")
+    assert "keyword_spotter.onnx" in largest
+    assert "squeezenet.onnx" not in largest  # on a later page
+    more = f"{address}&benchmark_id=a"
+    location = browser.get(more).headers["location"]
+    refused = browser.get(location)
+    assert refused.status_code == 422
+    assert "500" in refused.text
+
+
+def test_few_are_named_one_by_one_and_what_a_form_sends_besides_is_left_out(
+    browser: Browser,
+) -> None:
+    answer = browser.get("/ui/compare?status=completed&benchmark_id=a&benchmark_id=b&only=")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/ui/compare?benchmark_id=a&benchmark_id=b"
+    many_ids = "&".join(f"benchmark_id=x{number}" for number in range(MAX_PLAIN + 1))
+    assert browser.get(f"/ui/compare?{many_ids}").headers["location"].startswith("/ui/compare?ids=")
+
+
+@pytest.mark.parametrize("word", ["x", "!", "eJw", pack(["a"])[:-4], "%FF"])
+def test_a_link_that_is_not_whole_is_refused(browser: Browser, word: str) -> None:
+    answer = browser.get(f"/ui/compare?ids={word}")
+    assert answer.status_code == 422
+    assert "the link is not whole" in answer.text
+
+
+def test_packed_ids_are_never_more_than_a_list_may_be() -> None:
+    bomb = pack(["x" * 20_000_000])
+    with pytest.raises(InvalidInput):
+        unpack(bomb)
+
+
+def test_the_table_and_the_drawing_can_be_taken_along(browser: Browser) -> None:
+    text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=b&benchmark_id=evil")
+    (table,) = addresses(text, "/ui/compare.csv")
+    (drawing,) = addresses(text, "/ui/compare.svg")
+    answer = browser.get(table)
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["benchmark_id"] for row in rows] == ["a", "b", "evil"]
+    assert float(rows[1]["ratio"]) == pytest.approx(1.5)
+    assert rows[2]["differs"] == "model's content"
+    svg = browser.get(drawing)
+    assert svg.headers["content-type"].startswith("image/svg+xml")
+    assert svg.headers["content-disposition"].startswith("attachment")
+    assert ET.fromstring(svg.text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "http://127.0.0.1" in text  # the link
+
+
+def test_of_a_stranger_and_of_nobody_nothing_is_compared(api: Api) -> None:
+    foreign, absent = (
+        as_(api, "bob").get(f"/ui/compare?benchmark_id={each}") for each in ("a", "none")
+    )
+    assert foreign.status_code == absent.status_code == 404
+
+
+def test_without_ids_the_page_says_how_to_choose(browser: Browser) -> None:
+    text = shown(browser, "/ui/compare")
+    assert "/ui/benchmarks?status=completed" in text
+    assert "edgeyard results" in text
+
+
+def test_rows_are_ticked_on_the_page_of_benchmarks_and_stay_so_on_the_next(
+    browser: Browser,
+) -> None:
+    text = shown(browser, "/ui/benchmarks?status=completed&model=nightly.onnx")
+    ticks = re.findall(r'<input type="checkbox" name="benchmark_id" value="([^"]+)"', text)
+    assert len(ticks) == 40
+    assert '<form method="get" action="/ui/compare">' in text
+    first = shown(browser, "/ui/benchmarks?status=completed&benchmark_id=a")
+    assert "1 ticked so far" in first
+    packed = re.search(r'name="ids" value="([^"]+)"', first)
+    assert packed
+    assert unpack(packed[1]) == ["a"]
+    cursor = re.search(r'name="cursor" value="([^"]+)" formaction="/ui/benchmarks"', first)
+    assert cursor
+    other = "&".join(f"benchmark_id={each}" for each in ticks[:2])
+    second = shown(
+        browser, f"/ui/benchmarks?status=completed&ids={packed[1]}&{other}&cursor={cursor[1]}"
+    )
+    assert "3 ticked so far" in second
+
+
+def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> None:
+    text = shown(browser, "/ui/history?model=nightly.onnx&target_uid=rpi4b-0001-0001&runtime=ort")
+    assert text.count('class="edgeyard-change"') == 2 * 4  # large and small screens
+    for change in ("ort version 1.23.1", "kernel 6.12.9", "firmware 2026-10-02", "model "):
+        assert change in text
+    assert text.count('data-label="Ended"') == 0
+    assert len(re.findall(r'<tr[^>]*><th scope="row"><a href="/ui/benchmarks/', text)) == 40
+    (drawing,) = addresses(text, "/ui/history.svg")
+    (table,) = addresses(text, "/ui/history.csv")
+    assert ET.fromstring(browser.get(drawing).text).tag.endswith("svg")
+    rows = list(csv.DictReader(io.StringIO(browser.get(table).text)))
+    assert len(rows) == 40
+    assert {row["changes"] for row in rows} > {"", "kernel 6.12.9"}
+
+
+def test_a_filter_of_a_history_that_is_nonsense_is_named(browser: Browser) -> None:
+    answer = browser.get("/ui/history?model=nightly.onnx&type=TYPE9&since=yesterday")
+    assert answer.status_code == 422
+    assert 'id="wrong-type"' in answer.text
+    assert 'id="wrong-since"' in answer.text
+    assert "No completed result is like that" in shown(browser, "/ui/history?model=none")
+    assert "Which model?" in shown(browser, "/ui/history")
+    assert ET.fromstring(browser.get("/ui/history.svg?model=none").text).tag.endswith("svg")
+    assert browser.get("/ui/history.svg").status_code == 422
+    assert browser.get("/ui/history.csv").status_code == 422
+
+
+def test_hostile_texts_are_shown_as_texts(api: Api, browser: Browser) -> None:
+    later = DAY + timedelta(days=1)
+    store_measured(
+        api.store, [Measured(benchmark_id="evil2", model=f"{HOSTILE}.onnx", ended_at=later)]
+    )
+    model = httpx.QueryParams({"model": f"{HOSTILE}.onnx"})
+    for path in (
+        "/ui/compare?benchmark_id=evil&benchmark_id=a",
+        "/ui/compare?benchmark_id=evil&benchmark_id=a&benchmark_id=b",
+        f"/ui/history?{model}",
+    ):
+        text = shown(browser, path)
+        parts = Parts()
+        parts.feed(text)
+        assert parts.wrong == [], path
+        assert parts.scripts == 4, path
+        assert "&lt;script&gt;alert(1)" in text
