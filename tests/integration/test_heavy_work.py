@@ -31,10 +31,12 @@ SCENARIO = {
         "jobs": [{"job_id": "j", "submit_s": 0, "run_s": 1, "cpus": 1}],
     },
 }
-MATRIX = {
-    "matrix": {"target": ["rpi4b"]},
-    "description": {"model": "model.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
+DESCRIPTION: dict[str, object] = {
+    "model": "model.onnx",
+    "runtime": "ort",
+    "benchmark_type": "TYPE1",
 }
+MATRIX = {"matrix": {"target": ["rpi4b"]}, "description": DESCRIPTION}
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +140,8 @@ MANY = {f"k{number}": number for number in range(30_000)}
 @pytest.mark.parametrize(
     ("path", "more"),
     [
-        ("/v1/benchmarks", MATRIX["description"]),
-        ("/v1/benchmarks/check", MATRIX["description"]),
+        ("/v1/benchmarks", DESCRIPTION),
+        ("/v1/benchmarks/check", DESCRIPTION),
         ("/v1/tokens", {}),
         ("/v1/files/names", {}),
     ],
@@ -150,7 +152,7 @@ def test_bodies_of_many_values_are_for_what_is_heavy_alone(
     refused = send(api, "alice", path, {**more, "extra": MANY})
     assert refused.status_code == 422
     assert "too many values" in refused.text
-    checked = {**MATRIX, "description": {**MATRIX["description"], "extra": MANY}}
+    checked = {**MATRIX, "description": {**DESCRIPTION, "extra": MANY}}
     answer = send(api, "alice", "/v1/campaigns/check", checked)
     assert "is too large" in answer.text  # its values were read
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def test_an_unpacked_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(tmp_path) in shown.stdout  # the program's own path
 
 
-def _provide(tmp_path: Path, *, user: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+def _provide(
+    tmp_path: Path, environ: Mapping[str, str] | None = None, user: int = 0
+) -> subprocess.CompletedProcess[str]:
     """Run it as a user would, where a program and something that has to be installed are missing.
 
     What `apt-get`, `sudo` and `useradd` were asked for is in ``stdout``.
@@ -55,7 +58,7 @@ def _provide(tmp_path: Path, *, user: int = 0, **environ: str) -> subprocess.Com
     )
     clean = {key: each for key, each in os.environ.items() if key not in ("CI", "YES")}
     clean |= {"XDG_CACHE_HOME": str(tmp_path), "PATH": f"{fakes}:{os.environ['PATH']}"}
-    clean |= environ
+    clean |= environ or {}
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT)],
         env=clean,
@@ -78,7 +81,7 @@ def test_without_a_terminal_what_must_be_installed_is_listed_alone(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["YES", "CI"])
 def test_who_said_yes_before_is_not_asked(tmp_path: Path, name: str) -> None:
-    done = _provide(tmp_path, **{name: "1" if name == "YES" else "true"})
+    done = _provide(tmp_path, {name: "1" if name == "YES" else "true"})
     assert "install thing" in done.stdout
     assert "a thing could not be installed: its tests are skipped" in done.stderr
     assert "download serviced" in done.stdout  # what runs unpacked is never installed
@@ -89,6 +92,6 @@ def test_who_said_yes_before_is_not_asked(tmp_path: Path, name: str) -> None:
 def test_without_sudo_the_commands_are_named(tmp_path: Path) -> None:
     only = tmp_path / "only"
     only.mkdir()
-    done = _provide(tmp_path, user=1000, YES="1", PATH=str(only))
+    done = _provide(tmp_path, {"YES": "1", "PATH": str(only)}, user=1000)
     assert done.returncode == 0, done.stderr
     assert "There is no sudo; run as root: apt-get install thing" in done.stderr
