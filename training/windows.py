@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.kernel.compiled import compiled
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS, queue_inputs
-from edgeyard.scheduler.kernel.rollouts import WaitingJobs, expected_run, look_ahead
+from edgeyard.scheduler.kernel.rollouts import RunningJobs, WaitingJobs, expected_run, look_ahead
 from edgeyard.simulator.kernel.events import Events
 from edgeyard.simulator.kernel.history import SAMPLES, add_run, empty_history, sample_runs
 from edgeyard.training.worlds import processors as world
@@ -193,7 +193,7 @@ def _run_lookahead(
         if size > 1 and counts[world.FREE] > 0:
             queue = np.sort(machine.queue[head : head + size])
             waiting = WaitingJobs(
-                np.empty(size), np.empty(size), np.empty(size), np.empty(size),
+                np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size),
                 np.empty(size, np.int64), np.zeros(size, np.int64),
             )  # fmt: skip
             for place in range(size):
@@ -207,10 +207,11 @@ def _run_lookahead(
                 waiting.submit_s[place] = jobs.submit[job]
                 waiting.wait_s[place] = now - jobs.submit[job]
                 waiting.run_s[place] = run_s
+                waiting.bound_s[place] = max(requested, run_s)
                 waiting.weight[place] = weight
                 waiting.procs[place] = jobs.procs[job]
                 waiting.first[place] = 1 if now - jobs.submit[job] >= max_wait_s else 0
-            release_s, procs = np.empty(running), np.empty(running, np.int64)
+            runs = RunningJobs(np.empty(running), np.empty(running), np.empty(running, np.int64))
             by_row = np.sort(machine.running[:running])
             for place in range(running):
                 job = by_row[place]
@@ -220,11 +221,11 @@ def _run_lookahead(
                 else:
                     sample_runs(history, users[job], requested, samples, weights)
                     run_s, _ = expected_run(requested, samples, weights, request_weight, elapsed_s)
-                release_s[place] = run_s - elapsed_s
-                procs[place] = jobs.procs[job]
+                runs.left_s[place] = run_s - elapsed_s
+                runs.bound_s[place] = max(requested, run_s) - elapsed_s
+                runs.procs[place] = jobs.procs[job]
             order = look_ahead(
-                rules, waiting, counts[world.FREE], release_s, procs, 1000, horizon_s, later_jobs,
-                costs, True,
+                rules, waiting, counts[world.FREE], runs, 1000, horizon_s, later_jobs, costs, True,
             )  # fmt: skip
             for place in range(size):
                 machine.queue[head + place] = queue[order[place]]

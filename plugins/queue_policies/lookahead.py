@@ -119,7 +119,7 @@ class Lookahead:
         guarded: NDArray[np.bool_],
         prune: bool,
     ) -> PoolRollout:
-        from edgeyard.scheduler.kernel.rollouts import WaitingJobs, look_ahead
+        from edgeyard.scheduler.kernel.rollouts import RunningJobs, WaitingJobs, look_ahead
 
         run_s, weight = self._expected(
             queue.expected_s[jobs],
@@ -131,6 +131,7 @@ class Lookahead:
             submit_s=queue.submit_times_s[jobs],
             wait_s=queue.waits_s[jobs],
             run_s=run_s,
+            bound_s=np.maximum(queue.expected_s[jobs], run_s),
             weight=weight,
             procs=queue.processors[jobs],
             first=guarded[jobs].astype(np.int64),
@@ -143,13 +144,17 @@ class Lookahead:
             outlook.running_weights[here],
             elapsed_s,
         )
+        running = RunningJobs(
+            left_s=total_s - elapsed_s,
+            bound_s=np.maximum(outlook.requested_s[here], total_s) - elapsed_s,
+            procs=outlook.running_processors[here],
+        )
         costs = np.zeros(len(self._numbers))
         order = look_ahead(
             self._numbers,
             waiting,
             int(outlook.free[pool]),
-            total_s - elapsed_s,
-            outlook.running_processors[here],
+            running,
             MAX_JOBS,
             self._horizon_s,
             0.0,  # no later jobs: to assume them gained nothing on logs

@@ -1,8 +1,9 @@
 """Rollouts: how a queue would run on a machine if no further job arrived.
 
-All times are seconds from now. The queue is in one order from the first to the last; jobs start by
-EASY backfilling, and each runs for as long as it is expected to. `look_ahead` tries several orders
-and returns the one whose expected slowdowns are lowest.
+All times are seconds from now. The queue is in one order from the first to the last. Jobs start by
+EASY backfilling as a real pass does it: who may start before the first is decided by the bounds of
+run times, which are often far above what is expected; but each runs for as long as it is expected
+to. `look_ahead` tries several orders and returns the one whose expected slowdowns are lowest.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class WaitingJobs(NamedTuple):
         submit_s: Submission on the log's own clock.
         wait_s: How long each has waited.
         run_s: How long it is expected to run, above 0.
+        bound_s: How long it may run, as reservations see it; not below ``run_s``.
         weight: What a second of delay adds to its slowdown: 1 / max(run time, 10 s), expected.
         procs: Processors.
         first: 1: comes before all others, whatever the rule.
@@ -46,17 +48,54 @@ class WaitingJobs(NamedTuple):
     submit_s: Floats
     wait_s: Floats
     run_s: Floats
+    bound_s: Floats
     weight: Floats
     procs: Integers
     first: Integers
 
 
-class Work(NamedTuple):
-    """Arrays that a rollout writes to, so that it allocates none; shape (jobs + running,) each."""
+class RunningJobs(NamedTuple):
+    """The jobs that run; shape (running,) each.
 
-    release_s: Floats
+    Attributes:
+        left_s: How long each is expected to run yet.
+        bound_s: How long it may run yet, as reservations see it; not below ``left_s``.
+        procs: Processors.
+    """
+
+    left_s: Floats
+    bound_s: Floats
     procs: Integers
+
+
+class Work(NamedTuple):
+    """Arrays that a rollout writes to, so that it allocates none; shape (jobs + running,) each.
+
+    Attributes:
+        end_s: When those that run end, ascending.
+        end_procs: Processors of each of these.
+        end_bound_s: Until when reservations expect each of these.
+        bound_s: The same bounds, ascending.
+        bound_procs: Processors of each of those.
+        queue: The jobs that wait.
+    """
+
+    end_s: Floats
+    end_procs: Integers
+    end_bound_s: Floats
+    bound_s: Floats
+    bound_procs: Integers
     queue: Integers
+
+
+@compiled
+def work_for(jobs: int, running: int) -> Work:
+    """Return the arrays for so many jobs."""
+    count = jobs + running + 1
+    return Work(
+        np.zeros(count), np.zeros(count, np.int64), np.zeros(count), np.zeros(count),
+        np.zeros(count, np.int64), np.zeros(count, np.int64),
+    )  # fmt: skip
 
 
 @compiled
@@ -122,8 +161,7 @@ def roll_out(
     order: Integers,
     jobs: WaitingJobs,
     free: int,
-    release_s: Floats,
-    release_procs: Integers,
+    running: RunningJobs,
     work: Work,
     horizon_s: float,
     later: float,
@@ -134,24 +172,26 @@ def roll_out(
     With a horizon h a delay of t seconds counts h (1 - exp(-t / h)): what is far away will be
     decided again, with the jobs that arrive until then.
 
+    As in a replay there is a pass after each end, also within one instant.
+
     Args:
         order: The jobs, the first to the last.
         free: Processors that are free now.
-        release_s: When running jobs are expected to end, ascending.
-        release_procs: How many processors each of them has.
+        running: What runs, in any order.
         work: Written to.
         horizon_s: inf: all seconds count alike.
         later: Weight of the jobs that are assumed to arrive later and to wait for the start of the
             last of these.
         limit: The rollout ends as soon as the sum reaches it; something not below it is returned.
     """
-    size, running = len(order), len(release_s)
-    ends, taken, queue = work.release_s, work.procs, work.queue
-    for place in range(running):
-        ends[place], taken[place] = release_s[place], release_procs[place]
+    size, queue, end_s = len(order), work.queue, work.end_s
+    begin = last = 0  # where those that run are, in `work`
+    for place in range(len(running.procs)):
+        _start(work, begin, last, running.left_s[place], running.bound_s[place], running.procs[place])
+        last += 1
     for place in range(size):
         queue[place] = order[place]
-    head, waiting, begin = 0, size, 0
+    head, waiting = 0, size
     now, cost = 0.0, 0.0
     while True:
         # start the first jobs that fit
@@ -160,46 +200,38 @@ def roll_out(
             head += 1
             waiting -= 1
             cost += jobs.weight[job] * _discounted(now, horizon_s)
-            running = _insert(ends, taken, begin, running, now + jobs.run_s[job], jobs.procs[job])
+            _start(work, begin, last, now + jobs.run_s[job], now + jobs.bound_s[job], jobs.procs[job])
+            last += 1
             free -= jobs.procs[job]
         if waiting == 0:
             return cost + later * _discounted(now, horizon_s)
         if cost >= limit:
             return cost
         if free > 0 and waiting > 1:
-            # the reservation of the first, and who may start before it
-            wanted = jobs.procs[queue[head]]
-            when, there = now, free
-            for place in range(begin, running):
-                if there >= wanted and ends[place] > when:
-                    break
-                there += taken[place]
-                when = ends[place]
-            spare = there - wanted
+            when, spare = _reservation(work, begin, last, now, free, jobs.procs[queue[head]])
             kept = head + 1
             for place in range(head + 1, head + waiting):
                 job = queue[place]
                 procs = jobs.procs[job]
                 if procs <= free:
-                    in_time = now + jobs.run_s[job] <= when
-                    if in_time or procs <= spare:
-                        if not in_time:
+                    until = now + jobs.bound_s[job]
+                    if until <= when or procs <= spare:
+                        if until > when:
                             spare -= procs
                         cost += jobs.weight[job] * _discounted(now, horizon_s)
-                        running = _insert(ends, taken, begin, running, now + jobs.run_s[job], procs)
+                        _start(work, begin, last, now + jobs.run_s[job], until, procs)
+                        last += 1
                         free -= procs
                         continue
                 queue[kept] = job
                 kept += 1
             waiting = kept - head
-        if begin == running:
+        if begin == last:
             return math.inf  # a job that fits no machine
-        now = ends[begin]
-        free += taken[begin]
+        now = end_s[begin]
+        free += work.end_procs[begin]
+        _end(work, begin)
         begin += 1
-        while begin < running and ends[begin] == now:
-            free += taken[begin]
-            begin += 1
 
 
 @compiled
@@ -210,15 +242,48 @@ def _discounted(delay_s: float, horizon_s: float) -> float:
 
 
 @compiled
-def _insert(ends: Floats, taken: Integers, begin: int, running: int, end: float, procs: int) -> int:
-    """Insert a running job by its end; return how many places are used then."""
-    place = running
-    while place > begin and ends[place - 1] > end:
-        ends[place] = ends[place - 1]
-        taken[place] = taken[place - 1]
+def _start(work: Work, begin: int, last: int, end: float, bound: float, procs: int) -> None:
+    """Insert a job among those that run, at places ``begin`` to ``last``."""
+    place = last
+    while place > begin and work.end_s[place - 1] > end:
+        work.end_s[place] = work.end_s[place - 1]
+        work.end_procs[place] = work.end_procs[place - 1]
+        work.end_bound_s[place] = work.end_bound_s[place - 1]
         place -= 1
-    ends[place], taken[place] = end, procs
-    return running + 1
+    work.end_s[place], work.end_procs[place], work.end_bound_s[place] = end, procs, bound
+    place = last
+    while place > begin and work.bound_s[place - 1] > bound:
+        work.bound_s[place] = work.bound_s[place - 1]
+        work.bound_procs[place] = work.bound_procs[place - 1]
+        place -= 1
+    work.bound_s[place], work.bound_procs[place] = bound, procs
+
+
+@compiled
+def _end(work: Work, begin: int) -> None:
+    """Take the bound of the job at ``begin``, which ends, out of those from ``begin`` on."""
+    bound, procs = work.end_bound_s[begin], work.end_procs[begin]
+    place = begin
+    while work.bound_s[place] != bound or work.bound_procs[place] != procs:
+        place += 1
+    while place > begin:
+        work.bound_s[place] = work.bound_s[place - 1]
+        work.bound_procs[place] = work.bound_procs[place - 1]
+        place -= 1
+
+
+@compiled
+def _reservation(
+    work: Work, begin: int, last: int, now: float, free: int, wanted: int
+) -> tuple[float, int]:
+    """Return until when the bounds have freed so many processors, and what is spare then."""
+    when = now
+    for place in range(begin, last):
+        if free >= wanted and work.bound_s[place] > when:
+            break
+        free += work.bound_procs[place]
+        when = work.bound_s[place]
+    return when, free - wanted
 
 
 @compiled
@@ -226,8 +291,7 @@ def look_ahead(
     rules: Integers,
     jobs: WaitingJobs,
     free: int,
-    release_s: Floats,
-    release_procs: Integers,
+    running: RunningJobs,
     max_jobs: int,
     horizon_s: float,
     later_jobs: float,
@@ -240,8 +304,7 @@ def look_ahead(
         rules: The rules to try.
         jobs: The jobs that wait, the oldest first.
         free: Processors that are free now.
-        release_s: When running jobs are expected to end, in any order.
-        release_procs: How many processors each of them has.
+        running: What runs, in any order.
         max_jobs: Only the oldest so many are rolled out; all are ordered.
         horizon_s: See `roll_out`.
         later_jobs: How many further jobs, of the mean weight of these, are assumed to wait until
@@ -251,10 +314,7 @@ def look_ahead(
             lower bound.
     """
     size = len(jobs.procs)
-    by_end = np.argsort(release_s, kind="mergesort")
-    release_s, release_procs = release_s[by_end], release_procs[by_end]
-    count = size + len(release_s) + 1
-    work = Work(np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64))
+    work = work_for(size, len(running.procs))
     keys = np.empty(size)
     later = later_jobs * jobs.weight[:max_jobs].mean() if size and later_jobs > 0.0 else 0.0
     best, limit = 0, math.inf
@@ -267,8 +327,7 @@ def look_ahead(
             rolled,
             jobs,
             free,
-            release_s,
-            release_procs,
+            running,
             work,
             horizon_s,
             later,

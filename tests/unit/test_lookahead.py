@@ -16,8 +16,16 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.scheduler.framework.batch import Outlook, Queue
 from edgeyard.scheduler.framework.named import policy_named
-from edgeyard.scheduler.kernel.rollouts import RULES, WaitingJobs, look_ahead
+from edgeyard.scheduler.kernel.rollouts import (
+    RULES,
+    RunningJobs,
+    WaitingJobs,
+    look_ahead,
+    roll_out,
+    work_for,
+)
 from edgeyard.simulator.lab.world import simulate_lab
+from edgeyard.training.worlds import processors as world
 from edgeyard.training.worlds.replay import Backfilling, replay
 from tests.builders.labs import lab_scenario
 from tests.builders.logs import Job, log_of
@@ -136,12 +144,13 @@ def plain_slowdowns(
     order: list[int],
     jobs: WaitingJobs,
     free: int,
-    running: list[tuple[float, int]],
+    running: list[tuple[float, float, int]],
     later_jobs: float,
 ) -> float:
     """Sum of weight times delay, by a simulation as one writes it first.
 
-    ``later_jobs`` of the mean weight wait until the last has started.
+    ``running`` states when each ends, its bound and its processors; ``later_jobs`` of the mean
+    weight wait until the last has started.
     """
     now, cost, queue, ends = 0.0, 0.0, list(order), sorted(running)
     while queue:
@@ -152,16 +161,16 @@ def plain_slowdowns(
                 chosen = queue[0]
             else:
                 there, when = free, now
-                for end, procs in ends:
-                    if there >= jobs.procs[queue[0]] and end > when:
+                for bound, procs in sorted((bound, procs) for _, bound, procs in ends):
+                    if there >= jobs.procs[queue[0]] and bound > when:
                         break
-                    there, when = there + procs, end
+                    there, when = there + procs, bound
                 spare = there - jobs.procs[queue[0]]
                 fitting = [
                     job
                     for job in queue[1:]
                     if jobs.procs[job] <= free
-                    and (now + jobs.run_s[job] <= when or jobs.procs[job] <= spare)
+                    and (now + jobs.bound_s[job] <= when or jobs.procs[job] <= spare)
                 ]
                 if not fitting:
                     break
@@ -169,42 +178,57 @@ def plain_slowdowns(
             queue.remove(chosen)
             cost += jobs.weight[chosen] * now
             free -= jobs.procs[chosen]
-            ends = sorted([*ends, (now + jobs.run_s[chosen], int(jobs.procs[chosen]))])
+            end, bound = now + jobs.run_s[chosen], now + jobs.bound_s[chosen]
+            ends = sorted([*ends, (end, bound, int(jobs.procs[chosen]))])
             started = True
         if queue:
-            now = ends[0][0]
-            while ends and ends[0][0] == now:
-                free += ends.pop(0)[1]
+            now, _, procs = ends.pop(0)
+            free += procs
     return cost + later_jobs * float(jobs.weight.mean()) * now
 
 
 job_rows = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 8)), min_size=1, max_size=9
+    st.tuples(
+        st.integers(0, 60), st.integers(1, 60), st.integers(1, 8), st.sampled_from([0, 7, 300])
+    ),
+    min_size=1,
+    max_size=9,
 )
-running_rows = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2)
+running_rows = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(1, 3), st.sampled_from([0, 9])), max_size=2
+)
 
 
 @given(job_rows, running_rows, st.sampled_from([0.0, 2.0]))
 def test_rollouts_equal_a_plain_simulation(
-    rows: list[tuple[int, int, int]], running: list[tuple[int, int]], later_jobs: float
+    rows: list[tuple[int, int, int, int]], running: list[tuple[int, int, int]], later_jobs: float
 ) -> None:
     rows = sorted(rows, reverse=True)  # the oldest first
-    wait_s, run_s = np.array([each[:2] for each in rows], dtype=np.float64).T
+    # no two end in one instant: their order is no question here
+    run_s = np.array([each[1] + number / 64 for number, each in enumerate(rows)])
+    wait_s = np.array([each[0] for each in rows], dtype=np.float64)
     jobs = WaitingJobs(
         submit_s=100.0 - wait_s,
         wait_s=wait_s,
         run_s=run_s,
+        bound_s=run_s + [each[3] for each in rows],
         weight=1.0 / np.maximum(run_s, 10.0),
         procs=np.array([each[2] for each in rows]),
         first=np.zeros(len(rows), dtype=np.int64),
     )
-    free = 8 - sum(procs for _, procs in running)
+    free = 8 - sum(procs for _, procs, _ in running)
     costs = np.zeros(len(RULES))
     rules = np.arange(len(RULES))
-    release = np.array([end for end, _ in running], dtype=np.float64)
-    procs = np.array([procs for _, procs in running], dtype=np.int64)
-    order = look_ahead(rules, jobs, free, release, procs, 100, math.inf, later_jobs, costs, False)
-    ends = [(float(end), procs) for end, procs in running]
+    ends = [
+        (end + number / 7, end + number / 7 + beyond, procs)
+        for number, (end, procs, beyond) in enumerate(running)
+    ]
+    runs = RunningJobs(
+        left_s=np.array([end for end, _, _ in ends], dtype=np.float64),
+        bound_s=np.array([bound for _, bound, _ in ends], dtype=np.float64),
+        procs=np.array([procs for _, _, procs in ends], dtype=np.int64),
+    )
+    order = look_ahead(rules, jobs, free, runs, 100, math.inf, later_jobs, costs, False)
     keys = {"fcfs": jobs.submit_s, "sjf": run_s, "smallest area": run_s * jobs.procs}
     for rule, key in keys.items():
         by_rule = np.argsort(key, kind="stable").tolist()
@@ -213,8 +237,82 @@ def test_rollouts_equal_a_plain_simulation(
     found = plain_slowdowns(order.tolist(), jobs, free, ends, later_jobs)
     assert found == pytest.approx(costs.min())
     pruned = np.zeros(len(RULES))
-    again = look_ahead(rules, jobs, free, release, procs, 100, math.inf, later_jobs, pruned, True)
+    again = look_ahead(rules, jobs, free, runs, 100, math.inf, later_jobs, pruned, True)
     assert again.tolist() == order.tolist()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 3, 1000])),
+        min_size=1,
+        max_size=14,
+    ),
+    st.integers(0, 20),
+)
+def test_a_rollout_starts_jobs_when_a_replay_does(
+    rows: list[tuple[int, int, int]], events: int
+) -> None:
+    """Run times are as expected; requests are up to a thousand times too long."""
+    count = len(rows)
+    run_s = np.array([float(run) for run, _, _ in rows])
+    requested_s = run_s * [factor for _, _, factor in rows]
+    procs = np.array([wide for _, wide, _ in rows])
+    jobs = world.Jobs(np.zeros(count), run_s, requested_s, requested_s, procs)
+    machine, queue = world.empty_machine(jobs, 4)
+    ranks = np.arange(count)
+    world.advance(jobs, machine, queue, ranks, world.EASY, False, count + events)
+    now = float(machine.times[world.NOW])
+    waiting = world.waiting(machine).copy()
+    rows_left = machine.running[: machine.counts[world.RUNNING]]
+    rows_left = rows_left[np.argsort(machine.start[rows_left], kind="stable")]
+    free = int(machine.counts[world.FREE])
+    started = machine.start[rows_left].copy()
+    while world.advance(jobs, machine, queue, ranks, world.EASY, False, 1):
+        pass
+    assert not np.isnan(machine.start).any()
+    weight = 2.0 ** np.arange(len(waiting))  # so a sum tells the starts of all
+    found = roll_out(
+        np.arange(len(waiting)),
+        WaitingJobs(
+            submit_s=np.zeros(len(waiting)),
+            wait_s=np.full(len(waiting), now),
+            run_s=run_s[waiting],
+            bound_s=requested_s[waiting],
+            weight=weight,
+            procs=procs[waiting],
+            first=np.zeros(len(waiting), dtype=np.int64),
+        ),
+        free,
+        RunningJobs(
+            left_s=started + run_s[rows_left] - now,
+            bound_s=started + requested_s[rows_left] - now,
+            procs=procs[rows_left],
+        ),
+        work_for(len(waiting), len(rows_left)),
+        math.inf,
+        0.0,
+        math.inf,
+    )
+    assert found == pytest.approx(float(weight @ (machine.start[waiting] - now)), rel=1e-12)
+
+
+def test_many_short_ones_with_long_requests_are_not_kept_behind_a_wide_one() -> None:
+    """Nobody passes the wide one by its request; by what is expected all would."""
+    short: list[Job] = [(float(number), 4, 1, 85_000) for number in range(200)]
+    wide: Job = (0.5, 60_000, 100, 80_000)
+    log = log_of([*short, wide])
+    for name in ("lookahead", "learned_lookahead"):
+        found = replay(
+            log, KNOWN.queue_policy(name), processors=100, backfilling=Backfilling.EASY
+        )
+        best = replay(
+            log,
+            KNOWN.queue_policy("shortest_first"),
+            processors=100,
+            backfilling=Backfilling.EASY,
+        )
+        mean = found.schedule.bounded_slowdown().mean()
+        assert mean <= 1.1 * best.schedule.bounded_slowdown().mean(), name
 
 
 def test_a_family_without_boards_keeps_the_order_of_age() -> None:
