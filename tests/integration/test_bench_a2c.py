@@ -33,7 +33,7 @@ from edgeyard.training.a2c.trainer import Point
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
 
-PAGE = Path(__file__).parents[2] / "docs/models.md"
+PAGE = Path(__file__).parents[2] / "docs/experiments/papers-agent.md"
 
 
 def test_all_experiments_have_valid_settings_and_five_seeds() -> None:

@@ -58,5 +58,5 @@ def test_the_documented_search_of_settings_is_the_committed_one() -> None:
         found = lookahead_search.compared(each, plain)
         for name in ("geometric_mean", "judged_geometric_mean", "to_plain", "judged_to_plain"):
             assert found[name] == pytest.approx(each[name])
-    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    page = (ROOT / "docs/experiments/learned-queues.md").read_text("utf-8")
     assert lookahead_search.markdown(table) in page
