@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(PATH):$(shell $(PYTHON) deploy/programs.py path)
 export YES
 
-.PHONY: wheel release demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner clean deps help
+.PHONY: wheel release demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner site clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -90,8 +90,14 @@ fuzz: $(STAMP) ## foreign bytes and requests, random each time (minutes); EXAMPL
 docs: $(STAMP) ## regenerate the reference pages and schemas
 	@$(BIN)/python -m deploy.reference
 
+site: $(STAMP) ## the docs as a site with a search, in build/site
+	@$(UV) venv --quiet --allow-existing build/site-tools
+	@$(UV) pip install --quiet --python build/site-tools/bin/python --require-hashes -r deploy/site.txt
+	@build/site-tools/bin/zensical build --clean --strict
+
 lock: $(STAMP) ## solve the dependencies again
 	@$(UV) pip compile pyproject.toml --all-extras --generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
+	@echo zensical | $(UV) pip compile - --generate-hashes --no-header --no-annotate --quiet --upgrade -o deploy/site.txt
 	@echo uv | $(UV) pip compile - --generate-hashes --no-header --no-annotate --quiet --upgrade -o deploy/uv.txt
 
 clean: ## remove what was built

@@ -3,7 +3,8 @@
 Judges predictors of run times and failures on ``benchmarks/data/sweep.csv`` and, where its file is
 there, on MLPerf's latencies. Whole groups of truly equal systems are held out. Each is judged
 twice: *new*, when nothing ever ran on its boards, and *known*, when every second run of each group
-is in the history. Prints the tables of ``docs/experiments/models-of-boards.md``; trains nothing that is shipped.
+is in the history. Prints the tables of
+``docs/experiments/models-of-boards.md``; trains nothing that is shipped.
 """
 
 from __future__ import annotations

@@ -124,5 +124,5 @@ class LearnedLookahead(Lookahead):
         )
 
 
-REQUEST_WEIGHT = 3.0
+REQUEST_WEIGHT = 10.0
 HORIZON_S = 4 * 3600.0

@@ -187,7 +187,8 @@ def roll_out(
     size, queue, end_s = len(order), work.queue, work.end_s
     begin = last = 0  # where those that run are, in `work`
     for place in range(len(running.procs)):
-        _start(work, begin, last, running.left_s[place], running.bound_s[place], running.procs[place])
+        left_s, bound_s = running.left_s[place], running.bound_s[place]
+        _start(work, begin, last, left_s, bound_s, running.procs[place])
         last += 1
     for place in range(size):
         queue[place] = order[place]
@@ -200,7 +201,8 @@ def roll_out(
             head += 1
             waiting -= 1
             cost += jobs.weight[job] * _discounted(now, horizon_s)
-            _start(work, begin, last, now + jobs.run_s[job], now + jobs.bound_s[job], jobs.procs[job])
+            until = now + jobs.bound_s[job]
+            _start(work, begin, last, now + jobs.run_s[job], until, jobs.procs[job])
             last += 1
             free -= jobs.procs[job]
         if waiting == 0:

@@ -63,11 +63,11 @@ def test_server_and_command_line_start_without_jax(module: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["how-to", "tutorials"])
-def test_the_readme_leads_to_every_guide(folder: str) -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_first_page_leads_to_every_guide(folder: str) -> None:
+    page = (ROOT / "docs/index.md").read_text()
     guides = sorted((ROOT / "docs" / folder).glob("*.md"))
     assert guides
-    assert [each.name for each in guides if f"(docs/{folder}/{each.name})" not in readme] == []
+    assert [each.name for each in guides if f"({folder}/{each.name})" not in page] == []
 
 
 def test_extras_that_pages_and_docstrings_name_exist() -> None:
