@@ -4,7 +4,8 @@ A lab of eight boards runs a benchmark a board and hour; the real decision place
 (`tests.builders.outcomes`). In the lab *with a cause* the load of a host makes runs and loading
 longer, failures more frequent and numbers less comparable; in the other one nothing but model and
 board makes a difference. Prints the tables of ``docs/experiments/outcome-models.md``: what the
-gates measure in one lab of each, and the coverage of the intervals in several labs with a cause. Takes some minutes.
+gates measure in one lab of each, and the coverage of the intervals in several labs with a cause.
+Takes some minutes.
 """
 
 from __future__ import annotations
