@@ -302,9 +302,7 @@ def test_many_short_ones_with_long_requests_are_not_kept_behind_a_wide_one() -> 
     wide: Job = (0.5, 60_000, 100, 80_000)
     log = log_of([*short, wide])
     for name in ("lookahead", "learned_lookahead"):
-        found = replay(
-            log, KNOWN.queue_policy(name), processors=100, backfilling=Backfilling.EASY
-        )
+        found = replay(log, KNOWN.queue_policy(name), processors=100, backfilling=Backfilling.EASY)
         best = replay(
             log,
             KNOWN.queue_policy("shortest_first"),
