@@ -2,8 +2,7 @@
 
 ``benchmarks/data/queue_policies.json`` has what ``edgeyard learn queue`` found: for each policy the
 log, the method, and the weights as 32-bit numbers. A test writes the files again and compares them
-byte for byte with those that are shipped; another one chooses the settings of ``learned_lookahead``
-again by ``benchmarks/data/lookahead.json``.
+byte for byte with those that are shipped.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from edgeyard.plugins.queue_policies.carastan_santos import F1, F2, F3, F4
 from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
 from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.fifo import Fifo
-from edgeyard.plugins.queue_policies.learned_queue import LearnedLookahead, learned_queues
+from edgeyard.plugins.queue_policies.learned_queue import learned_queues
 from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
 from edgeyard.plugins.queue_policies.seeded_random import SeededRandomOrder
@@ -64,7 +64,6 @@ _QUEUE_POLICIES: Mapping[str, Callable[[], QueuePolicy]] = {
     "f4": F4,
     "fair_share": FairShare,
     "fifo": Fifo,
-    "learned_lookahead": LearnedLookahead,
     **learned_queues(),
     "lookahead": Lookahead,
     "priority_age": PriorityAge,

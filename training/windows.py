@@ -7,7 +7,6 @@ test compares the starts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,10 +15,19 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.kernel.compiled import compiled
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS, queue_inputs
-from edgeyard.scheduler.kernel.rollouts import RunningJobs, WaitingJobs, expected_run, look_ahead
+from edgeyard.scheduler.kernel.rollouts import (
+    FUTURES,
+    RULES,
+    PastArrivals,
+    RunningJobs,
+    WaitingJobs,
+    expected_run,
+    look_ahead,
+)
 from edgeyard.simulator.kernel.events import Events
 from edgeyard.simulator.kernel.history import SAMPLES, add_run, empty_history, sample_runs
 from edgeyard.training.worlds import processors as world
+from edgeyard.training.worlds.replay import MAX_PAST
 from edgeyard.training.worlds.swf import Log
 
 Floats = NDArray[np.float64]
@@ -32,7 +40,7 @@ JUDGED_STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
 _MIN_JOBS = 512
 _MIN_WINDOWS = 8
 
-FIFO, SHORTEST, CARASTAN_SANTOS = 0, 1, 2
+FIFO, SHORTEST, CARASTAN_SANTOS, SMALLEST_AREA = range(4)
 """The simple rules that a learned policy is compared with."""
 
 _GUARD_S = 30 * 86400.0
@@ -124,6 +132,8 @@ def rule_ends(window: Window, rule: int) -> Floats:
     elif rule == CARASTAN_SANTOS:
         size = np.log10(np.where(jobs.requested > 0, jobs.requested, 0.1)) * jobs.procs
         keys = size + 870.0 * np.log10(np.where(jobs.submit > 0, jobs.submit, 0.1))
+    elif rule == SMALLEST_AREA:
+        keys = jobs.requested * jobs.procs
     else:
         keys = jobs.submit
     ranks = np.empty(len(keys), np.int64)
@@ -134,6 +144,13 @@ def rule_ends(window: Window, rule: int) -> Floats:
     return machine.end
 
 
+def spread_windows(log: Log, processors: int, count: int) -> list[Window]:
+    """Return so many windows, evenly spread over the whole log."""
+    last = max(len(log) - WINDOW_JOBS, 0)
+    starts = np.unique(np.linspace(0, last, count).astype(np.int64))
+    return [window_of(log, int(start), processors) for start in starts]
+
+
 def best_rule(windows: Sequence[Window]) -> Floats:
     """Return each window's mean bounded slowdown under each simple rule, shape (windows, 3)."""
     rules = (FIFO, SHORTEST, CARASTAN_SANTOS)
@@ -142,27 +159,10 @@ def best_rule(windows: Sequence[Window]) -> Floats:
     )
 
 
-def lookahead_ends(
-    window: Window,
-    rules: Integers,
-    request_weight: float,
-    horizon_s: float,
-    later_jobs: float = 0.0,
-    max_wait_s: float = _GUARD_S,
-) -> Floats:
-    """Return when the jobs end under the look-ahead with these settings."""
+def lookahead_ends(window: Window, max_wait_s: float = _GUARD_S) -> Floats:
+    """Return when the jobs end under the look-ahead."""
     machine, events = world.empty_machine(window.jobs, window.processors)
-    _run_lookahead(
-        window.jobs,
-        window.users,
-        machine,
-        events,
-        rules,
-        request_weight,
-        horizon_s,
-        later_jobs,
-        max_wait_s,
-    )
+    _run_lookahead(window.jobs, window.users, machine, events, max_wait_s)
     return machine.end
 
 
@@ -172,21 +172,18 @@ def _run_lookahead(
     users: Integers,
     machine: world.Machine,
     events: Events,
-    rules: Integers,
-    request_weight: float,
-    horizon_s: float,
-    later_jobs: float,
     max_wait_s: float,
 ) -> None:
     counts = machine.counts
     history = empty_history(users.max() + 1)
     samples, weights = np.empty(SAMPLES), np.empty(SAMPLES)
-    alone = math.isinf(request_weight)
-    costs = np.zeros(len(rules))
+    costs = np.zeros((len(RULES), FUTURES))
+    ended = np.zeros(len(jobs.submit), np.bool_)
     while events.size[0] > 0:
         subject = events.subjects[0]
         arrived = world.take_event(jobs, machine, events, world.EASY)
         if arrived == world.NO_JOB:
+            ended[subject] = True
             add_run(history, users[subject], jobs.run[subject], jobs.requested[subject])
         now, head = machine.times[world.NOW], counts[world.HEAD]
         size, running = counts[world.WAITING], counts[world.RUNNING]
@@ -199,11 +196,8 @@ def _run_lookahead(
             for place in range(size):
                 job = queue[place]
                 requested = jobs.requested[job]
-                if alone:
-                    run_s, weight = expected_run(requested, samples[:0], weights[:0], 1.0, 0.0)
-                else:
-                    sample_runs(history, users[job], requested, samples, weights)
-                    run_s, weight = expected_run(requested, samples, weights, request_weight, 0.0)
+                sample_runs(history, users[job], requested, samples, weights)
+                run_s, weight = expected_run(requested, samples, weights, 1.0, 0.0)
                 waiting.submit_s[place] = jobs.submit[job]
                 waiting.wait_s[place] = now - jobs.submit[job]
                 waiting.run_s[place] = run_s
@@ -216,17 +210,28 @@ def _run_lookahead(
             for place in range(running):
                 job = by_row[place]
                 elapsed_s, requested = now - machine.start[job], jobs.requested[job]
-                if alone:
-                    run_s, _ = expected_run(requested, samples[:0], weights[:0], 1.0, elapsed_s)
-                else:
-                    sample_runs(history, users[job], requested, samples, weights)
-                    run_s, _ = expected_run(requested, samples, weights, request_weight, elapsed_s)
+                sample_runs(history, users[job], requested, samples, weights)
+                run_s, _ = expected_run(requested, samples, weights, 1.0, elapsed_s)
                 runs.left_s[place] = run_s - elapsed_s
                 runs.bound_s[place] = max(requested, run_s) - elapsed_s
                 runs.procs[place] = jobs.procs[job]
-            order = look_ahead(
-                rules, waiting, counts[world.FREE], runs, 1000, horizon_s, later_jobs, costs, True,
+            seen = counts[world.ARRIVED]
+            oldest = max(seen - MAX_PAST, 0)
+            past = PastArrivals(
+                np.empty(seen - oldest), np.empty(seen - oldest), np.empty(seen - oldest),
+                np.empty(seen - oldest), np.empty(seen - oldest, np.int64),
             )  # fmt: skip
+            for place in range(seen - oldest):
+                job = oldest + place
+                requested = jobs.requested[job]
+                sample_runs(history, users[job], requested, samples, weights)
+                run_s, _ = expected_run(requested, samples, weights, 1.0, 0.0)
+                past.ago_s[place] = now - jobs.submit[job]
+                past.expected_s[place] = run_s
+                past.run_s[place] = jobs.run[job] if ended[job] else run_s
+                past.bound_s[place] = max(requested, past.run_s[place])
+                past.procs[place] = jobs.procs[job]
+            _, order = look_ahead(waiting, runs, counts[world.FREE], past, costs)
             for place in range(size):
                 machine.queue[head + place] = queue[order[place]]
         world.schedule(jobs, machine, events, world.EASY, False)

@@ -129,6 +129,7 @@ def unquarantine(session: Session, target_uid: BoardId) -> None:
     emit(session.output, [record(board)], _STATE_COLUMNS, "")
 
 
+@act
 def probe(session: Session, target_uid: BoardId) -> None:
     """Probe a quarantined board now; a probe that succeeds lifts the quarantine."""
     board = session.client.api.post(api_path("boards", target_uid, "probe"))

@@ -8,7 +8,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_json, field, local_time, plain
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group, echo
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 
@@ -29,6 +29,7 @@ _COLUMNS = (
 )
 
 
+@act
 def create(
     session: Session,
     benchmarks: Annotated[
@@ -70,6 +71,7 @@ def list_shares(session: Session) -> None:
     emit(session.output, rows, _COLUMNS, "nothing is shared")
 
 
+@act
 def revoke(
     session: Session,
     share_id: Annotated[str, typer.Argument(metavar="SHARE", show_default=False)],

@@ -1,4 +1,4 @@
-"""Learned queue policies: a scoring function of a job and the moment, and a tuned look-ahead."""
+"""Learned queue policies: scoring functions of a job and the moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.scheduler.framework.batch import Queue, ranks_of
 from edgeyard.scheduler.learning.queue_model import (
     QueueModel,
@@ -105,24 +104,3 @@ def learned_queues(folder: Path = SHIPPED) -> Mapping[str, Callable[[], LearnedQ
 def shipped_queue(name: str) -> LearnedQueue:
     """Return one of the queue policies that Edgeyard brings."""
     return load_learned_queue(SHIPPED / f"{name}.toml")
-
-
-class LearnedLookahead(Lookahead):
-    """The look-ahead with settings that were chosen on windows of logs.
-
-    It also tries the greatest weight and the least area per weight first, reads the latest runs of
-    the same user and of all users next to the request, and lets distant delays count less.
-    """
-
-    name = "learned_lookahead"
-
-    def __init__(self) -> None:
-        from edgeyard.scheduler.kernel.rollouts import RULES
-
-        super().__init__(
-            rules=RULES, request_weight=REQUEST_WEIGHT, horizon_s=HORIZON_S, max_wait_s=MAX_WAIT_S
-        )
-
-
-REQUEST_WEIGHT = 10.0
-HORIZON_S = 4 * 3600.0

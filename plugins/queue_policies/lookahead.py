@@ -1,19 +1,21 @@
-"""Look-ahead: the rule under which the present queue would come out best orders it."""
+"""Look-ahead: the rule under which the queue comes out best in futures like the past orders it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Outlook, Queue, ranks_of
 
+if TYPE_CHECKING:
+    from edgeyard.scheduler.kernel.rollouts import PastArrivals
+
 Floats = NDArray[np.float64]
 
-PLAIN_RULES = ("fcfs", "sjf", "f1", "smallest area", "wfp3", "relative wait")
 MAX_JOBS = 1000
 """The oldest so many of a pool are rolled out; those behind them follow the same rule."""
 MAX_WAIT_S = 30 * 86400.0
@@ -27,64 +29,54 @@ class PoolRollout:
     Attributes:
         jobs: Shape (its jobs,): rows of the queue, the oldest first.
         order: The same rows, the first to the last.
-        rule: The rule that ordered them.
-        slowdowns: Expected mean bounded slowdown of the jobs by rule; a lower bound where the
-            rollout ended early because the rule was worse than one before it.
+        rule: The rule that ordered them; None: none of its boards is available, so it is by age.
+        base: The rule that is left only for one that is better beyond chance.
+        gain: Share of the expected delay that ``rule`` saves against the base.
+        error: Twice its standard error; NaN: there was one future alone.
+        futures: In how many futures the queue was rolled out.
     """
 
     jobs: NDArray[np.intp]
     order: NDArray[np.intp]
-    rule: str
-    slowdowns: Mapping[str, float]
+    rule: str | None
+    base: str = ""
+    gain: float = 0.0
+    error: float = math.nan
+    futures: int = 0
 
 
 class Lookahead:
-    """Orders each pool by the rule with the least expected mean bounded slowdown.
+    """Orders each pool by the rule with the least expected delay, in slowdowns.
 
     At each decision the queue of each pool (a family of boards in the lab, the machine in a replay)
-    is rolled out to its end under several rules: on the boards that are free now and those that
-    come free, with EASY backfilling, without further arrivals. Past the guard time (``guard_s``)
-    the older comes first and no benchmark is overtaken.
+    is rolled out under several rules in the same futures: on the boards that are free now and those
+    that come free, with EASY backfilling, with jobs that arrive as in parts of the past where it is
+    known. The base, the least squared run time times processors, is left only for a rule that is
+    better beyond two standard errors. Past the guard time (``guard_s``) the older comes first and
+    no benchmark is overtaken.
     """
 
     name = "lookahead"
 
-    def __init__(
-        self,
-        *,
-        rules: Sequence[str] = PLAIN_RULES,
-        request_weight: float = math.inf,
-        horizon_s: float = math.inf,
-        max_wait_s: float = MAX_WAIT_S,
-    ) -> None:
-        """Take the rules to try.
+    def __init__(self, *, max_wait_s: float = MAX_WAIT_S) -> None:
+        """Take the guard.
 
         Args:
-            rules: Of `edgeyard.scheduler.kernel.rollouts.RULES`.
-            request_weight: How much the requested time counts next to each of the samples of the
-                run time by earlier runs; inf: it alone counts.
-            horizon_s: Delays count less the further away they are; see `roll_out`. inf: they don't.
             max_wait_s: A guard of its own, seconds; the lab's counts too.
         """
-        from edgeyard.scheduler.kernel import rollouts
-
-        self._rules = tuple(rules)
-        self._numbers = np.array([rollouts.RULES.index(each) for each in rules], dtype=np.int64)
-        self._request_weight = request_weight
-        self._horizon_s = horizon_s
         self._max_wait_s = max_wait_s
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """Equal places of different pools go by age."""
         places = np.zeros(len(queue.ids))
-        for pool in queue.derived(self._pruned):
+        for pool in queue.derived(self._pools):
             places[pool.order] = np.arange(len(pool.order))
         return ranks_of(queue, places, guarded=self._guarded(queue))
 
     def reason(self, queue: Queue, job: int) -> str:
         if self._guarded(queue)[job]:
             return f"waiting for {queue.ages_s[job]:.0f} s, so no younger one may overtake it"
-        for pool in queue.derived(self._explained):
+        for pool in queue.derived(self._pools):
             if job in pool.jobs:
                 return _words(pool)
         return "by age: nothing is known of what it waits for"
@@ -92,13 +84,7 @@ class Lookahead:
     def _guarded(self, queue: Queue) -> NDArray[np.bool_]:
         return queue.guarded | (queue.waits_s >= self._max_wait_s)
 
-    def _pruned(self, queue: Queue) -> tuple[PoolRollout, ...]:
-        return self._pools(queue, prune=True)
-
-    def _explained(self, queue: Queue) -> tuple[PoolRollout, ...]:
-        return self._pools(queue, prune=False)
-
-    def _pools(self, queue: Queue, *, prune: bool) -> tuple[PoolRollout, ...]:
+    def _pools(self, queue: Queue) -> tuple[PoolRollout, ...]:
         outlook = queue.outlook
         if outlook is None:  # nodes of several resources: by age
             return ()
@@ -107,7 +93,7 @@ class Lookahead:
         found = []
         for pool in np.unique(outlook.pools).tolist():
             jobs = eldest[outlook.pools[eldest] == pool]
-            found.append(self._roll_out(queue, outlook, pool, jobs, guarded, prune))
+            found.append(self._roll_out(queue, outlook, pool, jobs, guarded))
         return tuple(found)
 
     def _roll_out(
@@ -117,78 +103,106 @@ class Lookahead:
         pool: int,
         jobs: NDArray[np.intp],
         guarded: NDArray[np.bool_],
-        prune: bool,
     ) -> PoolRollout:
-        from edgeyard.scheduler.kernel.rollouts import RunningJobs, WaitingJobs, look_ahead
+        from edgeyard.scheduler.kernel import rollouts
+        from edgeyard.scheduler.kernel.rollouts import expected_runs
 
-        run_s, weight = self._expected(
-            queue.expected_s[jobs],
-            outlook.samples_s[jobs],
-            outlook.weights[jobs],
-            np.zeros(len(jobs)),
+        here = np.flatnonzero(outlook.running_pools == pool)
+        free = int(outlook.free[pool])
+        if not free and not len(here):
+            return PoolRollout(jobs=jobs, order=jobs, rule=None)
+        requested_s = queue.expected_s[jobs]
+        run_s, weight = expected_runs(
+            requested_s, outlook.samples_s[jobs], outlook.weights[jobs], 1.0, np.zeros(len(jobs))
         )
-        waiting = WaitingJobs(
+        waiting = rollouts.WaitingJobs(
             submit_s=queue.submit_times_s[jobs],
             wait_s=queue.waits_s[jobs],
             run_s=run_s,
-            bound_s=np.maximum(queue.expected_s[jobs], run_s),
+            bound_s=np.maximum(requested_s, run_s),
             weight=weight,
             procs=queue.processors[jobs],
             first=guarded[jobs].astype(np.int64),
         )
-        here = np.flatnonzero(outlook.running_pools == pool)
         elapsed_s = outlook.elapsed_s[here]
-        total_s, _ = self._expected(
+        total_s, _ = expected_runs(
             outlook.requested_s[here],
             outlook.running_samples_s[here],
             outlook.running_weights[here],
+            1.0,
             elapsed_s,
         )
-        running = RunningJobs(
+        running = rollouts.RunningJobs(
             left_s=total_s - elapsed_s,
             bound_s=np.maximum(outlook.requested_s[here], total_s) - elapsed_s,
             procs=outlook.running_processors[here],
         )
-        costs = np.zeros(len(self._numbers))
-        order = look_ahead(
-            self._numbers,
-            waiting,
-            int(outlook.free[pool]),
-            running,
-            MAX_JOBS,
-            self._horizon_s,
-            0.0,  # no later jobs: to assume them gained nothing on logs
-            costs,
-            prune,
-        )
-        so_far = float((waiting.wait_s * weight)[:MAX_JOBS].sum())
-        count = max(min(len(jobs), MAX_JOBS), 1)
-        slowdowns = 1.0 + (costs + so_far) / count
+        costs = np.empty((len(rollouts.RULES), rollouts.FUTURES))
+        oldest = rollouts.first_of(waiting, MAX_JOBS)
+        rule, order = rollouts.look_ahead(oldest, running, free, _past(outlook, pool), costs)
+        if len(jobs) > MAX_JOBS:
+            keys = np.empty(len(jobs))
+            rollouts.rule_keys(rule, waiting, keys)
+            order = rollouts.order_by(keys, waiting)
+        gain, error, futures = _gain(costs, rule)
         return PoolRollout(
             jobs=jobs,
             order=jobs[order],
-            rule=self._rules[int(np.argmin(costs))],
-            slowdowns=dict(zip(self._rules, slowdowns.tolist(), strict=True)),
+            rule=rollouts.RULES[rule],
+            base=rollouts.RULES[0],
+            gain=gain,
+            error=error,
+            futures=futures,
         )
 
-    def _expected(
-        self, requested_s: Floats, samples_s: Floats, weights: Floats, elapsed_s: Floats
-    ) -> tuple[Floats, Floats]:
-        """Return expected run times and weights, shape (jobs,) each; see `expected_run`."""
-        from edgeyard.scheduler.kernel.rollouts import expected_runs
 
-        request_weight = self._request_weight
-        if math.isinf(request_weight):
-            samples_s, weights, request_weight = samples_s[:, :0], weights[:, :0], 1.0
-        return expected_runs(requested_s, samples_s, weights, request_weight, elapsed_s)
+def _past(outlook: Outlook, pool: int) -> PastArrivals:
+    """Return what has arrived for a pool."""
+    from edgeyard.scheduler.kernel.rollouts import PastArrivals, expected_runs
+
+    past = outlook.past
+    if past is None:
+        none = np.zeros(0)
+        return PastArrivals(none, none, none, none, np.zeros(0, dtype=np.int64))
+    here = np.flatnonzero(past.pools == pool)
+    expected_s, _ = expected_runs(
+        past.requested_s[here],
+        past.samples_s[here],
+        past.weights[here],
+        1.0,
+        np.zeros(len(here)),
+    )
+    run_s = np.where(np.isnan(past.run_s[here]), expected_s, past.run_s[here])
+    return PastArrivals(
+        ago_s=past.ago_s[here],
+        expected_s=expected_s,
+        run_s=run_s,
+        bound_s=np.maximum(past.requested_s[here], run_s),
+        procs=past.processors[here],
+    )
+
+
+def _gain(costs: Floats, rule: int) -> tuple[float, float, int]:
+    """Return which share of the base's costs a rule saves, twice its standard error, futures."""
+    futures = int(np.count_nonzero(~np.isnan(costs[0])))
+    base, its = costs[0, :futures], costs[rule, :futures]
+    mean = float(base.mean())
+    if mean <= 0.0:
+        return 0.0, math.nan, futures
+    error = 2.0 * float((base - its).std(ddof=1)) / math.sqrt(futures) if futures > 1 else math.nan
+    return float((base - its).mean()) / mean, error / mean, futures
 
 
 def _words(pool: PoolRollout) -> str:
     if len(pool.jobs) == 1:
         return "alone in the queue of its boards"
-    best = pool.slowdowns[pool.rule]
-    if math.isinf(best):
-        return f"order of rule {pool.rule}: none of its boards is available"
-    others = sorted((cost, rule) for rule, cost in pool.slowdowns.items() if rule != pool.rule)
-    words = f"order of rule {pool.rule}: expected mean bounded slowdown {best:.3g}"
-    return words + (f" against {others[0][0]:.3g} by {others[0][1]}" if others else "")
+    if pool.rule is None:
+        return "by age: none of its boards is available"
+    many = f" in {pool.futures} futures like the past" if pool.futures > 1 else ""
+    if pool.rule == pool.base:
+        return f"order of rule {pool.rule}: no other rule is expected to delay less{many}"
+    within = "" if math.isnan(pool.error) else f", ± {100.0 * pool.error:.0f}"
+    return (
+        f"order of rule {pool.rule}: expected {100.0 * pool.gain:.0f} % less delay than by "
+        f"{pool.base}{many}{within}"
+    )

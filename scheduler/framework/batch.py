@@ -323,6 +323,29 @@ def by_class(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class PastArrivals:
+    """What has arrived so far, the oldest first; shape (arrivals,) each.
+
+    Attributes:
+        pools: Which pool each waited for.
+        ago_s: How long ago each arrived, seconds.
+        processors: int64.
+        requested_s: How long each asked for.
+        run_s: How long each ran; NaN: it has not ended.
+        samples_s: Shape (arrivals, samples), as of `Outlook`.
+        weights: Shape (arrivals, samples).
+    """
+
+    pools: NDArray[np.int64]
+    ago_s: NDArray[np.float64]
+    processors: NDArray[np.int64]
+    requested_s: NDArray[np.float64]
+    run_s: NDArray[np.float64]
+    samples_s: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Outlook:
     """The pools of processors that a queue waits for, and when those in use come free.
 
@@ -341,6 +364,7 @@ class Outlook:
         requested_s: Shape (running,): how long each was expected to run in all.
         running_samples_s: Shape (running, samples), as ``samples_s``: of the whole run.
         running_weights: Shape (running, samples).
+        past: What has arrived so far; None: it is not known.
     """
 
     names: tuple[str, ...]
@@ -354,6 +378,7 @@ class Outlook:
     requested_s: NDArray[np.float64]
     running_samples_s: NDArray[np.float64]
     running_weights: NDArray[np.float64]
+    past: PastArrivals | None = None
 
 
 TURN_SIZE = 32

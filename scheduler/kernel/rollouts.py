@@ -1,9 +1,10 @@
-"""Rollouts: how a queue would run on a machine if no further job arrived.
+"""Rollouts: how a queue would run on a machine in futures that are like the past.
 
-All times are seconds from now. The queue is in one order from the first to the last. Jobs start by
-EASY backfilling as a real pass does it: who may start before the first is decided by the bounds of
-run times, which are often far above what is expected; but each runs for as long as it is expected
-to. `look_ahead` tries several orders and returns the one whose expected slowdowns are lowest.
+All times are seconds from now. Jobs start by EASY backfilling as a real pass does it: who may start
+before the first is decided by the bounds of run times, which are often far above what is expected;
+but each runs for as long as it is expected to. In a future, jobs arrive as they did in a part of
+the past. `look_ahead` tries several orders in the same futures; it leaves the first of them only
+for one whose delays are lower beyond what the futures differ by.
 """
 
 from __future__ import annotations
@@ -19,12 +20,21 @@ from edgeyard.scheduler.kernel.compiled import compiled
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-FCFS, SJF, F1, SMALLEST_AREA, WFP3, RELATIVE_WAIT, CHEAPEST_AREA, CHEAPEST = range(8)
-RULES = (
-    *("fcfs", "sjf", "f1", "smallest area", "wfp3", "relative wait"),
-    *("area per weight", "greatest weight"),
-)
-"""The rules that a queue is rolled out under; see `rule_keys`."""
+SQUARED_RUN, FCFS, SJF, F1, SMALLEST_AREA = range(5)
+RULES = ("run² x processors", "fcfs", "sjf", "f1", "smallest area")
+"""The rules that a queue is rolled out under, the base first; see `rule_keys`."""
+
+FUTURES = 16
+HORIZON_S = 4 * 3600.0
+"""Time constant of delays: what is far away will be decided again."""
+SPAN_S = 12 * 3600.0
+"""Length of a future."""
+ERRORS = 2.0
+"""So many standard errors below the base is better than the base."""
+MIN_PAST = 8
+"""With fewer arrivals before now nothing arrives in a future."""
+_FEW = 4
+"""After so many futures rules are given up that are not below the base until then."""
 
 MIN_RUN_S = 10.0
 """Minimum run time in bounded slowdowns."""
@@ -68,6 +78,24 @@ class RunningJobs(NamedTuple):
     procs: Integers
 
 
+class PastArrivals(NamedTuple):
+    """The jobs that have arrived so far, the oldest first; shape (arrivals,) each.
+
+    Attributes:
+        ago_s: How long ago each arrived.
+        expected_s: How long each is expected to run by what is known before it runs.
+        run_s: How long it ran; where it has not ended, as ``expected_s``.
+        bound_s: As of `WaitingJobs`; not below ``run_s``.
+        procs: Processors.
+    """
+
+    ago_s: Floats
+    expected_s: Floats
+    run_s: Floats
+    bound_s: Floats
+    procs: Integers
+
+
 class Work(NamedTuple):
     """Arrays that a rollout writes to, so that it allocates none; shape (jobs + running,) each.
 
@@ -78,6 +106,7 @@ class Work(NamedTuple):
         bound_s: The same bounds, ascending.
         bound_procs: Processors of each of those.
         queue: The jobs that wait.
+        rank: Place of each job in the order.
     """
 
     end_s: Floats
@@ -86,6 +115,7 @@ class Work(NamedTuple):
     bound_s: Floats
     bound_procs: Integers
     queue: Integers
+    rank: Integers
 
 
 @compiled
@@ -94,7 +124,7 @@ def work_for(jobs: int, running: int) -> Work:
     count = jobs + running + 1
     return Work(
         np.zeros(count), np.zeros(count, np.int64), np.zeros(count), np.zeros(count),
-        np.zeros(count, np.int64), np.zeros(count, np.int64),
+        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64),
     )  # fmt: skip
 
 
@@ -102,14 +132,14 @@ def work_for(jobs: int, running: int) -> Work:
 def rule_keys(rule: int, jobs: WaitingJobs, keys: Floats) -> None:
     """Write the rule's key of each job to ``keys``; the least comes first.
 
-    With r the expected run time, n the processors, s the submission and w the wait: ``FCFS`` s;
-    ``SJF`` r; ``F1`` log10(r) n + 870 log10(s); ``SMALLEST_AREA`` r n; ``WFP3`` -(w / r)^3 n;
-    ``RELATIVE_WAIT`` -((w + r) / max(r, 10)) / (r n); ``CHEAPEST_AREA`` r n / weight; ``CHEAPEST``
-    1 / weight.
+    With r the expected run time, n the processors and s the submission: ``SQUARED_RUN`` r^2 n;
+    ``FCFS`` s; ``SJF`` r; ``F1`` log10(r) n + 870 log10(s); ``SMALLEST_AREA`` r n.
     """
     for job in range(len(keys)):
         run_s, procs = max(jobs.run_s[job], _MIN_LOG_S), jobs.procs[job]
-        if rule == SJF:
+        if rule == SQUARED_RUN:
+            keys[job] = run_s * run_s * procs
+        elif rule == SJF:
             keys[job] = run_s
         elif rule == F1:
             submit_s = jobs.submit_s[job]
@@ -117,15 +147,6 @@ def rule_keys(rule: int, jobs: WaitingJobs, keys: Floats) -> None:
             keys[job] = math.log10(run_s) * procs + 870.0 * since
         elif rule == SMALLEST_AREA:
             keys[job] = run_s * procs
-        elif rule == WFP3:
-            keys[job] = -((jobs.wait_s[job] / run_s) ** 3) * procs
-        elif rule == RELATIVE_WAIT:
-            slowdown = (jobs.wait_s[job] + run_s) / max(run_s, MIN_RUN_S)
-            keys[job] = -slowdown / (run_s * procs)
-        elif rule == CHEAPEST_AREA:
-            keys[job] = run_s * procs / jobs.weight[job]
-        elif rule == CHEAPEST:
-            keys[job] = 1.0 / jobs.weight[job]
         else:
             keys[job] = jobs.submit_s[job]
 
@@ -160,39 +181,44 @@ def order_by(keys: Floats, jobs: WaitingJobs) -> Integers:
 def roll_out(
     order: Integers,
     jobs: WaitingJobs,
+    arrive_s: Floats,
+    truth_s: Floats,
     free: int,
     running: RunningJobs,
     work: Work,
     horizon_s: float,
-    later: float,
-    limit: float,
+    until_s: float,
 ) -> float:
-    """Return the sum over the jobs of weight times the seconds that each still waits.
+    """Return the sum over the jobs of weight times the seconds that each waits from now on.
 
-    With a horizon h a delay of t seconds counts h (1 - exp(-t / h)): what is far away will be
-    decided again, with the jobs that arrive until then.
-
-    As in a replay there is a pass after each end, also within one instant.
+    With a horizon h a second after t seconds counts exp(-t / h). As in a replay there is a pass
+    after each arrival and each end, also within one instant.
 
     Args:
-        order: The jobs, the first to the last.
+        order: The jobs, the first to the last, also those that arrive later.
+        jobs: Those that wait, then those that arrive, by their arrivals.
+        arrive_s: Shape (jobs,), ascending: when each arrives; 0: it waits now.
+        truth_s: Shape (jobs,): how long each runs; not above its bound.
         free: Processors that are free now.
-        running: What runs, in any order.
+        running: What runs, in the order of the starts.
         work: Written to.
         horizon_s: inf: all seconds count alike.
-        later: Weight of the jobs that are assumed to arrive later and to wait for the start of the
-            last of these.
-        limit: The rollout ends as soon as the sum reaches it; something not below it is returned.
+        until_s: Waits count until then.
     """
-    size, queue, end_s = len(order), work.queue, work.end_s
+    count = len(order)
+    rank, queue = work.rank, work.queue
+    head, waiting = 0, 0
+    for place in range(count):
+        rank[order[place]] = place
+        if arrive_s[order[place]] <= 0.0:
+            queue[waiting] = order[place]
+            waiting += 1
+    coming = waiting
     begin = last = 0  # where those that run are, in `work`
     for place in range(len(running.procs)):
         left_s, bound_s = running.left_s[place], running.bound_s[place]
         _start(work, begin, last, left_s, bound_s, running.procs[place])
         last += 1
-    for place in range(size):
-        queue[place] = order[place]
-    head, waiting = 0, size
     now, cost = 0.0, 0.0
     while True:
         # start the first jobs that fit
@@ -200,14 +226,12 @@ def roll_out(
             job = queue[head]
             head += 1
             waiting -= 1
-            cost += jobs.weight[job] * _discounted(now, horizon_s)
+            cost += jobs.weight[job] * _counted(arrive_s[job], now, horizon_s)
             until = now + jobs.bound_s[job]
-            _start(work, begin, last, now + jobs.run_s[job], until, jobs.procs[job])
+            _start(work, begin, last, now + truth_s[job], until, jobs.procs[job])
             last += 1
             free -= jobs.procs[job]
-        if waiting == 0:
-            return cost + later * _discounted(now, horizon_s)
-        if cost >= limit:
+        if waiting == 0 and coming == count:
             return cost
         if free > 0 and waiting > 1:
             when, spare = _reservation(work, begin, last, now, free, jobs.procs[queue[head]])
@@ -220,27 +244,43 @@ def roll_out(
                     if until <= when or procs <= spare:
                         if until > when:
                             spare -= procs
-                        cost += jobs.weight[job] * _discounted(now, horizon_s)
-                        _start(work, begin, last, now + jobs.run_s[job], until, procs)
+                        cost += jobs.weight[job] * _counted(arrive_s[job], now, horizon_s)
+                        _start(work, begin, last, now + truth_s[job], until, procs)
                         last += 1
                         free -= procs
                         continue
                 queue[kept] = job
                 kept += 1
             waiting = kept - head
-        if begin == last:
-            return math.inf  # a job that fits no machine
-        now = end_s[begin]
-        free += work.end_procs[begin]
-        _end(work, begin)
-        begin += 1
+        next_end = work.end_s[begin] if begin < last else math.inf
+        next_arrival = arrive_s[coming] if coming < count else math.inf
+        if min(next_end, next_arrival) > until_s or min(next_end, next_arrival) == math.inf:
+            break
+        if next_arrival <= next_end:
+            now = next_arrival
+            place = head + waiting
+            while place > head and rank[queue[place - 1]] > rank[coming]:
+                queue[place] = queue[place - 1]
+                place -= 1
+            queue[place] = coming
+            waiting += 1
+            coming += 1
+        else:
+            now = next_end
+            free += work.end_procs[begin]
+            _end(work, begin)
+            begin += 1
+    for place in range(head, head + waiting):
+        cost += jobs.weight[queue[place]] * _counted(arrive_s[queue[place]], until_s, horizon_s)
+    return cost
 
 
 @compiled
-def _discounted(delay_s: float, horizon_s: float) -> float:
+def _counted(since_s: float, until_s: float, horizon_s: float) -> float:
+    """Return the seconds of a wait, the later ones discounted."""
     if math.isinf(horizon_s):
-        return delay_s
-    return horizon_s * (1.0 - math.exp(-delay_s / horizon_s))
+        return until_s - since_s
+    return horizon_s * (math.exp(-since_s / horizon_s) - math.exp(-until_s / horizon_s))
 
 
 @compiled
@@ -290,55 +330,137 @@ def _reservation(
 
 @compiled
 def look_ahead(
-    rules: Integers,
     jobs: WaitingJobs,
-    free: int,
     running: RunningJobs,
-    max_jobs: int,
-    horizon_s: float,
-    later_jobs: float,
+    free: int,
+    past: PastArrivals,
     costs: Floats,
-    prune: bool,
-) -> Integers:
-    """Roll the queue out under each rule; return the order by the best, the first of equals.
+) -> tuple[int, Integers]:
+    """Roll the queue out under each rule in the same futures; return the best rule and its order.
+
+    The base is left for the rule whose costs are the lowest of those that are below the base's by
+    `ERRORS` standard errors of their differences. The future of number i of `FUTURES` is the time
+    after the share (i + 1/2) / `FUTURES` of the past, which goes on at its beginning. With fewer
+    than `MIN_PAST` arrivals there is one future, in which none arrives.
 
     Args:
-        rules: The rules to try.
-        jobs: The jobs that wait, the oldest first.
+        jobs: The jobs that wait, the oldest first; at least one.
+        running: What runs, in the order of the starts.
         free: Processors that are free now.
-        running: What runs, in any order.
-        max_jobs: Only the oldest so many are rolled out; all are ordered.
-        horizon_s: See `roll_out`.
-        later_jobs: How many further jobs, of the mean weight of these, are assumed to wait until
-            the last of these has started.
-        costs: Shape (rules,): `roll_out` of each is written to it.
-        prune: A rollout ends as soon as it is worse than the best before it; its cost is then a
-            lower bound.
+        past: What has arrived so far, also the jobs that wait or run.
+        costs: Shape (`RULES`, `FUTURES`): `roll_out` of each is written to it; NaN: not tried.
     """
+    size, seen = len(jobs.procs), len(past.procs)
+    length_s = past.ago_s[0] if seen >= MIN_PAST else 0.0
+    futures = FUTURES if length_s > 0.0 else 1
+    room = size + (seen if length_s > 0.0 else 0)
+    here = _with_room(jobs, room)
+    arrive_s, truth_s = np.zeros(room), np.empty(room)
+    truth_s[:size] = jobs.run_s
+    work = work_for(room, len(running.procs))
+    now_s = jobs.submit_s[0] + jobs.wait_s[0]
+    alive = np.ones(len(RULES), np.bool_)
+    keys = np.empty(room)
+    costs[:] = np.nan
+    for future in range(futures):
+        count = size
+        if length_s > 0.0:
+            begin_s = length_s * (future + 0.5) / FUTURES
+            count = _add_arrivals(past, begin_s, here, arrive_s, truth_s, size, now_s)
+        part = first_of(here, count)
+        for rule in range(len(RULES)):
+            if alive[rule]:
+                rule_keys(rule, part, keys[:count])
+                order = order_by(keys[:count], part)
+                until_s = SPAN_S if length_s > 0.0 else math.inf
+                costs[rule, future] = roll_out(
+                    order, part, arrive_s, truth_s, free, running, work, HORIZON_S, until_s
+                )
+        if future == _FEW - 1:
+            for rule in range(1, len(RULES)):
+                alive[rule] = (costs[rule, :_FEW] - costs[0, :_FEW]).sum() < 0.0
+    best, lowest = 0, 0.0
+    for rule in range(1, len(RULES)):
+        if alive[rule]:
+            gain = costs[rule, :futures] - costs[0, :futures]
+            mean = gain.mean()
+            error = 0.0
+            if futures > 1:
+                error = math.sqrt(((gain - mean) ** 2).sum() / (futures - 1) / futures)
+            if mean + ERRORS * error < 0.0 and mean < lowest:
+                best, lowest = rule, mean
+    rule_keys(best, jobs, keys[:size])
+    return best, order_by(keys[:size], jobs)
+
+
+@compiled
+def _with_room(jobs: WaitingJobs, count: int) -> WaitingJobs:
+    """Return the jobs in arrays for so many."""
     size = len(jobs.procs)
-    work = work_for(size, len(running.procs))
-    keys = np.empty(size)
-    later = later_jobs * jobs.weight[:max_jobs].mean() if size and later_jobs > 0.0 else 0.0
-    best, limit = 0, math.inf
-    found = np.arange(size)
-    for place in range(len(rules)):
-        rule_keys(rules[place], jobs, keys)
-        order = order_by(keys, jobs)
-        rolled = order if size <= max_jobs else order[order < max_jobs]
-        cost = roll_out(
-            rolled,
-            jobs,
-            free,
-            running,
-            work,
-            horizon_s,
-            later,
-            limit if prune else math.inf,
-        )
-        costs[place] = cost
-        if place == 0 or cost < costs[best]:
-            best, limit, found = place, cost, order
+    found = WaitingJobs(
+        np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count),
+        np.zeros(count, np.int64), np.zeros(count, np.int64),
+    )  # fmt: skip
+    found.submit_s[:size] = jobs.submit_s
+    found.wait_s[:size] = jobs.wait_s
+    found.run_s[:size] = jobs.run_s
+    found.bound_s[:size] = jobs.bound_s
+    found.weight[:size] = jobs.weight
+    found.procs[:size] = jobs.procs
+    found.first[:size] = jobs.first
     return found
+
+
+@compiled
+def first_of(jobs: WaitingJobs, count: int) -> WaitingJobs:
+    """Return the first so many of the jobs."""
+    return WaitingJobs(
+        jobs.submit_s[:count], jobs.wait_s[:count], jobs.run_s[:count], jobs.bound_s[:count],
+        jobs.weight[:count], jobs.procs[:count], jobs.first[:count],
+    )  # fmt: skip
+
+
+@compiled
+def _add_arrivals(
+    past: PastArrivals,
+    begin_s: float,
+    jobs: WaitingJobs,
+    arrive_s: Floats,
+    truth_s: Floats,
+    size: int,
+    now_s: float,
+) -> int:
+    """Write what arrived after a moment of the past behind the first ``size`` jobs.
+
+    Args:
+        begin_s: The moment, after the first arrival.
+
+    Returns:
+        How many jobs there are then.
+    """
+    seen, length_s = len(past.procs), past.ago_s[0]
+    span_s = min(SPAN_S, length_s)
+    first = 0
+    while first < seen and length_s - past.ago_s[first] < begin_s:
+        first += 1
+    count = size
+    for step in range(seen):
+        row = (first + step) % seen
+        after_s = length_s - past.ago_s[row] - begin_s
+        if step >= seen - first:
+            after_s += length_s
+        if after_s > span_s:
+            break
+        arrive_s[count] = max(after_s, 1e-9)  # not one of those that wait now
+        jobs.submit_s[count] = now_s + after_s
+        jobs.wait_s[count] = 0.0
+        jobs.run_s[count] = past.expected_s[row]
+        jobs.bound_s[count] = past.bound_s[row]
+        jobs.weight[count] = 1.0 / max(past.run_s[row], MIN_RUN_S)
+        jobs.procs[count] = past.procs[row]
+        truth_s[count] = past.run_s[row]
+        count += 1
+    return count
 
 
 @compiled

@@ -65,7 +65,7 @@ class TestScorers(ScorerContract):
     "name",
     [
         # In a fresh checkout the look-ahead's functions are compiled first.
-        pytest.param(each, marks=pytest.mark.slow if each == "learned_lookahead" else ())
+        pytest.param(each, marks=pytest.mark.slow if each == "lookahead" else ())
         for each in BUILT_IN[Kind.QUEUE_POLICY]
     ],
 )

@@ -172,7 +172,7 @@ def test_the_shortest_runs_first_and_the_unknown_in_the_middle() -> None:
 
 def test_a_policy_chooses_by_name() -> None:
     assert set(registry(entry_points=False).names(Kind.QUEUE_POLICY)) == {
-        "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo", "learned_lookahead",
+        "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo",
         "lookahead", "priority_age", "queue_hpc2n", "queue_lublin_1", "queue_lublin_2",
         "queue_sdsc_sp2", "random", "shortest_first", "tetris", "unicep", "wfp3",
     }  # fmt: skip

@@ -18,19 +18,13 @@ from typer.testing import CliRunner
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.queue_policies.learned_queue import (
-    HORIZON_S,
-    REQUEST_WEIGHT,
-    LearnedLookahead,
-    LearnedQueue,
-    load_learned_queue,
-)
+from edgeyard.plugins.queue_policies.learned_queue import LearnedQueue, load_learned_queue
+from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.plugins.testing import NOW, pending, queue_of, sample_pending
 from edgeyard.scheduler.decide.priority import ages_s
 from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
-from edgeyard.scheduler.kernel.rollouts import RULES
 from edgeyard.scheduler.learning.queue_model import unchecked_queue_model
 from edgeyard.training.export import export_queue, queue_model
 from edgeyard.training.progress import load_progress, save_progress
@@ -90,8 +84,8 @@ def window() -> Window:
 
 @pytest.mark.slow
 def test_the_compiled_lookahead_gives_the_schedule_of_the_plugin(window: Window) -> None:
-    found = lookahead_ends(window, np.arange(len(RULES)), REQUEST_WEIGHT, HORIZON_S)
-    assert found.tolist() == ends_of(busy_log(150), LearnedLookahead())
+    found = lookahead_ends(window)
+    assert found.tolist() == ends_of(busy_log(150), Lookahead())
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgeyard import __version__
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.figures.metrics import Schedule
-from edgeyard.scheduler.framework.batch import Outlook, Queue
+from edgeyard.scheduler.framework.batch import Outlook, PastArrivals, Queue
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.simulator.kernel.history import SAMPLES, add_run, empty_history, sample_jobs
 from edgeyard.simulator.runs import (
@@ -39,6 +39,9 @@ USAGE_HALF_LIFE_S = 7 * 86400.0
 
 PRIORITY = 50
 """Priority of all jobs, as logs state none."""
+
+MAX_PAST = 1000
+"""So many arrivals, the newest, policies may look back at."""
 
 _EVENTS_PER_CALL = 50_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -226,6 +229,22 @@ class _Run:
             requested_s=self._jobs.requested[running],
             running_samples_s=running_samples_s,
             running_weights=running_weights,
+            past=self._past(now),
+        )
+
+    def _past(self, now: float) -> PastArrivals:
+        """Return what has arrived, at most the newest `MAX_PAST`."""
+        seen = int(self.machine.counts[world.ARRIVED])
+        rows = np.arange(max(seen - MAX_PAST, 0), seen)
+        samples_s, weights = self._samples(rows)
+        return PastArrivals(
+            pools=np.zeros(len(rows), dtype=np.int64),
+            ago_s=now - self._jobs.submit[rows],
+            processors=self._jobs.procs[rows],
+            requested_s=self._jobs.requested[rows],
+            run_s=np.where(self._ended[rows], self._jobs.run[rows], np.nan),
+            samples_s=samples_s,
+            weights=weights,
         )
 
     def _samples(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
