@@ -88,18 +88,18 @@ def test_over_mutual_tls(cluster: LoopbackNomad, tmp_path: Path) -> None:
 
     without = replace(access, client_cert=None, client_key=None)
     assert refused(without, "Nomad requires a client certificate")
-    assert advised(without, "clusters.nomad.client_cert")
+    assert advised(without, "clusters.testbed.client_cert")
     other = Certificates.make(tmp_path / "other", cluster.server.nomad)
     foreign = replace(access, client_cert=other.client_cert, client_key=other.client_key)
     assert refused(foreign, "Nomad refuses the client certificate")
-    assert advised(foreign, "clusters.nomad.client_cert")
+    assert advised(foreign, "clusters.testbed.client_cert")
     for wrong in (
         replace(access, ca_cert=other.ca_cert),
         replace(access, ca_cert=None),
         replace(access, tls_server_name="client.global.nomad"),
     ):
         assert refused(wrong, "Nomad's certificate is not trusted")
-        assert advised(wrong, "clusters.nomad.ca_cert")
+        assert advised(wrong, "clusters.testbed.ca_cert")
     plain = replace(access, address=access.address.replace("https", "http"))
     assert refused(plain, "HTTP request to an HTTPS server")
     assert advised(plain, "https://")
