@@ -350,10 +350,18 @@ def _act_what(row: Row) -> str:
     return " ".join(filter(None, [about, times, _act_change(row)]))
 
 
+_NAMES = ("name", "policy", "user_id")
+"""Fields that name what an act made or removed, the first of them that it has."""
+
+
 def _act_change(row: Row) -> str:
     before, after = row.get("before"), row.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return ""
+    if not before or not after:  # something came or went: which one
+        return next(
+            (plain(each[name]) for each in (before, after) for name in _NAMES if name in each), ""
+        )
     return ", ".join(
         f"{name}: {plain(before[name])} -> {plain(after.get(name))}"
         for name in before

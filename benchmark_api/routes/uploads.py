@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.schemas.fields import file_name_problem, refusal
 from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import StoredFile, Upload, UploadPiece
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.ports import FileWriter, UnitOfWork
@@ -183,6 +184,19 @@ def abandon(
         upload = uow.uploads.get(upload_id)
         if not caller.may_see(upload.user_id):
             raise NotFound("upload", upload_id)
+        uow.log.append(
+            Event(
+                at=context.services.clock.now(),
+                kind="file.deleted",
+                user_id=caller.user_id,
+                data={
+                    "upload_id": upload_id,
+                    "owner_id": upload.user_id,
+                    "before": {"name": upload.name, "size_bytes": upload.offset_bytes},
+                    "after": {},
+                },
+            )
+        )
         return upload, list(uow.uploads.remove(upload_id))
 
     upload, pieces = context.services.store.transact(forget, frees_space=True)

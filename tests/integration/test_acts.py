@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import hashlib
 import os
 import pwd
@@ -346,6 +347,23 @@ def test_acts_on_policies_models_inventory_and_files_state_before_and_after(api:
     operator.delete(f"/v1/files/{file['file_id']}", headers={"X-Edgeyard-Reason": "spam"})
     assert newest("file.deleted") == (after, {})
     assert records(api, "alice", type="file.deleted")[0]["reason"] == "spam"
+
+
+def test_an_abandoned_upload_states_what_it_had(api: Api) -> None:
+    stated = {
+        "Tus-Resumable": "1.0.0",
+        "Upload-Length": "10",
+        "Upload-Metadata": f"filename {base64.b64encode(b'half.onnx').decode()}",
+    }
+    made = api.as_().post("/v1/uploads", headers=stated)
+    assert made.status_code == 201, made.text
+    where = f"/v1/uploads/{made.headers['location'].rpartition('/')[2]}"
+    assert api.as_().delete(where).status_code == 204
+    found = records(api, type="file.deleted")[0]
+    assert (found["before"], found["after"]) == ({"name": "half.onnx", "size_bytes": 0}, {})
+    server = ("--url", api.url, "--token", api.tokens["operator"])
+    listed = printed(run("events", "--type", "file.deleted", "-n", "1", *server))
+    assert "half.onnx" in listed
 
 
 def test_a_promoted_model_states_before_and_after_and_the_operator_s_reason() -> None:

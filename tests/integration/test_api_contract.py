@@ -21,6 +21,7 @@ LEASE = {
     "reason": "",
     "user_id": None,
     "by_user_id": "ada",
+    "ended_by": None,
 }
 
 
