@@ -45,6 +45,7 @@ _LIMITED = frozenset({Role.SUBMITTER, Role.VIEWER})
 """Roles whose requests have the limits of users."""
 
 _READING = frozenset({"GET", "HEAD"})
+_READS_ONLY = "a viewer may only read: send the token of a submitter"
 
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
@@ -371,7 +372,7 @@ def only_reads(caller: Caller, request: Request) -> Caller:
         Forbidden: A viewer's, for more than reading.
     """
     if not caller.may_submit and request.method not in _READING:
-        raise Forbidden("a viewer may only read: send the token of a submitter")
+        raise Forbidden(_READS_ONLY)
     return caller
 
 
@@ -408,12 +409,26 @@ async def _browser_user(request: Request) -> Caller:
     return only_reads(no_host(await browser_caller(request)), request)
 
 
+async def browser_submitter(request: Request) -> Caller:
+    """Return the caller of a page on which jobs are submitted.
+
+    Raises:
+        Forbidden: The session of a host or a viewer.
+    """
+    caller = no_host(await browser_caller(request))
+    if not caller.may_submit:
+        raise Forbidden(_READS_ONLY)
+    return caller
+
+
 async def _browser_operator(request: Request) -> Caller:
     return only_operator(await browser_caller(request))
 
 
 BrowserUser = Annotated[Caller, Depends(_browser_user)]
 """As `Submitter`, for pages."""
+BrowserSubmitter = Annotated[Caller, Depends(browser_submitter)]
+"""Who may submit, for pages that do nothing else."""
 BrowserOperator = Annotated[Caller, Depends(_browser_operator)]
 """As `Operator`, for pages."""
 

@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from html import escape
@@ -44,6 +44,7 @@ _NAVIGATION = (
     ("/ui/compare", "Compare"),
     ("/ui/policies", "Policies"),
 )
+_NAVIGATION_OF_VIEWERS = tuple(each for each in _NAVIGATION if each[0] != "/ui/submit")
 _NAVIGATION_OF_OPERATORS = (*_NAVIGATION, ("/ui/events", "Log of acts"))
 
 
@@ -76,6 +77,12 @@ _NOTICES = {
 """What acts did, by the word that the page's address carries: never a text of somebody."""
 
 
+def _navigation(caller: Caller | None) -> Sequence[tuple[str, str]]:
+    if caller is not None and caller.is_operator:
+        return _NAVIGATION_OF_OPERATORS
+    return _NAVIGATION if caller is None or caller.may_submit else _NAVIGATION_OF_VIEWERS
+
+
 def page(
     request: Request,
     template: str,
@@ -105,9 +112,7 @@ def page(
                 "lab": context.services.settings,
                 "nonce": nonce,
                 "csrf": csrf_token(secret or new_secret or ""),
-                "navigation": _NAVIGATION_OF_OPERATORS
-                if caller and caller.is_operator
-                else _NAVIGATION,
+                "navigation": _navigation(caller),
                 "path": request.url.path,
                 "notice": _NOTICES.get(request.query_params.get("done", ""), ""),
                 "now": context.services.clock.now(),

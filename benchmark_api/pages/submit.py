@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import SESSION_COOKIE, BrowserUser, Caller, browser_caller, no_host
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, BrowserSubmitter, Caller, browser_submitter
 from edgeyard.benchmark_api.pages import equivalents, job_form
 from edgeyard.benchmark_api.pages.forms import Form, check_sent, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
@@ -70,7 +70,7 @@ async def _sent(request: Request) -> _Sent:
     context: Context = request.app.state.context
     services = context.services
     try:
-        caller = no_host(await browser_caller(request))
+        caller = await browser_submitter(request)
     except NotAuthenticated:
         kept = await receive_texts(request, services.files, MAX_LOST_BYTES, MAX_PARTS)
         request.state.typed = {name: text for name, text in kept.items() if text}
@@ -97,7 +97,7 @@ Sent = Annotated[_Sent, Depends(_sent)]
 
 
 @router.get("/ui/submit")
-async def empty(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+async def empty(request: Request, caller: BrowserSubmitter, context: Ctx) -> Response:
     """The form, filled in as the address says, or with an earlier benchmark (``clone``)."""
     form = Form(request.query_params)
     if clone := form.get("clone"):

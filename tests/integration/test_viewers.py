@@ -82,5 +82,13 @@ def test_pages_offer_a_viewer_no_acts(api: Api) -> None:
         assert page.status_code == 200
         acts = [each for each in page.text.split('action="')[1:] if not each.startswith("/ui/sign")]
         assert [each.split('"')[0] for each in acts] == []
-    answer = browser.post(f"/ui/benchmarks/{benchmark_id}/cancel", "/ui/queue")
-    assert answer.status_code == 403
+    job = {"model": "model.onnx", "runtime": "ort", "target.rpi4b": "on"}
+    for path, fields in (
+        (f"/ui/benchmarks/{benchmark_id}/cancel", {}),
+        ("/ui/submit", job),
+        ("/ui/submit/check", job),
+        ("/ui/shares", {"benchmark_id": benchmark_id}),
+    ):
+        assert browser.post(path, "/ui/queue", **fields).status_code == 403, path
+    assert browser.get("/ui/submit").status_code == 403
+    assert "/ui/submit" not in browser.get("/ui").text
