@@ -326,3 +326,13 @@ def test_texts_to_copy_are_of_the_typed_form(api: Api) -> None:
     texts = dict(re.findall(r'<pre id="(same-\d)"[^>]*>(.*?)</pre>', answer.text, re.DOTALL))
     assert "--name" in shlex.split(html.unescape(texts["same-1"]).replace("\\\n", ""))
     assert json.loads(html.unescape(texts["same-3"]))["name"] == "a 'b'"
+
+
+def test_a_viewer_submits_nothing_and_is_offered_nothing(api: Api) -> None:
+    browser = as_(api, "viewer")
+    assert browser.get("/ui/submit").status_code == 403
+    for where in ("/ui/submit", "/ui/submit/check"):
+        answer = browser.post(where, "/ui/queue", **READY)
+        assert answer.status_code == 403, where
+    page = browser.get("/ui/benchmarks").text
+    assert "/ui/submit" not in page
