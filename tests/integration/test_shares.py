@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
-from tests.integration.test_pages import HOSTILE, Browser, _Parts
+from tests.integration.test_pages import HOSTILE, Browser, Parts
 
 ABSENT = "/ui/shared/absent"
 
@@ -64,7 +64,7 @@ def test_a_link_shows_a_benchmark_without_a_session_and_names_nobody(api: Api) -
             assert text in answer.text
         for text in ("alice", "operator", "for bob", 'method="post"', "<script>alert"):
             assert text not in answer.text
-        parts = _Parts()
+        parts = Parts()
         parts.feed(answer.text)
         assert parts.wrong == []
         assert answer.headers["referrer-policy"] == "no-referrer"
