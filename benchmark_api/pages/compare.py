@@ -155,8 +155,8 @@ def compare(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wanted, wrong, found = Wanted(), "", None
     try:
         wanted = wanted_of(request)
-        asked = urlencode(list(request.query_params.multi_items()))
-        if asked != urlencode(wanted.pairs):
+        given = urlencode(list(request.query_params.multi_items()))
+        if given != urlencode(wanted.pairs):
             return RedirectResponse(wanted.address(), 303)  # what forms send besides is left out
         if wanted.ids or wanted.campaign_id:
             found = _found(wanted, caller, context)
