@@ -113,7 +113,7 @@ def geometric_mean(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 def table(means: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
     """Return the figures of all logs."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, each in means.items():
         rules = [float(np.mean(its)) for rule, its in each.items() if rule != "lookahead"]
         value, low, high, best = ratio(each)

@@ -595,11 +595,11 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
         "waiting_reason": {"code": "board_busy", "sentence": "its board is busy"},
         "boards": [
             {"target_uid": UID, "family": "rpi4b", "state": "busy", "fits": False,
-             "never": False, "cost_s": None, "reason": "board_busy",
+             "never": False, "reason": "board_busy",
              "sentence": "it runs another benchmark, and will for a while",
              "cost_s": 12.5, "cost_error_s": None, "max_credits": 900.0},
             {"target_uid": "rpi5-0001-0001", "family": "rpi5", "state": "idle", "fits": False,
-             "never": True, "cost_s": None,
+             "never": True,
              "reason": "no_such_family", "sentence": "is of family rpi5",
              "cost_s": None, "cost_error_s": None, "max_credits": 900.0},
         ],

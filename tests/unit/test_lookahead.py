@@ -235,7 +235,8 @@ def plain_cost(
             return cost
         now = min([at for at, _ in coming[:1]] + [end for end, _, _ in ends[:1]])
         if now > until_s:
-            return cost + sum(jobs.weight[job] * (until_s - arrive_s[job]) for job in queue)
+            left = [jobs.weight[job] * (until_s - arrive_s[job]) for job in queue]
+            return cost + float(sum(left))
         if coming and coming[0][0] == now:
             queue = sorted([*queue, coming.pop(0)[1]], key=order.index)
         else:
@@ -329,7 +330,7 @@ def test_a_rollout_starts_jobs_when_a_replay_does(
     while world.advance(jobs, machine, queue, ranks, world.EASY, False, 1):
         pass
     assert not np.isnan(machine.start).any()
-    weight = 2.0 ** np.arange(len(waiting))  # so a sum tells the starts of all
+    weight = np.exp2(np.arange(len(waiting), dtype=np.float64))  # so a sum tells the starts of all
     found = roll_out(
         np.arange(len(waiting)),
         WaitingJobs(
