@@ -251,6 +251,7 @@ def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
     listed_now = listed[PAGE * (wanted.number - 1) : PAGE * wanted.number]
     return {
         "shown": found,
+        "packed": pack(wanted.ids or [row["benchmark_id"] for row in rows]),
         "baseline": lines[found.baseline],
         "other": next((row["benchmark_id"] for row in rows if row is not baseline), ""),
         "left_out": len(rows) - len(listed),

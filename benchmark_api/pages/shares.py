@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.results import comparison_figures
+from edgeyard.benchmark_api.pages.compare import unpack
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.pages.results import drawn, result_figures, told_fields
@@ -41,11 +42,13 @@ def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx)
     """Make a link; its address is shown on the page that answers, and never again."""
     wanted: dict[str, object] = {
         name: form.text(name)
-        for name in ("benchmark_id", "campaign_id", "label", "options")
+        for name in ("benchmark_id", "campaign_id", "label")
         if form.text(name)
     }
-    if ids := form.text("benchmark_ids").split():
-        wanted["benchmark_ids"] = ids
+    if packed := form.text("ids"):
+        baseline, ids = form.text("baseline"), unpack(packed)
+        first = [baseline] if baseline in ids else []
+        wanted["benchmark_ids"] = [*first, *(each for each in ids if each not in first)]
     if days := form.text("days"):
         if not (days.isascii() and days.isdecimal() and len(days) < 5):
             raise InvalidInput.at("/days", "is no number of days", "1 to 365")

@@ -235,12 +235,13 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class ScorerPart(Struct, frozen=True, kw_only=True):
     """A scorer's part in a decision.
 
-    ``weight`` is its share of all weights, 0-1, and ``reward`` what the evaluator gave it in this
-    cycle, null where it gave none. ``absent`` states why it did not answer, ``fallback`` what it
-    answered instead of what its kind states: for example a greedy plan, because the solver found
-    none in time. ``late`` is how long it took, and its time, if it took too long: such an answer
-    counts all the same, so that no decision depends on the clock. ``model`` is the active
-    registered model that it answered by, ``run_time/3``.
+    ``weight`` is its weight next to those of the others, as the policy states it or as it followed
+    from rewards; where expected costs decide, only preferences are weighed. ``reward`` is what the
+    evaluator gave it in this cycle, null where it gave none. ``absent`` states why it did not
+    answer, ``fallback`` what it answered instead of what its kind states: for example a greedy
+    plan, because the solver found none in time. ``late`` is how long it took, and its time, if it
+    took too long: such an answer counts all the same, so that no decision depends on the clock.
+    ``model`` is the active registered model that it answered by, ``run_time/3``.
     """
 
     scorer: str

@@ -200,6 +200,26 @@ def test_rows_are_ticked_on_the_page_of_benchmarks_and_stay_so_on_the_next(
     assert "3 ticked so far" in second
 
 
+def test_a_comparison_is_shared_with_its_baseline_first(api: Api, browser: Browser) -> None:
+    page = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=b&baseline=b")
+    fields = dict(re.findall(r'<input type="hidden" name="(ids|baseline)" value="([^"]+)"', page))
+    answer = browser.post("/ui/shares", "/ui/shares", days="7", **fields)
+    link = re.search(r"/ui/shared/[\w-]+", answer.text)
+    assert link, answer.text
+    assert "Comparison of 2 results" in Browser(api).get(link[0]).text
+    with api.store.read() as uow:
+        assert uow.shares.of("alice", api.clock.now())[0].benchmark_ids == ("b", "a")
+    broken = browser.post("/ui/shares", "/ui/shares", days="7", ids="nonsense")
+    assert broken.status_code == 422
+
+
+def test_a_result_leads_to_those_of_the_same_model_on_its_board(browser: Browser) -> None:
+    page = shown(browser, "/ui/benchmarks/a")
+    link = re.search(r'href="(/ui/history\?model=[^"]+)"', page)
+    assert link
+    assert "mobilenet" in shown(browser, unescape(link[1]))
+
+
 def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> None:
     text = shown(browser, "/ui/history?model=nightly.onnx&target_uid=rpi4b-0001-0001&runtime=ort")
     assert text.count('class="edgeyard-change"') == 2 * 4  # large and small screens
