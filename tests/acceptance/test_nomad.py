@@ -18,6 +18,7 @@ from deploy.process import Server, edgeyard, start
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.twin.document import TwinData, read_twin_data
 from edgeyard.testbed import LoopbackNomad
+from edgeyard.testbed.saved import CLUSTER
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
 from tests.nomad_cluster import clear, settings_of
@@ -104,7 +105,7 @@ def test_the_twin_shows_the_boards_and_benchmarks_of_nomad_with_their_loads(
 
     eventually(is_measured, "the board's host reports its memory", 120.0)
     found = state()
-    assert found.source == "live: nomad"
+    assert found.source == f"live: {CLUSTER}"
     (job,) = [each for each in found.jobs if each.name == benchmark_id]
     assert (job.status, job.node_id) == ("completed", BOARD)
     assert job.time_run > 0

@@ -33,6 +33,8 @@ pytestmark = [
     pytest.mark.xdist_group("suggested_commands"),
 ]
 
+DEMO = Path(__file__).parents[2] / "deploy/demo"
+
 NOT_RUN = (
     (r"^up\b", "starts a server that stays: the server of this module is one"),
     (r"^testbed\b", "starts a Nomad cluster: tests/integration/test_testbed_nomad.py"),
@@ -42,6 +44,11 @@ NOT_RUN = (
     (
         r"--runtime memory\b",
         "needs the engine of its page: tests/acceptance/test_benchmark_types.py",
+    ),
+    (r"--runtime matrix\b", "needs the engine of its page: tests/unit/test_docs_examples.py"),
+    (
+        r"^server (backup|restore|admin-token)\b",
+        "needs an installed server: tests/acceptance/test_operators_guides.py",
     ),
     (r"even-wear", "needs the example package: tests/acceptance/test_your_own_scorer.py"),
     (r"rested|explain fourth|--clone first|--id first|--data-dir lab", "a followed tutorial"),
@@ -141,6 +148,7 @@ class Lab:
             r"\bBOARD\b": "emumid-0001-0001",
             r"--for BENCHMARK\b": f"--for {self.waiting()}" if "BENCHMARK" in text else "",
             r"^users create ada\b": f"users create ada-{self.made}",
+            r"--user (prometheus|wallboard)\b": "--user admin",  # made by the line before
             r"\bFILE\b": "mine.toml",
             r"--count 3\b": "--count 2",  # emumid has two boards
         }
@@ -150,6 +158,9 @@ class Lab:
             scratch = self.folder / f"scratch-{self.made}.bin"
             scratch.write_bytes(scratch.name.encode())
             text = text.replace("FILE_ID", self.client.upload(scratch).file_id)
+        if "TOKEN_ID" in text:
+            token: Any = self.client.api.post("/v1/tokens", {"label": "lost"})
+            text = text.replace("TOKEN_ID", token["token_id"])
         if text == "files delete --benchmark ID":
             text = text.replace("ID", self.ended.pop())
         text = re.sub(r"\bID\b", self.ended[0], text)
@@ -174,6 +185,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     )
     for name in ("digits", "net", "net-int8", "mobilenet", "resnet18", "squeezenet"):
         (folder / f"{name}.onnx").write_bytes(images + b"\x2a" + bytes([len(name)]) + name.encode())
+    for name in (
+        "digits.tflite",
+        "digits.xml",
+        "digits.bin",
+        "digits.ncnn.param",
+        "digits.ncnn.bin",
+    ):
+        (folder / name).write_bytes((DEMO / name).read_bytes())
     (folder / "llm").mkdir()
     open_ids = model_of(
         [helper.make_node("Relu", ["ids"], ["y"])], {"ids": ["b", "n"]}, {"y": ["b", "n"]}
