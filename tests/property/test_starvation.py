@@ -64,7 +64,7 @@ def wait_s(lab: VirtualLab, *, weeks: float, since_s: float = 0.0, name: str = V
 
 
 def bound_s(of: str, *, booked_run_s: float, older_s: float = 0.0) -> float:
-    """The documented bound: see docs/how-to/decisions.md, "How long anybody waits"."""
+    """The documented bound: see docs/how-to/reservations.md, "Maximum waiting time"."""
     rules = policy(of)
     return rules.guard_s + rules.reservation_lead_s + booked_run_s + rules.cool_down_s + older_s
 

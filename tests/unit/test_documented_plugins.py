@@ -1,4 +1,4 @@
-"""The operators' page names every plugin that there is, and none that there isn't."""
+"""Pages name every plugin and every exported column that there is, and none that there isn't."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ from edgeyard.benchmark_api.cli.exporting import schemas
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.registry import Kind
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/decisions.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def first_column(heading: str) -> set[str]:
-    """Names in the first cells of the table that has this heading."""
-    table = PAGE.split(f"\n| {heading} |", 1)[1].split("\n\n", 1)[0]
+def first_column(page: str, heading: str) -> set[str]:
+    """Names in the first cells of the table of a page that has this heading."""
+    table = (DOCS / page).read_text().split(f"\n| {heading} |", 1)[1].split("\n\n", 1)[0]
     cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
@@ -23,9 +23,11 @@ def first_column(heading: str) -> set[str]:
 def test_the_page_names_every_plugin(kind: Kind) -> None:
     heading = kind.value.removeprefix("edgeyard.").replace("_", " ").removesuffix("s")
     heading = "queue policy" if kind is Kind.QUEUE_POLICY else heading
-    assert first_column(heading) == set(registry(entry_points=False).names(kind))
+    assert first_column("reference/policies.md", heading) == set(
+        registry(entry_points=False).names(kind)
+    )
 
 
 def test_the_page_names_every_exported_column() -> None:
     for table, schema in schemas().items():
-        assert first_column(table) == set(schema.names)
+        assert first_column("how-to/decisions.md", table) == set(schema.names)
