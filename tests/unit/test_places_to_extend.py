@@ -1,4 +1,4 @@
-"""The table "To add …" of docs/architecture.md names places that exist and that are sufficient."""
+"""docs/how-to/extend.md names places that exist and that are sufficient."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from edgeyard.devices.runner.engines import BUILT_IN
 from tests.contract.test_engine import KITS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/architecture.md"
+PAGE = ROOT / "docs/how-to/extend.md"
 PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
 FOLDERS = (*PRODUCT, "simulator", "training")
 NEEDED = (
@@ -37,22 +37,21 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Place:
-    """A place that the table names: a path, where a part in <> is to be chosen, and a symbol."""
+    """A place that the page names: a path, where a part in <> is to be chosen, and a symbol."""
 
     path: str
     symbol: str = ""
 
 
 def rows() -> Mapping[str, Sequence[Place]]:
-    """The places of each row, by what is to be added."""
-    section = PAGE.read_text("utf-8").split("## To add …\n", 1)[1].split("\n## ", 1)[0]
+    """The places of each section, by what is to be added."""
     found = {}
-    for line in section.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 2 and cells[0] not in ("what", "---"):
-            quoted = re.findall(r"`([^`]+)`", cells[1])
-            parts = [text.partition(": ") for text in quoted if "/" in text or ": " in text]
-            found[cells[0]] = [Place(path, symbol) for path, _, symbol in parts]
+    for section in PAGE.read_text("utf-8").split("\n## ")[1:]:
+        what, _, listed = section.partition("\n")
+        lines = [each for each in listed.splitlines() if each.startswith("- ")]
+        quoted = re.findall(r"`([^`]+)`", "\n".join(lines))
+        parts = [text.partition(": ") for text in quoted if "/" in text or ": " in text]
+        found[what[0].lower() + what[1:]] = [Place(path, symbol) for path, _, symbol in parts]
     return found
 
 
@@ -69,7 +68,7 @@ def test_each_built_in_engine_is_at_all_places_of_its_row(engine: str) -> None:
     assert engine in ENGINE_PACKAGES
 
 
-def test_the_table_has_a_row_for_what_newcomers_add() -> None:
+def test_the_page_has_a_section_for_what_newcomers_add() -> None:
     assert [what for what in NEEDED if not ROWS.get(what)] == []
 
 
@@ -101,7 +100,7 @@ class Tree:
 
     def insert(self, path: str, symbol: str, pattern: str, text: str) -> None:
         """Insert a line after the first that contains ``pattern`` at or below a symbol."""
-        assert Place(path, symbol) in self._places, f"the table names no `{path}: {symbol}`"
+        assert Place(path, symbol) in self._places, f"the page names no `{path}: {symbol}`"
         content = (self.folder / path).read_text("utf-8")
         start = re.search(rf"(?<!\w){re.escape(symbol)}(?!\w)", content)
         assert start, f"{path} has no {symbol}"
@@ -112,7 +111,7 @@ class Tree:
 
     def replace(self, path: str, symbol: str, old: str, new: str) -> None:
         """Replace the first occurrence of a text at or below a symbol."""
-        assert Place(path, symbol) in self._places, f"the table names no `{path}: {symbol}`"
+        assert Place(path, symbol) in self._places, f"the page names no `{path}: {symbol}`"
         content = (self.folder / path).read_text("utf-8")
         start = content.index(symbol)
         assert old in content[start:], f"{path} has no {old!r} below {symbol}"
@@ -120,15 +119,15 @@ class Tree:
         (self.folder / path).write_text(changed, "utf-8")
 
     def import_in(self, path: str, line: str) -> None:
-        """Add an import to a module that the table names."""
-        assert path in [place.path for place in self._places], f"the table names no {path}"
+        """Add an import to a module that the page names."""
+        assert path in [place.path for place in self._places], f"the page names no {path}"
         content = (self.folder / path).read_text("utf-8")
         first = content.index("from edgeyard.")
         (self.folder / path).write_text(f"{content[:first]}{line}\n{content[first:]}", "utf-8")
 
     def create(self, pattern: str, path: str, text: str) -> None:
-        """Create a file whose place the table gives with a part in <>."""
-        assert pattern in [place.path for place in self._places], f"the table names no {pattern}"
+        """Create a file whose place the page gives with a part in <>."""
+        assert pattern in [place.path for place in self._places], f"the page names no {pattern}"
         (self.folder / path).write_text(textwrap.dedent(text), "utf-8")
 
     def run(self, code: str) -> str:
