@@ -426,11 +426,11 @@ async def _browser_operator(request: Request) -> Caller:
 
 
 BrowserUser = Annotated[Caller, Depends(_browser_user)]
-"""As `Submitter`, for pages."""
+"""A `Submitter` who uses a page."""
 BrowserSubmitter = Annotated[Caller, Depends(browser_submitter)]
 """Who may submit, for pages that do nothing else."""
 BrowserOperator = Annotated[Caller, Depends(_browser_operator)]
-"""As `Operator`, for pages."""
+"""An `Operator` who uses a page."""
 
 
 def is_upload_token(attempt: Attempt, token: str) -> bool:

@@ -57,7 +57,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 
 TFLITE_IDENTIFIER = b"TFL3"
-"""In the bytes 4 to 8 of a LiteRT model."""
+"""What the bytes 4 to 8 of a LiteRT model are."""
 
 MAX_VALUES_BYTES = 64 * 2**20
 """Maximum size of arrays whose values are checked here; the board checks larger ones."""

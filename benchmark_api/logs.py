@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """For people: time, level, message, ``key=value`` of the rest."""
+    """Format a line for people: time, level, message, ``key=value`` of the rest."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one line of text, followed by its traceback if it has one."""

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_CONFIG = 2
 _GRACE_S = 5
-"""For requests under way and streams when the server is stopped."""
+"""How long requests under way and streams may take when the server is stopped."""
 
 _BACKLOG = 2048
 """Connections that the kernel holds until they are accepted; later ones try again in seconds."""
@@ -165,7 +165,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn's, but a signal that was obeyed is not raised again."""
+        """Obey signals as uvicorn does, but raise none again that was obeyed."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -14,7 +14,7 @@ import ctypes
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
-"""Of glibc's ``malloc.h``."""
+"""A number of glibc's ``malloc.h``."""
 
 _LARGE_BYTES = 128 * 1024
 """Blocks from this size on are mapped, and given back when they are freed: glibc's first value."""

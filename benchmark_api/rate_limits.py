@@ -25,9 +25,9 @@ MAX_KEYS = 50_000
 """Tokens, tasks and addresses that are counted; those that were idle for longest go first."""
 
 _OPEN_FOR = "edgeyard.open_for"
-"""Where a request's scope says whose it was counted as."""
+"""The key by which a request's scope says whose it was counted as."""
 _HELD = "edgeyard.held_bytes"
-"""Where it says how many bytes of its body were counted."""
+"""The key by which it says how many bytes of its body were counted."""
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

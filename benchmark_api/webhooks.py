@@ -29,7 +29,8 @@ KEY_FILE = "webhook.key"
 
 _KEY_BYTES = 32
 _TIMEOUT_S = 10.0
-"""For the whole request. A receiver takes the message and answers; its own work can wait."""
+"""The whole request may take so long. A receiver takes the message and answers; its own work can
+wait."""
 
 
 class WebhookKeys:
@@ -40,7 +41,7 @@ class WebhookKeys:
 
     @classmethod
     def of_folder(cls, data_dir: Path) -> WebhookKeys:
-        """With the key of a data folder; made at the first start."""
+        """Return one with the key of a data folder, which is made at the first start."""
         path = data_dir / KEY_FILE
         if not path.exists():
             with open_atomically(path, mode=0o600, sync=True) as file:

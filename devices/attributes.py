@@ -87,7 +87,8 @@ def meaning(name: str) -> str:
 
 
 PROGRESS = "dynamic.progress"
-"""Of the task that a board runs. A board that comes free shows its last one for a moment."""
+"""The attribute with the progress of the task that a board runs. A board that comes free shows its
+last one for a moment."""
 
 LAST_ERROR = "dynamic.last_error"
 TEMPERATURE_C = "dynamic.temperature_c"

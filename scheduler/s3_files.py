@@ -35,7 +35,7 @@ CACHED_S = 24 * 3600.0
 """Content that was not read for this time is removed from the local cache."""
 
 CONNECTIONS = 40
-"""As many as a web server has worker threads."""
+"""Connections at a time: as many as a web server has worker threads."""
 
 _PATIENT = {"connect_timeout": 5.0, "read_timeout": 60.0}
 _TRIES = 3

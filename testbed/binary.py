@@ -12,7 +12,7 @@ import platformdirs
 from edgeyard.errors import ConfigError
 
 VERSION = "1.11.3"
-"""As pinned in ``deploy/nomad``."""
+"""The version that ``deploy/nomad`` pins."""
 
 _FITS = re.compile(r"Nomad v(?:1\.11\.([0-9]+)|2\.[0-9]+\.[0-9]+)(?![0-9])")
 _MIN_PATCH = 2

@@ -29,7 +29,7 @@ tls {{
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Of a CA of the test bed's own; names are those that ``nomad tls`` gives."""
+    """Files of a CA of the test bed's own; names are those that ``nomad tls`` gives."""
 
     folder: Path
 

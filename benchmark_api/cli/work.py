@@ -70,7 +70,7 @@ def work_columns(
 
 
 _NAMES = {"model_sha256": "content", "dataset_sha256": "dataset", "batch_size": "batch size"}
-"""Of parts that do not say what they are."""
+"""What parts are called that do not say what they are."""
 
 
 def difference_columns(differing: Sequence[str]) -> list[Column]:

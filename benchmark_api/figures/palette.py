@@ -13,7 +13,7 @@ COLOURS = (
 """The palette of Okabe and Ito; no two series have the same colour (see `colour_of`)."""
 
 NEUTRAL = "#808080"
-"""Of series beyond the palette, which shape and label tell apart."""
+"""The colour of series beyond the palette, which shape and label tell apart."""
 
 SHAPES = ("circle", "square", "triangle", "diamond", "triangle-down", "plus", "cross", "bar")
 """Shapes of markers; the series beyond the eighth repeat them in `NEUTRAL`."""

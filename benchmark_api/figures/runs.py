@@ -12,7 +12,7 @@ from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, distribution_figure, run_figure
 
 MAX_LATENCIES = 1_000_000
-"""Of one run; a file with more is not drawn."""
+"""Latencies at most of a run that is drawn; a file with more is not."""
 
 _MAX_HEADER_BYTES = 256
 _HEADER = re.compile(

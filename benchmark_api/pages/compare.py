@@ -53,7 +53,7 @@ DIMENSIONS = {"board": "Board", "engine": "Engine", "model": "Model"}
 """What may be in the columns of the overview; the others are in its rows."""
 
 ORDERS = {"name": "Name", "ratio": "Ratio, largest first", "ratio_up": "Ratio, smallest first"}
-"""In what order results are listed."""
+"""Orders in which results are listed."""
 
 _OWN_COLUMNS = ("model_sha256", "engine", "engine_version", "metric")
 """Parts of the workload that the table shows in columns of their own."""

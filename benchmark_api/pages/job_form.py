@@ -176,7 +176,7 @@ class Wanted:
 
     @property
     def whole(self) -> dict[str, object]:
-        """The same as a job file."""
+        """Return it as a job file."""
         return {**self.description, **self.matrix}
 
 

@@ -30,7 +30,7 @@ router = APIRouter(include_in_schema=False)
 MAX_PARTS = 500
 """Fields of the form: one for each field of a job description, family and engine."""
 MAX_LOST_BYTES = 16 * 2**20
-"""Of a form whose session has ended, so much is read to keep what was typed."""
+"""So much of a form whose session has ended is read, to keep what was typed."""
 MAX_SUGGESTED = 100
 """Names of uploaded files that fields offer."""
 MAX_LINK = 4000

@@ -32,7 +32,7 @@ router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 MAX_PAGE = 1000
 
 VERDICTS = ("comparable", "suspect", "invalid")
-"""Of results, as runs judge themselves."""
+"""Verdicts of results, as runs judge themselves."""
 
 _Change = Callable[[UnitOfWork, Benchmark, datetime], Benchmark]
 

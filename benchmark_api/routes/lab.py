@@ -362,7 +362,7 @@ class _Reservations:
 def _visible_holders(
     context: Context, caller: Caller, views: Sequence[BoardView]
 ) -> frozenset[str]:
-    """Of the benchmarks that hold boards, those that the caller may know."""
+    """Return the benchmarks that hold boards and that the caller may know."""
     holders = [view.holder for view in views if view.holder is not None]
     if caller.is_operator or not holders:
         return frozenset(holders)

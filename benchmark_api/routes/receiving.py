@@ -399,7 +399,7 @@ class _Form:
     _ended: bool = False
 
     def callbacks(self) -> Any:
-        """By the parser's names; it has a type of its own for them."""
+        """Callbacks by the parser's names, for which it has a type of its own."""
         return {
             "on_part_begin": self._part_begin,
             "on_header_field": lambda data, start, end: self._header_text(0, data, start, end),

@@ -24,7 +24,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 router = Router(prefix="/v1/shares", tags=["shares"])
 
 LASTS = timedelta(days=30)
-"""Of a link whose end nobody stated."""
+"""How long a link lasts whose end nobody stated."""
 MAX_LASTS = timedelta(days=365)
 MAX_OF_USER = 1000
 """Links that a user may have at a time."""

@@ -378,7 +378,7 @@ def _record(
 
 
 def _quotas(uow: UnitOfWork, attempt: Attempt, defaults: Quotas) -> tuple[str, Quotas]:
-    """Whose an attempt is, and the quotas that hold for them."""
+    """Return whose an attempt is, and the quotas that hold for them."""
     owner = uow.benchmarks.get(attempt.benchmark_id).user_id
     return owner, quotas.of_account(uow, owner, defaults)
 

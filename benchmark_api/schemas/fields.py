@@ -72,7 +72,7 @@ def _file_name(value: str) -> str:
 _DIRECTION_CONTROLS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
-"""With them ``exe.onnx`` can be shown as another name."""
+"""Characters with which ``exe.onnx`` can be shown as another name."""
 
 
 def file_name_problem(name: str) -> str | None:
@@ -296,7 +296,7 @@ Time = Annotated[
 
 
 MAX_FINDINGS = 100
-"""Of one body: to look for what each of its tens of thousands of fields could mean takes long."""
+"""Mistakes of a body that are explained: looking up tens of thousands would take long."""
 
 
 def field_errors(
@@ -428,7 +428,7 @@ def _missing(location: tuple[int | str, ...], known: Mapping[str, FieldInfo]) ->
 
 
 def _either(words: Sequence[str]) -> str:
-    """As pydantic lists choices: 'a', 'b' or 'c'."""
+    """List choices as pydantic does: 'a', 'b' or 'c'."""
     return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 

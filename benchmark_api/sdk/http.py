@@ -30,7 +30,7 @@ from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.proxies import http_client, proxy_for
 
 TRIES = 6
-"""With the delays below about 12 s: a server that restarts is back by then."""
+"""Tries, about 12 s with the delays below: a server that restarts is back by then."""
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 5.0
 MAX_WAIT_S = 30.0

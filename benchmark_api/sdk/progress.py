@@ -96,7 +96,7 @@ def _bar(phase: str | None) -> str:
 
 
 def _start_to_come(benchmark: Benchmark) -> list[str]:
-    """Of one that was handed over ahead of its time."""
+    """Return the words for one that was handed over ahead of its time."""
     stated = benchmark.description.get("start_time")
     if not isinstance(stated, str):
         return []

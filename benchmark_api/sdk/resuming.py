@@ -19,7 +19,7 @@ RESUME_FROM_BYTES = 8 * 2**20
 """Smaller files are sent in one request."""
 
 REQUEST_BYTES = 64 * 2**20
-"""Of one request: proxies that collect requests before they pass them on lose no more."""
+"""Bytes of one request: proxies that collect requests before they pass them on lose no more."""
 
 _BLOCK_BYTES = 2**18
 _TIMEOUT_S = 900.0

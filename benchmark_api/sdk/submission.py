@@ -170,7 +170,7 @@ def explicit_fields(fields: type, *, without: Sequence[str] = ()) -> Callable[[F
 
 
 MATRIX_FIELDS = ("model", "target", "runtime")
-"""Where these are lists, one benchmark is made for each combination."""
+"""Fields that may be lists: one benchmark is made for each combination."""
 
 MAX_JOB_FILE_BYTES = 4 * 2**20
 
@@ -399,7 +399,7 @@ def _is_url(value: object) -> bool:
 
 
 def rebased(description: Mapping[str, object], folder: Path) -> JobDescription:
-    """With the local files of a job file, which are seen from its own folder, found from here."""
+    """Return a job file with its local files, seen from its own folder, as paths from here."""
 
     def found(value: object) -> object:
         if isinstance(value, list):

@@ -40,7 +40,7 @@ _KILLED = 128 + signal.SIGKILL
 _PR_SET_DUMPABLE = 4
 _RUNNER = ("-m", "edgeyard.devices.runner")
 _OWN_VARIABLES = ("PATH", "HOME", "HOSTNAME", "LANG", "PYTHONUNBUFFERED", CONTAINERS)
-"""Of the bootstrap's image and of the bootstrap alone: another image has its own."""
+"""Variables of the bootstrap's image and of the bootstrap: another image has its own."""
 
 
 def main() -> NoReturn:

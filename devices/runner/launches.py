@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LAUNCHES = 4
 _FIRST_LAUNCH_FACTOR = 1.25  # it decides how many runs all take, and is often the slowest
 MAX_LAUNCHES = 60
-"""For a precision."""
+"""Launches at most for a precision."""
 
 MIN_LAUNCHES_FOR_PRECISION = 6
 

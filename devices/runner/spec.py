@@ -21,7 +21,7 @@ from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
 
 DEFAULT_NB_INFERENCE = 20
-"""As in the platform's example job."""
+"""The default of the platform's example job."""
 
 DEFAULT_USER_TIME_S = 900.0
 """Bound on a run whose user states none. The server's setting has the same default."""

@@ -53,7 +53,7 @@ _SHARE_OF_TIME = 0.8
 """Share of the time limit after which a measurement for a precision ends, to report its result."""
 
 _RESERVE_S = 1.5
-"""Of a short time limit, so much is left for starts of processes: a slow board takes long."""
+"""So much of a short time limit is left for starts of processes: a slow board takes long."""
 
 _WARMUP_SHARE = 0.25
 _MAX_PROFILING_S, _PROFILING_PERCENT = 5.0, 95.0

@@ -20,7 +20,8 @@ _NO_ROOM = frozenset({6, 120})
 """The runner's, and Python's where it can't write its last output: the disk of its host is full."""
 
 _CANNOT_RUN = frozenset({1, 126, 127})
-"""As shells report it, and 1: Python without its modules, or an image of another architecture."""
+"""The statuses that shells report, and 1: Python without its modules, or an image of another
+architecture."""
 
 _SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
 

@@ -263,5 +263,5 @@ def _log_change(
 
 
 def _exact(credits: float) -> float:
-    """To the millionth that is stored, so that sums in memory and in the store are the same."""
+    """Round to the stored millionth, so that sums in memory and in the store are the same."""
     return round(credits, 6)

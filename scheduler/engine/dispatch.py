@@ -109,7 +109,7 @@ class _Call:
         attempt: Attempt,
         verify: Callable[[NomadJob, str], Future[None]],
     ) -> _Call:
-        """With a token of its own."""
+        """Return it with a token of its own."""
         token = "eyu_" + secrets.token_urlsafe(32)
         text = render(job)
         shown = render(job, masked=True) if has_login(job) else text

@@ -80,7 +80,7 @@ class Schedule:
 
     @property
     def makespan_s(self) -> float:
-        """From the first submission to the last end; 0 without jobs."""
+        """Seconds from the first submission to the last end; 0 without jobs."""
         return float(self.end.max() - self.submit.min()) if len(self.end) else 0.0
 
     def utilisation(self, processors: int) -> float:

@@ -460,7 +460,7 @@ class Queue:
 
     @property
     def expected_s(self) -> NDArray[np.float64]:
-        """As ``run_times_s``; what nothing is known of counts as the median of the others."""
+        """`run_times_s`, where what nothing is known of counts as the median of the others."""
         known = self.run_times_s[~np.isnan(self.run_times_s)]
         return np.nan_to_num(self.run_times_s, nan=float(np.median(known)) if len(known) else 0.0)
 

@@ -37,7 +37,7 @@ class _Stamped:
 
 
 class UserProvided(_Stamped, UserProvidedCacheLocator):
-    """In the folder of ``NUMBA_CACHE_DIR``."""
+    """Keep code in the folder of ``NUMBA_CACHE_DIR``."""
 
 
 class InTree(_Stamped, InTreeCacheLocator):
@@ -45,7 +45,7 @@ class InTree(_Stamped, InTreeCacheLocator):
 
 
 class UserWide(_Stamped, UserWideCacheLocator):
-    """In the user's folder for caches."""
+    """Keep code in the user's folder for caches."""
 
 
 LOCATORS = ",".join(f"{__name__}.{each.__name__}" for each in (UserProvided, InTree, UserWide))

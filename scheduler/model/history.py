@@ -344,7 +344,7 @@ def _columns(names: _Names, runs: Iterable[PastRun] | PastRunColumns) -> _Column
 
 
 def _numbered(names: _Names, runs: PastRunColumns) -> _Columns:
-    """The same from stored columns: nothing is made for each of the runs, but for each kind."""
+    """Return it from stored columns: an object is made for each kind, none for each run."""
     kind_of = {
         kind: RunKind(
             engine=kind[0],

@@ -77,10 +77,10 @@ MIN_RUNS_PER_CAUSE = 5
 """Minimum number of runs that failed by a cause, and that did not, to learn a correction from."""
 
 _RIDGE = 5.0
-"""By how much weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
+"""How strongly weights are drawn to 0, in rows: a weight of 1 costs as much as their loss of 1."""
 
 _START_BY_ERROR = 0.3
-"""Where the fit begins: of the normal width, what a standard error of 1 adds."""
+"""The fit begins here: what a standard error of 1 adds, as a share of the normal width."""
 
 _MIN_DEVIATION = 1e-3
 _SMOOTHING_WIDTH = 0.02

@@ -768,7 +768,7 @@ class _RunTimes:
 
 
 class _LoadingTimes(_RunTimes):
-    """The same model of the times from placements to the starts of tasks."""
+    """Predict the times from placements to the starts of tasks, by the same model."""
 
     def __init__(self, history: History) -> None:
         seconds = history.columns.loading_s

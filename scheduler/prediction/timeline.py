@@ -140,12 +140,12 @@ class Timeline:
 
     @cached_property
     def stated_boards(self) -> Mapping[int, int]:
-        """By row of the benchmark, the board that is reserved for the start it states."""
+        """The board that is reserved for the start it states, by row of the benchmark."""
         return {job: each.board for job, each in self.reservations.items() if each.stated}
 
     @cached_property
     def due_boards(self) -> Mapping[int, int]:
-        """By row of the benchmark, the board that is reserved for it now."""
+        """The board that is reserved for it now, by row of the benchmark."""
         return {
             job: each.board
             for job, each in self.reservations.items()
@@ -169,7 +169,7 @@ class Timeline:
 
     @cached_property
     def next_starts(self) -> Mapping[int, datetime]:
-        """By row of the board, when its next reservation or lease begins."""
+        """When its next reservation or lease begins, by row of the board."""
         starts = dict(self.reserved_from)
         for board, lease in leases_of(self.batch):
             if lease.since > self.batch.now:
@@ -183,7 +183,7 @@ class Timeline:
 
     @cached_property
     def reserved_slots(self) -> Mapping[int, int]:
-        """By row of the benchmark, the slot that begins with the start it states."""
+        """The slot that begins with the start it states, by row of the benchmark."""
         return {
             job: self.slots.at(board, _from_now_s(self.batch, self.reservations[job].start))
             for job, board in self.stated_boards.items()

@@ -90,7 +90,7 @@ _WAITING = ("waiting_reason", "waiting_sentence", "priority", "unavailable_since
 
 
 def _saving(names: Sequence[str]) -> Update:
-    """Of a benchmark whose version is the one that was seen; its values are those of `_life`."""
+    """Change a benchmark whose version is the one that was seen; the values are `_life`'s."""
     return (
         update(benchmarks)
         .where(
@@ -356,7 +356,7 @@ def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:
-    """From the tags' own table where a tag is asked for: it leads to few rows, in page order."""
+    """Select from the tags' own table where a tag is asked for: it has few rows, in page order."""
     if which.tag is None:
         return select(*columns).select_from(benchmarks)
     return select(*columns).select_from(benchmark_tags.join(benchmarks))

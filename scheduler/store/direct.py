@@ -20,7 +20,7 @@ _Processor = Callable[[Any], Any]
 _Names = tuple[str, ...]
 
 _EXPANDING = "__[POSTCOMPILE_ids]"
-"""Where SQLAlchemy's text has the list of `among`."""
+"""What stands in SQLAlchemy's text for the list of `among`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ RETRY_DELAYS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
 """Maximum delays before the retries of a transaction that conflicts with others."""
 
 CONNECTIONS = 40
-"""As many as a web server has worker threads; each waits at most `WAIT_S` for a free one."""
+"""Connections at a time: as many as a web server has worker threads; each waits at most `WAIT_S`
+for a free one."""
 
 # WAL: readers and the one writer don't wait for each other. Killing the process loses nothing that
 # was committed whatever `synchronous` is; only FULL, which syncs the log at every commit, makes a

@@ -90,7 +90,7 @@ LIVE_STATUSES = "status IN ('pending', 'running', 'scheduled')"
 """The condition of the partial index, literally: SQLite uses the index only for this text."""
 
 LIVE_STATES = "state <> 'ended'"
-"""As `LIVE_STATUSES`, for attempts."""
+"""The same condition for attempts, literally."""
 
 HOLDS_BOARD = "state <> 'ended' AND binding = 'strict'"
 """Attempts whose board is decided. That of a loose or filtered one is the cluster's choice: until

@@ -86,7 +86,7 @@ class LabJob:
 
     @property
     def around_s(self) -> float:
-        """For how long it holds its board besides its run, where that is stated; seconds."""
+        """Seconds for which it holds its board besides its run, where that is stated."""
         return self.description.around_s if isinstance(self.description, JobRow) else 0.0
 
     def pending(self, time: Callable[[float], datetime]) -> PendingBenchmark:
@@ -137,7 +137,7 @@ class DrawnAttempt(NamedTuple):
 
     @property
     def held_s(self) -> float:
-        """For how long it holds its board, seconds."""
+        """Seconds for which it holds its board."""
         return self.run_s + (self.loading_s + self.overhead_s)
 
 

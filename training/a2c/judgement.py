@@ -96,7 +96,7 @@ class PolicyFigures:
 
     @property
     def document(self) -> dict[str, object]:
-        """As JSON: a figure is null where no job ended."""
+        """Return it as JSON: a figure is null where no job ended."""
         return {
             name: None if isinstance(value, dict) and np.isnan(value["mean"]) else value
             for name, value in asdict(self).items()

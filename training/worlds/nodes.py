@@ -158,7 +158,7 @@ class NodeChooser(Protocol):
 
 
 class _Jobs(NamedTuple):
-    """As `NodeJobs`, for compiled functions; ``bound`` is the greater of run and request."""
+    """`NodeJobs` for compiled functions; ``bound`` is the greater of run and request."""
 
     submit: Floats
     run: Floats

@@ -50,7 +50,8 @@ _PASSED_ON = (
     "DATASET_FILENAME",
     "ODT_CONFIG_FILENAME",
 )
-"""Of the task's environment: all of the platform's variables but where results go."""
+"""What the board gets of the task's environment: all of the platform's variables but where results
+go."""
 
 OnMessage = Callable[[Mapping[str, object]], None]
 

@@ -333,7 +333,7 @@ def _details(event: Json) -> Json:
 
 
 def _file_name(said: str) -> str:
-    """Of the URL in a message; our names begin with 32 random characters and a dash."""
+    """Return the name in a message's URL; ours begin with 32 random characters and a dash."""
     begin = said.find('"')
     url = said[begin + 1 : said.find('"', begin + 1)] if begin >= 0 else ""
     name = url.rpartition("/")[2]

@@ -29,7 +29,7 @@ _RPC = re.compile(r"rpc error: code = \w+ desc = ")
 _SANDBOX = re.compile(r"^sandbox (ok|open): .+$", re.MULTILINE)
 _MIN_WORDS = 2
 _MEMORY_MIB = 64
-"""For the runner's Python: Nomad holds a task to it."""
+"""What the runner's Python needs: Nomad holds a task to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
