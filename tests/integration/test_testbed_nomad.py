@@ -91,8 +91,8 @@ def test_a_test_bed_outlives_its_starter_and_a_crash_and_leaves_nothing(folder: 
         each["pid"] == agent.pid for each, agent in zip(reported["agents"], bed.agents, strict=True)
     )
     settings = Path(reported["settings"]).read_text()
-    assert bed.token in settings
-    assert bed.token not in up.stdout + up.stderr
+    assert str(folder.resolve() / "token") in settings
+    assert bed.token not in settings + up.stdout + up.stderr
     allocation_id = a_task(bed)
 
     again = cli(folder, "up")
