@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -93,6 +92,16 @@ def empty_database(folder: Path, request: pytest.FixtureRequest) -> str:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "files").glob("??/??/*")}
+
+
+def refuse_what_is_left(left: str, file: Path, new: Path, run: Run, url: str) -> None:
+    """A file of another server in the folder is named, and stays as it is."""
+    new.mkdir()
+    (new / left).write_bytes(b"of another")
+    refused = run("restore", file, data=new, url=url)
+    assert refused.exit_code == 1
+    assert left in refused.stderr
+    assert (new / left).read_bytes() == b"of another"
 
 
 def test_a_backup_of_a_running_server_is_restored_whole(
@@ -298,31 +307,6 @@ def test_a_damaged_backup_is_named_and_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 3, 5, 7, 8])
-def test_a_restore_that_is_killed_goes_on_when_it_is_run_again(
-    lab: Api, data: Path, tmp_path: Path, run: Run, number: int
-) -> None:
-    if database_in(data).startswith("postgres"):
-        pytest.skip("pg_restore works in one transaction")
-    file, new = tmp_path / "lab.tar", tmp_path / "new"
-    assert run("backup", file, data=data).exit_code == 0
-    words = [sys.executable, "-m", "edgeyard", "server", "restore", str(file)]
-    killed = subprocess.run(
-        [*words, "--data-dir", str(new)],
-        env=os.environ | {"EDGEYARD_FAILPOINT": str(number)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == 137, killed.stderr
-    assert not (new / "edgeyard.db").exists()
-    again = run("restore", file, data=new, url=f"sqlite:///{new}/edgeyard.db")
-    assert again.exit_code == 0, again.output
-    assert stored_text(f"sqlite:///{new}/edgeyard.db") == stored_text(database_in(data))
-    assert contents(new) == contents(data)
-
-
-@pytest.mark.slow
 def test_a_backup_that_is_killed_is_no_backup(
     lab: Api, data: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -356,20 +340,12 @@ def test_nothing_is_restored_into_the_folder_of_a_server_that_runs(
     assert "another server uses" in refused.stderr
 
 
-@pytest.mark.parametrize("left", ["edgeyard.db-wal", "webhook.key"])
-def test_what_is_left_of_another_server_is_not_mixed_with_a_backup(
-    lab: Api, data: Path, tmp_path: Path, run: Run, left: str, request: pytest.FixtureRequest
+def test_a_key_that_is_left_of_another_server_is_not_mixed_with_a_backup(
+    lab: Api, data: Path, tmp_path: Path, run: Run, request: pytest.FixtureRequest
 ) -> None:
-    if left.endswith("wal") and database_in(data).startswith("postgres"):
-        pytest.skip("a log of SQLite")
     file, new = tmp_path / "lab.tar", tmp_path / "new"
     assert run("backup", file, data=data).exit_code == 0
-    new.mkdir()
-    (new / left).write_bytes(b"of another")
-    refused = run("restore", file, data=new, url=empty_database(new, request))
-    assert refused.exit_code == 1
-    assert left in refused.stderr
-    assert (new / left).read_bytes() == b"of another"
+    refuse_what_is_left("webhook.key", file, new, run, empty_database(new, request))
 
 
 def test_files_may_be_listed_only_and_those_that_lack_are_counted(
@@ -450,18 +426,3 @@ def test_a_lost_admin_token_is_replaced_on_the_machine(
     assert (acts[0]["door"], acts[0]["reason"]) == ("server", "lost it")
     assert acts[0]["user_id"].startswith("local:")
     assert token not in stored_text(database_in(data))
-
-
-def test_the_copy_is_the_database_and_not_its_log(lab: Api, data: Path, tmp_path: Path) -> None:
-    """A plain copy of the file would lack what is in the log alone: the backup has it."""
-    if database_in(data).startswith("postgres"):
-        pytest.skip("of SQLite")
-    done = CliRunner().invoke(
-        app, ["server", "backup", str(tmp_path / "lab.tar"), "--data-dir", str(data)]
-    )
-    assert done.exit_code == 0, done.output
-    with tarfile.open(tmp_path / "lab.tar") as archive:
-        archive.extract("database", tmp_path, filter="data")
-    found = sqlite3.connect(tmp_path / "database")
-    assert found.execute("SELECT count(*) FROM benchmarks").fetchone() == (2,)
-    found.close()
