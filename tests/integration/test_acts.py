@@ -32,8 +32,8 @@ from edgeyard.scheduler.store.sql_store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
+from tests.builders.pages import Browser
 from tests.integration.test_api_auth import BODIES, ROUTES, names
-from tests.integration.test_pages import Browser
 
 ROOT = Path(__file__).parents[2]
 BOARD = "rpi4b-0001-0001"

@@ -10,7 +10,7 @@ import pytest
 from edgeyard.benchmark_api.sdk import Client
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
-from tests.integration.test_pages import Browser
+from tests.builders.pages import Browser
 
 pytestmark = pytest.mark.one_database("the name is one of the settings")
 

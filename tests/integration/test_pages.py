@@ -6,8 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from html.parser import HTMLParser
-from typing import ClassVar
 
 import httpx
 import pytest
@@ -20,11 +18,12 @@ from edgeyard.benchmark_api.pages import boards
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
+from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
 from tests.integration.test_api_auth import ROUTES, expected_of, names
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e'\"&"
+__all__ = ["closed"]
 
 AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/"): None,
@@ -109,48 +108,11 @@ FIELDS = {
 }
 
 
-class Browser:
-    """What a browser without scripts does: it keeps cookies, and sends the forms of pages."""
-
-    opened: ClassVar[list[httpx.Client]] = []
-
-    def __init__(self, api: Api) -> None:
-        self.http = httpx.Client(base_url=api.url, trust_env=False)
-        self.opened.append(self.http)
-
-    def get(self, path: str) -> httpx.Response:
-        return self.http.get(path)
-
-    def csrf(self, path: str = "/ui/sign-in") -> str:
-        found = re.search(r'name="csrf" value="([0-9a-f]+)"', self.get(path).text)
-        assert found
-        return found[1]
-
-    def post(self, path: str, seen_on: str = "/ui/sign-in", **fields: str) -> httpx.Response:
-        return self.http.post(path, data={"csrf": self.csrf(seen_on), **fields})
-
-    def signed_in(self, token: str) -> Browser:
-        answer = self.post("/ui/sign-in", token=token)
-        assert answer.status_code == 303, answer.text
-        return self
-
-
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("pages")) as found:
         found.upload()
         yield found
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    while Browser.opened:
-        Browser.opened.pop().close()
-
-
-def as_(api: Api, name: str) -> Browser:
-    return Browser(api).signed_in(api.tokens[name])
 
 
 def things(api: Api, path: str) -> dict[str, str]:
@@ -478,30 +440,6 @@ def test_the_owner_holds_releases_raises_and_cancels(api: Api) -> None:
     answer = browser.post(f"{where}/retry", where)
     assert answer.status_code == 303
     assert "repeats" in browser.get(answer.headers["location"]).text
-
-
-class Parts(HTMLParser):
-    """What of a page could run or load: nothing inline, and all from this server."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wrong: list[str] = []
-        self.scripts = 0
-        self._in_script = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.scripts += tag == "script"
-        if tag == "style" or "style" in given or any(name.startswith("on") for name in given):
-            self.wrong.append(f"{tag} {given}")
-        if tag == "script" and not (given.get("src") or "").startswith("/ui/static/"):
-            self.wrong.append(f"{tag} {given}")
-        for name in ("src", "href", "action"):
-            link = given.get(name) or ""
-            if link.startswith("http://nomad.test/ui/jobs/"):
-                continue  # the job's page, which the cluster names
-            if link.startswith(("http", "//", "javascript:")):
-                self.wrong.append(f"{tag} {name}={given[name]}")
 
 
 def all_pages(api: Api, benchmark_id: str) -> list[str]:

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
 from edgeyard.errors import InvalidInput
 from tests.builders.api import Api, running
 from tests.builders.measured import DAY, Measured, many, over_days, store_measured
-from tests.integration.test_pages import HOSTILE, Browser, Parts, as_, closed
+from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 

@@ -8,9 +8,9 @@ import pytest
 
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from tests.builders.api import Api, running
+from tests.builders.pages import HOSTILE, Parts, as_, closed
 from tests.builders.registered import add_candidate
 from tests.integration.test_api_auth import SCENARIO
-from tests.integration.test_pages import HOSTILE, Parts, as_, closed
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 

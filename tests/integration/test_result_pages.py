@@ -21,10 +21,12 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.ports import LogChunk
 from tests.builders.answers import report
 from tests.builders.api import Api, running
+from tests.builders.pages import as_, closed
 from tests.builders.records import an_outcome
-from tests.integration.test_pages import Browser
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
+
+__all__ = ["closed"]
 
 LATENCIES = np.array([1.0, 2.0, 3.0, 50.0])
 
@@ -34,17 +36,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("results")) as found:
         found.upload()
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while Browser.opened:
-        Browser.opened.pop().close()
-
-
-def as_(api: Api, name: str = "alice") -> Browser:
-    return Browser(api).signed_in(api.tokens[name])
 
 
 def npy(values: NDArray[Any]) -> bytes:

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
-from tests.integration.test_pages import HOSTILE, Browser, Parts
+from tests.builders.pages import HOSTILE, Browser, Parts, closed
+
+__all__ = ["closed"]
 
 ABSENT = "/ui/shared/absent"
 
@@ -24,13 +26,6 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with running(tmp_path_factory.mktemp("shares")) as found:
         found.upload()
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while Browser.opened:
-        Browser.opened.pop().close()
 
 
 def shared(api: Api, who: str = "alice", **body: object) -> dict[str, str]:

@@ -27,10 +27,12 @@ from edgeyard.benchmark_api.schemas.description import (
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.wire import description_to_json
 from tests.builders.api import MODEL, Api, running
-from tests.integration.test_pages import HOSTILE, Browser
+from tests.builders.pages import HOSTILE, Browser, as_, closed
 from tests.unit.test_job_description import EVERYTHING, whole
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
+
+__all__ = ["closed"]
 
 DEMO = Path(demo.__file__).parent
 
@@ -47,17 +49,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("submit")) as found:
         found.upload()
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while Browser.opened:
-        Browser.opened.pop().close()
-
-
-def as_(api: Api, name: str = "alice") -> Browser:
-    return Browser(api).signed_in(api.tokens[name])
 
 
 def sent(

@@ -9,7 +9,7 @@ import pytest
 
 from edgeyard.scheduler.engine.intake import fire_due
 from tests.builders.api import Api, description, running
-from tests.integration.test_pages import Browser
+from tests.builders.pages import Browser
 
 pytestmark = pytest.mark.one_database("roles are columns of text")
 
