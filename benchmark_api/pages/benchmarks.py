@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.pages.filters import time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other
-from edgeyard.benchmark_api.pages.results import result_figures, told_fields
+from edgeyard.benchmark_api.pages.results import result_figures, stated_fields
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.pages.timeline import by_reason, steps_of, waits_of
 from edgeyard.benchmark_api.routes import benchmarks, inspection, results, submitting
@@ -138,7 +138,7 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         figures=result_figures(found, context),
         steps=steps_of(shown, waits),
         waits=by_reason(waits),
-        told=told_fields(shown.description),
+        stated_fields=stated_fields(shown.description),
         hcl=_hcl(shown.benchmark_id, caller, context),
         ended=shown.status in {each.value for each in TERMINAL},
     )

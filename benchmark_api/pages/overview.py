@@ -27,7 +27,7 @@ MAX_ATTENTION = 20
 _ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
 """States of boards that a person should look at, the most urgent first."""
 
-_ACTS = {
+_COMMANDS = {
     "files": "edgeyard server prune --dry-run",
     "database": "edgeyard doctor",
     "cluster": "edgeyard doctor",
@@ -103,7 +103,7 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         wait_s=_median_wait_s(day.items),
         troubles=_troubles(context) if caller.is_operator else [],
         faulty=_faulty(caller, context) if caller.is_operator else [],
-        acts_of=_ACTS,
+        commands=_COMMANDS,
     )
 
 

@@ -34,7 +34,7 @@ def result_figures(results: shapes.Results, context: Context) -> list[Markup]:
     return drawn(figures_of_run(numbers, latencies_ms(results, context)))
 
 
-def told_fields(description: Mapping[str, object]) -> dict[str, str]:
+def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
     """Return the fields of a job that differ from their defaults, by label, as they are typed."""
     fields = job_form.fields()
     where = {

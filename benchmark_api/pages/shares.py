@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.figures.results import comparison_figures
 from edgeyard.benchmark_api.pages.compare import unpack
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
-from edgeyard.benchmark_api.pages.results import drawn, result_figures, told_fields
+from edgeyard.benchmark_api.pages.results import drawn, result_figures, stated_fields
 from edgeyard.benchmark_api.pages.sign_in import limits_of
 from edgeyard.benchmark_api.routes import benchmarks, campaigns, results, shares
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -86,12 +86,14 @@ def _listed(
 def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, Any]:
     shown = benchmarks.show(share.benchmark_ids[0], reader, context).content
     found = results.results(shown.benchmark_id, reader, context).content
-    told = {name: value for name, value in shown.description.items() if name not in _NOT_SHOWN}
+    description = {
+        name: value for name, value in shown.description.items() if name not in _NOT_SHOWN
+    }
     return {
         "benchmark": shown,
         "results": found,
         "figures": result_figures(found, context),
-        "told": told_fields(told),
+        "stated_fields": stated_fields(description),
         "ended": shown.status in {each.value for each in TERMINAL},
     }
 

@@ -82,9 +82,9 @@ def test_only_a_hash_of_the_secret_is_stored_and_the_list_does_not_show_it(api: 
     assert len(secret) >= 43
     with api.store.read() as uow:
         stored = uow.shares.of("alice", api.clock.now())
-        told = uow.log.events(after=0, limit=10_000)
+        events = uow.log.events(after=0, limit=10_000)
     assert secret not in repr(stored)
-    assert secret not in repr(told)
+    assert secret not in repr(events)
     listed = api.as_("alice").get("/v1/shares").json()["items"]
     assert made["share_id"] in {each["share_id"] for each in listed}
     assert all("url" not in each for each in listed)
