@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.pages.forms import Form, check_sent, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.problems import problem_of
 from edgeyard.benchmark_api.routes import benchmarks, campaigns, files, lab, submitting
-from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
+from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, whole_id
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields, receive_texts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import EdgeyardError, InvalidInput, NotAuthenticated
@@ -157,15 +157,7 @@ async def _submitted(job: job_form.Wanted, sent: _Sent, context: Context) -> tup
     caller, body = sent.caller, json_body(**job.body)
     # A form that is sent twice is one submission; once something in it is changed, it is another.
     key = hashlib.sha256(sent.form.get("key", "").encode() + body.data).hexdigest()
-    made: object
-    if job.matrix:
-        with context.heavy.place(caller.user_id) as place:
-            submitted = await campaigns.submit(place, body, caller, context, idempotency_key=key)
-        made = submitted.content
-    else:
-        send = partial(submitting.submit, body, caller, context, idempotency_key=key)
-        made = (await run_in_threadpool(send)).content
-    match made:
+    match await _answer(job, body, caller, context, idempotency_key=key):
         case (
             shapes.AcceptedCampaign(campaign_id=str(campaign_id))
             | shapes.SubmissionAnswer(campaign_id=str(campaign_id))
@@ -176,17 +168,31 @@ async def _submitted(job: job_form.Wanted, sent: _Sent, context: Context) -> tup
     return "/ui/submit", "scheduled"
 
 
+async def _answer(
+    job: job_form.Wanted,
+    body: RawBody,
+    caller: Caller,
+    context: Context,
+    *,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> object:
+    """Return what `/v1/campaigns` answers, or, of one benchmark, `/v1/benchmarks`."""
+    if job.matrix:
+        with context.heavy.place(caller.user_id) as place:
+            made = await campaigns.submit(
+                place, body, caller, context, dry_run=dry_run, idempotency_key=idempotency_key
+            )
+        return made.content
+    send = partial(
+        submitting.submit, body, caller, context, dry_run=dry_run, idempotency_key=idempotency_key
+    )
+    return (await run_in_threadpool(send)).content
+
+
 async def _preview(job: job_form.Wanted, caller: Caller, context: Context) -> Preview:
-    body = json_body(**job.body)
-    dry: object
     try:
-        if job.matrix:
-            with context.heavy.place(caller.user_id) as place:
-                tried = await campaigns.submit(place, body, caller, context, dry_run=True)
-            dry = tried.content
-        else:
-            ask = partial(submitting.submit, body, caller, context, dry_run=True)
-            dry = (await run_in_threadpool(ask)).content
+        dry = await _answer(job, json_body(**job.body), caller, context, dry_run=True)
     except NotAuthenticated:
         raise
     except EdgeyardError as error:
