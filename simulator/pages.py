@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
+from edgeyard.benchmark_api.pages.filters import stated
 from edgeyard.benchmark_api.pages.page import duration, number, page
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -32,7 +33,7 @@ FIGURES = {
 @router.get("/ui/simulations")
 def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Stored simulations, newest first, as filtered."""
-    query = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    query = stated(request)
     wrong: dict[str, str] = {}
     found: shapes.SimulationPage | None = None
     try:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.pages.filters import time_of
+from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.routes import acts
 from edgeyard.benchmark_api.routes.context import Ctx
@@ -32,7 +32,7 @@ _TYPES = sorted(
 @router.get("/ui/events")
 def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Acts, newest first, as filtered."""
-    query = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    query = stated(request)
     wrong: dict[str, str] = {}
     since = time_of(query.get("since", ""), wrong, "since")
     until = time_of(query.get("until", ""), wrong, "until")

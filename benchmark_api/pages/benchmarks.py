@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.pages.compare import pack, wanted_of
-from edgeyard.benchmark_api.pages.filters import time_of
+from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other
@@ -62,11 +62,7 @@ _Id = Annotated[str, Depends(_whole)]
 @router.get("/ui/benchmarks")
 def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Benchmarks, newest first, as filtered; campaigns are folded."""
-    query = {
-        name: value.strip()
-        for name, value in request.query_params.items()
-        if value.strip() and name not in _CHOSEN
-    }
+    query = stated(request, without=_CHOSEN)
     wrong: dict[str, str] = {}
     chosen: tuple[str, ...] = ()
     try:

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
+
+from fastapi import Request
+
+
+def stated(request: Request, without: Collection[str] = ()) -> dict[str, str]:
+    """Return the filters that an address states, without blanks around them; no empty ones.
+
+    Args:
+        request: Of the page.
+        without: Names in the address that are no filters.
+    """
+    return {
+        name: value.strip()
+        for name, value in request.query_params.items()
+        if value.strip() and name not in without
+    }
 
 
 def time_of(text: str, wrong: dict[str, str], name: str) -> datetime | None:

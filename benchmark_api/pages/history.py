@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, Line, Wanted, svg_file
-from edgeyard.benchmark_api.pages.filters import time_of
+from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import results
@@ -82,8 +82,8 @@ def history_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response
 
 
 def _query(request: Request) -> dict[str, str]:
-    given = {name: request.query_params.get(name, "").strip() for name in _TEXTS}
-    return {name: value for name, value in given.items() if value}
+    query = stated(request)
+    return {name: query[name] for name in _TEXTS if name in query}
 
 
 def _rows(request: Request, caller: Caller, context: Context) -> list[dict[str, Any]]:
