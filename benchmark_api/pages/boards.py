@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
-from edgeyard.benchmark_api.pages.page import page, page_number, see_other
+from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number, see_other
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.routes import acts, benchmarks, lab, reservations
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -56,8 +56,9 @@ def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         key=lambda each: (each.host, each.target_uid),
     )
     number = page_number(query.get("page", ""))
+    shown, last = items_of_page(matching, number, PAGE)
     hosts: dict[str, list[shapes.Board]] = {}
-    for each in matching[PAGE * (number - 1) : PAGE * number]:
+    for each in shown:
         hosts.setdefault(each.host, []).append(each)
     return page(
         request,
@@ -67,7 +68,7 @@ def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         hosts=list(hosts.items()),
         matching=len(matching),
         number=number,
-        last=max(1, -(-len(matching) // PAGE)),
+        last=last,
         states=sorted({each.state for each in found.items}),
         families=sorted({each.family for each in found.items}),
         state_wanted=state,

@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.figures.axes import number_text
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.results import baseline_figure
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
-from edgeyard.benchmark_api.pages.page import number, page, page_number, plain, size
+from edgeyard.benchmark_api.pages.page import items_of_page, number, page, page_number, plain, size
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -248,7 +248,7 @@ def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
     listed.sort(key=lambda row: _place(row, wanted.sort))
     several = len(rows) > 2
     lines = {row["benchmark_id"]: Line.of(row) for row in rows}
-    listed_now = listed[PAGE * (wanted.number - 1) : PAGE * wanted.number]
+    on_page, last = items_of_page(listed, wanted.number, PAGE)
     return {
         "shown": found,
         "packed": pack(wanted.ids or [row["benchmark_id"] for row in rows]),
@@ -256,9 +256,9 @@ def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
         "other": next((row["benchmark_id"] for row in rows if row is not baseline), ""),
         "left_out": len(rows) - len(listed),
         "facts": [] if several else facts(baseline, rows, only=wanted.only),
-        "lines": [lines[row["benchmark_id"]] for row in listed_now] if several else [],
+        "lines": [lines[row["benchmark_id"]] for row in on_page] if several else [],
         "listed": len(listed),
-        "last": max(1, -(-len(listed) // PAGE)),
+        "last": last,
         "columns": columns(rows, found.differences, only=wanted.only) if several else [],
         "overview": overview(rows, lines, wanted.across) if several else None,
         "common": []

@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, Line, Wanted, svg_file
 from edgeyard.benchmark_api.pages.filters import stated, time_of
-from edgeyard.benchmark_api.pages.page import page, page_number
+from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -40,7 +40,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     found = _found(query, wrong, caller, context)
     rows = [as_json(each) for each in found.items] if found else []
     number = page_number(request.query_params.get("page", ""))
-    listed = list(reversed(rows))[PAGE * (number - 1) : PAGE * number]
+    listed, last = items_of_page(rows[::-1], number, PAGE)
     figures = _figures(rows)
     return page(
         request,
@@ -54,7 +54,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         results=len(rows),
         lines=[Line.of(row) for row in listed],
         number=number,
-        last=max(1, -(-len(rows) // PAGE)),
+        last=last,
         groups=len({row["group"] for row in rows}),
         figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
         address=urlencode(query),

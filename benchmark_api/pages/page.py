@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -25,6 +25,8 @@ from edgeyard.benchmark_api.pages import assets
 from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
+
+_T = TypeVar("_T")
 
 _QUICK = 4
 """Level of compression of what is made for one request."""
@@ -229,6 +231,17 @@ def _environment() -> jinja2.Environment:
 def page_number(text: str) -> int:
     """Return the number of a page that an address states; 1 where it states none."""
     return int(text) if re.fullmatch(r"[1-9][0-9]{0,5}", text) else 1
+
+
+def items_of_page(items: Sequence[_T], number: int, size: int) -> tuple[Sequence[_T], int]:
+    """Return the items that a page shows, and the number of the last page.
+
+    Args:
+        items: Those of all pages, in their order.
+        number: Of the page, from 1 on.
+        size: Items of one page.
+    """
+    return items[size * (number - 1) : size * number], max(1, -(-len(items) // size))
 
 
 def words(text: object, limit: int = MAX_TEXT) -> Markup:
