@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.results import baseline_figure
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
 from edgeyard.benchmark_api.pages.page import items_of_page, number, page, page_number, plain, size
-from edgeyard.benchmark_api.pages.spreadsheets import csv_file
+from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -187,8 +187,7 @@ def compare_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
         }
         for row in _rows(_found(wanted_of(request), caller, context))
     ]
-    header = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_file("comparison.csv", header, [[row.get(name) for name in header] for row in rows])
+    return csv_of_records("comparison.csv", rows)
 
 
 @router.get("/ui/compare.svg")

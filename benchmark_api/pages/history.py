@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, Line, Wanted, svg_file
 from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
-from edgeyard.benchmark_api.pages.spreadsheets import csv_file
+from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -70,8 +70,7 @@ def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
         {**frame_row(row), "changes": "; ".join(row["changes"])}
         for row in _rows(request, caller, context)
     ]
-    header = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_file("history.csv", header, [[row.get(name) for name in header] for row in rows])
+    return csv_of_records("history.csv", rows)
 
 
 @router.get("/ui/history.svg")

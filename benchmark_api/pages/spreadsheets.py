@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from fastapi.responses import Response
@@ -22,6 +22,12 @@ def csv_file(name: str, header: Sequence[str], rows: Iterable[Sequence[object]])
         "Cache-Control": "no-store",
     }
     return Response(text.getvalue(), media_type="text/csv", headers=headers)
+
+
+def csv_of_records(name: str, rows: Sequence[Mapping[str, object]]) -> Response:
+    """Return a CSV file of rows by column; what a row lacks is an empty cell."""
+    header = list(dict.fromkeys(column for row in rows for column in row))
+    return csv_file(name, header, [[row.get(column) for column in header] for row in rows])
 
 
 def _cell(value: object) -> object:
