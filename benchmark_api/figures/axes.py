@@ -69,6 +69,11 @@ class Scale:
         return [each * distance for each in range(ends[0], ends[1] + 1)]
 
 
+def label_of(axis: Axis, scale: Scale) -> str:
+    """Return the label of an axis, which states where its scale is logarithmic."""
+    return axis.label + (", logarithmic" if scale.logarithmic else "")
+
+
 def scale_of(values: Iterable[float], ends: Iterable[float] = (), *, from_zero: bool) -> Scale:
     """Return the scale of an axis, with round ends.
 

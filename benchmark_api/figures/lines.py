@@ -12,6 +12,9 @@ from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
 MAX_SAMPLES = 160
 """Points of a run or a distribution that are drawn; a screen has few more."""
 
+_LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
+"""What the shape of a marker means, by the verdict that it shows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
@@ -110,6 +113,24 @@ class LineFigure:
             return scale.ticks
         span = scale.high - scale.low
         return [scale.low + span * each / (count - 1) for each in range(count)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is written below the drawing about its marks and the warm-up."""
+        scale = self.x_scale
+        texts = [
+            f"{number} {self.x_text(mark.x, scale)}: {mark.text}"
+            for number, mark in enumerate(self.marks, start=1)
+        ]
+        if self.warm_up_until is not None:
+            texts.append("grey: warm-up, which does not count")
+        return texts
+
+    @property
+    def legend(self) -> list[str]:
+        """What the shapes of markers mean, as far as they occur."""
+        verdicts = {sample.verdict for each in self.series for sample in each.samples}
+        return [words for verdict, words in _LEGEND.items() if verdict in verdicts]
 
     def labelled(self, series: Series) -> Sample:
         """Return the point of a series at which its name belongs: the last, or the median."""

@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from edgeyard.benchmark_api.figures.axes import Scale, number_text, shortened
-from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, label_of, number_text, shortened
+from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.palette import colour_of
 from edgeyard.benchmark_api.printing import printable
@@ -55,17 +55,17 @@ def _face(verdict: str, colour: str) -> dict[str, Any]:
     return {"mfc": "white" if verdict == "invalid" else colour, "mec": colour}
 
 
-def _scaled(axis: Any, scale: Scale, limits: Any, label: str) -> None:
+def _scaled(axis: Any, scale: Scale, limits: Any, measured: Axis) -> None:
     limits(scale.low, scale.high)
     axis.set_ticks(scale.ticks, [number_text(tick) for tick in scale.ticks])
     axis.set_ticks([], minor=True)
-    axis.set_label_text(printable(label) + (", logarithmic" if scale.logarithmic else ""))
+    axis.set_label_text(printable(label_of(measured, scale)))
 
 
 def _intervals(axes: Any, figure: IntervalFigure) -> None:
     scale = figure.scale
     axes.set_xscale("log" if scale.logarithmic else "linear")
-    _scaled(axes.xaxis, scale, axes.set_xlim, figure.axis.label)
+    _scaled(axes.xaxis, scale, axes.set_xlim, figure.axis)
     for y, point in enumerate(figure.points):
         colour = _GREY if figure.is_noise(point) else "black"
         for end in point.ends or ():
@@ -98,16 +98,15 @@ def _lines(axes: Any, figure: LineFigure) -> None:
     x_scale, scale = figure.x_scale, figure.scale
     axes.set_xscale("log" if x_scale.logarithmic else "linear")
     axes.set_yscale("log" if scale.logarithmic else "linear")
-    _scaled(axes.yaxis, scale, axes.set_ylim, figure.axis.label)
-    label = figure.x_axis.label + (", logarithmic" if x_scale.logarithmic else "")
-    axes.set_xlabel(printable(label))
+    _scaled(axes.yaxis, scale, axes.set_ylim, figure.axis)
     if figure.steps:
-        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis.label)
+        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis)
     else:
         gap = (x_scale.high - x_scale.low) * 0.02
         axes.set_xlim(x_scale.low - gap, x_scale.high + gap)
         ticks = figure.x_ticks(5)
         axes.set_xticks(ticks, [figure.x_text(tick) for tick in ticks])
+        axes.set_xlabel(printable(label_of(figure.x_axis, x_scale)))
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     for position, each in enumerate(figure.series):
         colour, shape = colour_of(position), _SHAPES[position % len(_SHAPES)]
@@ -180,18 +179,12 @@ def _leader(colour: str) -> dict[str, object]:
 
 def _remarks(axes: Any, figure: LineFigure) -> None:
     """Draw the warm-up and the marks, and write below the axis what they mean."""
-    texts = []
     for number, mark in enumerate(figure.marks, start=1):
         axes.axvline(mark.x, color="black", lw=0.8, ls=":")
         axes.annotate(str(number), (mark.x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
                       ha="center", va="bottom")  # fmt: skip
-        texts.append(f"{number} {figure.x_text(mark.x)}: {mark.text}")
     if figure.warm_up_until is not None:
         axes.axvspan(figure.x_scale.low, figure.warm_up_until, color="#888888", alpha=0.2, lw=0)
-        texts.append("grey: warm-up, which does not count")
-    verdicts = {sample.verdict for each in figure.series for sample in each.samples}
-    shown = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
-    texts += [words for verdict, words in shown.items() if verdict in verdicts & set(MARKS)]
-    if texts:
+    if texts := [*figure.remarks, *figure.legend]:
         label = axes.get_xlabel()
         axes.set_xlabel("\n".join([label, *(shortened(printable(each), 100) for each in texts)]))

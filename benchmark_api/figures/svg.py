@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 
-from edgeyard.benchmark_api.figures.axes import Scale, columns_of, number_text, shortened
+from edgeyard.benchmark_api.figures.axes import Scale, columns_of, label_of, number_text, shortened
 from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
 from edgeyard.benchmark_api.figures.palette import colour_of, shape_of
@@ -126,7 +126,7 @@ def _verdict(verdict: str) -> str:
 
 def _intervals(figure: IntervalFigure) -> _Parts:
     scale, height = figure.scale, _ROW * len(figure.points) + 36
-    label = figure.axis.label + (", logarithmic" if scale.logarithmic else "")
+    label = label_of(figure.axis, scale)
     many = len(figure.points) != 1
     what = f"{len(figure.points)} values with their intervals" if many else "1 value"
     drawn = _value_axis(scale, label, height)
@@ -265,8 +265,9 @@ class _Plot:
 
     def axes(self) -> list[str]:
         figure = self.figure
+        label = label_of(figure.axis, self.scale)
         lines = [
-            f'<text x="{_LEFT}" y="11">{_text(shortened(self._label(), 58))}</text>',
+            f'<text x="{_LEFT}" y="11">{_text(shortened(label, 58))}</text>',
             f'<path d="M{_PLOT_LEFT - 4} {self.bottom}H{self.right}" stroke="currentColor"'
             ' stroke-opacity="0.5"/>',
         ]
@@ -277,7 +278,7 @@ class _Plot:
                 f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y + 4:.1f}"'
                 f' text-anchor="end">{number_text(tick)}</text>'
             )
-        scale, ticks = self.x_scale, figure.x_ticks(2 if self.right <= _RIGHT else 5)
+        ticks = figure.x_ticks(2 if self.right <= _RIGHT else 5)
         for tick in ticks:
             x = self.x(tick)
             anchor = "start" if tick == ticks[0] else "end" if tick == ticks[-1] else "middle"
@@ -285,7 +286,7 @@ class _Plot:
                 f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="{anchor}">'
                 f"{figure.x_text(tick)}</text>"
             )
-        label = figure.x_axis.label + (", logarithmic" if scale.logarithmic else "")
+        label = label_of(figure.x_axis, self.x_scale)
         lines.append(
             f'<text x="{_LEFT}" y="{self.bottom + 29}">{_text(shortened(label, 58))}</text>'
         )
@@ -304,9 +305,6 @@ class _Plot:
                 f' text-anchor="middle" font-size="10">{number}</text>'
             )
         return lines
-
-    def _label(self) -> str:
-        return self.figure.axis.label + (", logarithmic" if self.scale.logarithmic else "")
 
     def series(self, series: Series, position: int) -> list[str]:
         colour = colour_of(position)
@@ -396,14 +394,8 @@ class _Plot:
 
     def remarks(self, y: float) -> tuple[list[str], float]:
         """Return what the marks mean, below the drawing, and its height with them."""
-        texts = [f"{number} {self.figure.x_text(mark.x)}: {mark.text}"
-                 for number, mark in enumerate(self.figure.marks, start=1)]  # fmt: skip
-        if self.figure.warm_up_until is not None:
-            texts.append("grey: warm-up, which does not count")
-        verdicts = {sample.verdict for each in self.figure.series for sample in each.samples}
-        shown = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
-        legend = ", ".join(words for verdict, words in shown.items() if verdict in verdicts)
-        texts += [legend] if legend else []
+        legend = ", ".join(self.figure.legend)
+        texts = self.figure.remarks + ([legend] if legend else [])
         columns = round(_TEXT_COLUMNS * max(1.0, self.right / _RIGHT))
         drawn = [
             f'<text x="{_LEFT}" y="{y + _LINE * 1.2 * row:.1f}"><title>{_text(each)}</title>'
