@@ -6,35 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.figures.axes import Axis, Scale, number_text, scale_of
+from edgeyard.benchmark_api.figures.measurement import Measurement
 
 MARKS = {"suspect": "? suspect", "invalid": "! invalid"}
 """Verdicts whose marks differ (half filled, hollow), as words behind a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measured value.
+class Point(Measurement):
+    """One measured value with a row of its own.
 
     Args:
         name: Its own label.
-        value: In the unit of the axis.
-        low: Lower end of the interval that the table shows, which may be 0; None: not known.
-        high: Upper end.
-        verdict: "comparable", "suspect" or "invalid".
         note: A few words behind the value, such as the accuracy.
     """
 
     name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    verdict: str = "comparable"
     note: str = ""
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """The interval; None where an end is not known."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

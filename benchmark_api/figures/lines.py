@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
+from edgeyard.benchmark_api.figures.measurement import Measurement
 
 MAX_SAMPLES = 160
 """Points of a run or a distribution that are drawn; a screen has few more."""
@@ -17,27 +18,14 @@ _LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(Measurement):
     """One point of a series.
 
     Args:
         x: Seconds since 1970 in UTC, a number in the run, or a latency.
-        value: In the unit of the axis.
-        low: Lower end of its interval; None: not known.
-        high: Upper end.
-        verdict: "comparable", "suspect" or "invalid".
     """
 
     x: float
-    value: float
-    low: float | None = None
-    high: float | None = None
-    verdict: str = "comparable"
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """The interval; None where an end is not known."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
