@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.sdk.comparison import (
+    board_name,
     changes_on_boards,
     differences,
     interval_of_row,
@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     model_labels,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.fields import Record, number, text
+from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
 from edgeyard.devices.metrics import Metric
 
 _PLACES = 40
@@ -67,10 +67,9 @@ def baseline_figure(rows: Sequence[Record], baseline: Record) -> IntervalFigure:
             low, high = number(row, "ratio_low"), number(row, "ratio_high")
             points.append(Point(name=name, value=ratio, low=low, high=high, verdict=_verdict(row)))
     title = metric.title or metric.name if metric is not None else "result"
-    board = text(baseline, "target_uid") or text(baseline, "target") or ""
     model = text(baseline, "model") or ""
     return IntervalFigure(
-        title=f"Relative to {' · '.join(filter(None, (model, board)))}",
+        title=f"Relative to {' · '.join(filter(None, (model, board_name(baseline))))}",
         axis=Axis(title=f"ratio of the {title}", direction=metric.better if metric else ""),
         points=points,
         reference=1.0,
@@ -92,11 +91,11 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
     every = list(by_series.values())
     within = {name for own in every for name in differences(own)}
     apart = [name for name in differences(rows) if name not in within]
-    boards = {text(own[0], "target_uid") or text(own[0], "target") or "" for own in every}
+    boards = {board_name(own[0]) for own in every}
     series = []
     for own in every:
         work = ", ".join(filter(None, (workload_text(own[0], name) for name in apart)))
-        where = text(own[0], "target_uid") or text(own[0], "target") if len(boards) > 1 else ""
+        where = board_name(own[0]) if len(boards) > 1 else ""
         name = " · ".join(filter(None, (where, work or text(own[0], "runtime"))))
         series.append(Series(name=name, samples=[_sample(row) for row in own]))
     model = text(rows[0], "model") if rows else ""
@@ -137,10 +136,8 @@ def _sample(row: Record) -> Sample:
 
 
 def _ended(row: Record) -> float | None:
-    at = row.get("ended_at")
-    if isinstance(at, str):
-        at = datetime.fromisoformat(at)
-    return at.timestamp() if isinstance(at, datetime) else None
+    at = moment(row, "ended_at")
+    return None if at is None else at.timestamp()
 
 
 def _names(rows: Sequence[Record]) -> list[str]:
@@ -148,9 +145,8 @@ def _names(rows: Sequence[Record]) -> list[str]:
     several = len({text(row, "runtime") for row in rows}) > 1
     names = []
     for row, model in zip(rows, model_labels(rows), strict=True):
-        board = text(row, "target_uid") or text(row, "target")
         engine = text(row, "runtime") if several else None
-        names.append(" · ".join(filter(None, (model, board, engine))))
+        names.append(" · ".join(filter(None, (model, board_name(row), engine))))
     return names
 
 

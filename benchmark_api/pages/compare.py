@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
+    board_name,
     frame_row,
     interval_of_row,
     metric_of_row,
@@ -275,7 +276,7 @@ def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
 
 def _place(row: Mapping[str, Any], sort: str) -> tuple[object, ...]:
     """Return what orders the list; results without a ratio are last."""
-    name = model_name(row), _board(row), text(row, "runtime") or ""
+    name = model_name(row), board_name(row), text(row, "runtime") or ""
     ratio = row["ratio"]
     if sort == "name":
         return name
@@ -318,7 +319,7 @@ class Line:
             benchmark_id=row["benchmark_id"],
             ended_at=moment(row, "ended_at"),
             model=row["model"],
-            board=_board(row),
+            board=board_name(row),
             engine=row["runtime"],
             version=row["workload"].get("engine_version") or "",
             value="" if value is None else f"{number_text(value)} {unit}".strip(),
@@ -360,10 +361,6 @@ def judged(row: Mapping[str, Any]) -> str:
 
 def _range(low: float, high: float) -> str:
     return f"{number_text(low)} to {number_text(high)}"
-
-
-def _board(row: Record) -> str:
-    return text(row, "target_uid") or text(row, "target") or ""
 
 
 def _share(value: float | None) -> str:
@@ -479,7 +476,7 @@ def overview(
     """Return the overview, or None where all would be in one row or one column."""
     of: Mapping[str, Callable[[Record], str]] = {
         "model": model_name,
-        "board": _board,
+        "board": board_name,
         "engine": lambda row: text(row, "runtime") or "",
     }
     down = [name for name in ("model", "engine", "board") if name != across]

@@ -201,6 +201,11 @@ def model_name(row: Record) -> str:
     return PurePath(text(row, "model") or "").stem
 
 
+def board_name(row: Record) -> str:
+    """Return the board of a row; its family while it has none, "" where neither is known."""
+    return text(row, "target_uid") or text(row, "target") or ""
+
+
 def _badness(row: Record) -> float:
     """Return a number that is lower for a better row; infinite for a row without a number."""
     value = number(row, "primary_value")
