@@ -35,9 +35,9 @@ CHECK_TAG = "edgeyard-check"
 VERSIONS = ("model_sha256", "engine_version")
 """Parts of the workload that a history across versions does not tell apart."""
 
-_ALTERNATIVES = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
-"""Parts in which a row may differ from a baseline that somebody chose: other ways to the same end.
-With another model its inputs may be others, too."""
+ALTERNATIVES = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
+"""Parts of the workload in which a row may differ from a baseline that a user chose: other ways to
+do the same work. If the models differ, `relative_to` lets their inputs differ, too."""
 
 
 def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
@@ -93,7 +93,7 @@ def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, obje
     metric, compared = metric_of_row(baseline), []
     for row in rows:
         differs = _differing(row, baseline)
-        allowed = _ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
+        allowed = ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
         same = metric is not None and metric_of_row(row) == metric and allowed.issuperset(differs)
         ratio, low, high = ratio_of(row, baseline) if same else (None, None, None)
         compared.append(

@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.schemas.answers import (
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import (
+    ALTERNATIVES,
     CHECK_TAG,
     WORKLOAD,
     differences,
@@ -60,8 +61,6 @@ MAX_PAIRS = 100
 DEFAULT_PAIRS = 10
 DEFAULT_BUDGET_S = 1800.0
 NOT_MEASURED = "a number was not measured"
-_MAY_DIFFER = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
-"""Parts of the workload in which the two versions may differ."""
 
 
 class CheckClient(Calls, Protocol):
@@ -592,7 +591,7 @@ def _refuse_differences(
         f"{WORKLOAD[name]} ({workload_text(rows[0], name) or 'none'} against "
         f"{workload_text(rows[1], name) or 'none'})"
         for name in differences(rows)
-        if name not in _MAY_DIFFER and name not in unknown
+        if name not in ALTERNATIVES and name not in unknown
     ]
     if differing:
         reason = f"does other work than the candidate: {', '.join(differing)}"
