@@ -136,7 +136,7 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         waits=by_reason(waits),
         stated_fields=stated_fields(shown.description),
         hcl=_hcl(shown.benchmark_id, caller, context),
-        ended=shown.status in {each.value for each in TERMINAL},
+        ended=shown.status in TERMINAL,
     )
 
 
@@ -198,7 +198,7 @@ def log(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         left_out=max(0, len(lines) - MAX_LOG_LINES),
         contains=wanted,
         trouble=trouble,
-        ended=shown.status in {each.value for each in TERMINAL},
+        ended=shown.status in TERMINAL,
     )
 
 

@@ -35,8 +35,6 @@ def json_of(wanted: Wanted) -> str:
 def command_of(wanted: Wanted) -> str:
     """Return a line of a shell that submits the same; with a job file where flags can't say it."""
     job = _ordered(wanted.whole)
-    if "model" not in job and "model_url" in job:
-        job = {"model": job.pop("model_url"), **job}
     words = ["edgeyard submit"]
     for name, value in job.items():
         flags = None if name in _WITHOUT_A_FLAG else _flags(name, value)
@@ -50,14 +48,16 @@ def command_of(wanted: Wanted) -> str:
 def python_of(wanted: Wanted) -> str:
     """Return the lines of Python that submit the same."""
     job = _ordered(wanted.whole)
-    if "model" not in job and "model_url" in job:
-        job = {"model": job.pop("model_url"), **job}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in job.items())
     several = "benchmarks" if wanted.matrix or "count" in job else "benchmark"
     return f"from edgeyard import Client\n\n{several} = Client().submit(\n{arguments})\n"
 
 
 def _ordered(job: Mapping[str, object]) -> dict[str, object]:
+    """Return a job with `_FIRST` at its beginning, and with its URL as its model."""
+    job = dict(job)
+    if "model" not in job and "model_url" in job:
+        job["model"] = job.pop("model_url")
     first = {name: job[name] for name in _FIRST if name in job}
     return {**first, **job}
 

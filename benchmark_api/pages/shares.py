@@ -94,7 +94,7 @@ def _benchmark(share: Share, reader: Caller, context: Context) -> Mapping[str, A
         "results": found,
         "figures": result_figures(found, context),
         "stated_fields": stated_fields(description),
-        "ended": shown.status in {each.value for each in TERMINAL},
+        "ended": shown.status in TERMINAL,
     }
 
 
