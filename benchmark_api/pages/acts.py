@@ -24,9 +24,13 @@ PAGE = 50
 _TEXTS = ("actor", "type", "board", "benchmark_id")
 """Filters that are texts."""
 
-_TYPES = sorted(
-    ((name, each.text) for name, each in EVENT_TYPES.items() if each.act), key=lambda one: one[1]
+_TYPES = dict(
+    sorted(
+        ((name, each.text) for name, each in EVENT_TYPES.items() if each.act),
+        key=lambda pair: pair[1],
+    )
 )
+"""Texts of the types of acts, by name."""
 
 
 @router.get("/ui/events")
@@ -37,7 +41,7 @@ def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response
     since = time_of(query.get("since", ""), wrong, "since")
     until = time_of(query.get("until", ""), wrong, "until")
     found: shapes.ActPage | None = None
-    if query.get("type") not in (None, *(name for name, _ in _TYPES)):
+    if query.get("type") not in (None, *_TYPES):
         wrong["type"] = "is no type of act"
     if not wrong:
         try:
