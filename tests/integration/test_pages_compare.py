@@ -166,6 +166,11 @@ def test_the_table_and_the_drawing_can_be_taken_along(browser: Browser) -> None:
     assert "http://127.0.0.1" in text  # the link
 
 
+def test_the_link_to_a_comparison_or_a_history_can_be_copied(browser: Browser) -> None:
+    for path in ("/ui/compare?benchmark_id=a&benchmark_id=b", "/ui/history?model=nightly.onnx"):
+        assert '<button type="button" data-copy="link">' in shown(browser, path)
+
+
 def test_of_a_stranger_and_of_nobody_nothing_is_compared(api: Api) -> None:
     foreign, absent = (
         as_(api, "bob").get(f"/ui/compare?benchmark_id={each}") for each in ("a", "none")

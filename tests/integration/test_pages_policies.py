@@ -59,6 +59,11 @@ def test_others_read_policies_and_their_text_without_acts(api: Api) -> None:
     assert browser.get("/ui/policies/native?version=x").status_code == 422
 
 
+def test_the_text_of_a_policy_can_be_copied(api: Api) -> None:
+    text = as_(api, "bob").get("/ui/policies/native").text
+    assert '<button type="button" data-copy="policy">' in text  # no script shows a hidden one
+
+
 def test_an_operator_promotes_a_model_reads_its_report_and_rolls_it_back(api: Api) -> None:
     version = add_candidate(api.store, passed=False).version
     browser, where = as_(api, "operator"), "/ui/models"
