@@ -19,7 +19,7 @@ import httpx
 from benchmarks.load import closed_loop, get, post
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server, edgeyard
-from edgeyard.benchmark_api.pages.compare import Wanted
+from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store import SqlStore
 from tests.builders.measured import Measured, many, store_measured
@@ -189,7 +189,7 @@ def _pages(compared: Sequence[str]) -> list[Page]:
         Page("log", f"/ui/benchmarks/{benchmark}/log", calls(own, f"{own}/logs")),
         Page(
             f"compare {COMPARED}",
-            Wanted(ids=tuple(compared)).address(),
+            ComparisonQuery(ids=tuple(compared)).address(),
             [("/v1/results/comparison", comparison)],
         ),
         Page("history", f"/ui/history?{model}", calls(f"/v1/results/history?{model}")),

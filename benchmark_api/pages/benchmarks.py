@@ -15,7 +15,7 @@ from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
-from edgeyard.benchmark_api.pages.compare import pack, wanted_of
+from edgeyard.benchmark_api.pages.compare import comparison_query, pack
 from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
@@ -66,7 +66,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wrong: dict[str, str] = {}
     chosen: tuple[str, ...] = ()
     try:
-        chosen = wanted_of(request).ids
+        chosen = comparison_query(request).ids
     except InvalidInput as error:
         wrong["ids"] = str(error)
     found: shapes.BenchmarkPage | None = None

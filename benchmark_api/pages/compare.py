@@ -61,7 +61,7 @@ _OWN_COLUMNS = ("model_sha256", "engine", "engine_version", "metric")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ComparisonQuery:
     """What the address of a comparison states.
 
     Attributes:
@@ -102,7 +102,7 @@ class Wanted:
 
     def address(self, path: str = "/ui/compare", **changes: object) -> str:
         """Return the address of it with changes."""
-        changed: Wanted = replace(self, **changes)  # type: ignore[arg-type]
+        changed: ComparisonQuery = replace(self, **changes)  # type: ignore[arg-type]
         return f"{path}?{urlencode(changed.pairs)}"
 
 
@@ -128,39 +128,39 @@ def unpack(word: str) -> list[str]:
     return found.split("\n")
 
 
-def wanted_of(request: Request) -> Wanted:
+def comparison_query(request: Request) -> ComparisonQuery:
     """Return what an address states.
 
     Raises:
         InvalidInput: Its packed ids are not whole.
     """
-    query = request.query_params
-    packed = [each for word in query.getlist("ids") if word for each in unpack(word)]
-    named = [each.strip() for each in query.getlist("benchmark_id") if each.strip()]
-    sort = query.get("sort", "")
-    across, ids = query.get("across", ""), tuple(dict.fromkeys([*packed, *named]))
-    return Wanted(
+    params = request.query_params
+    packed = [each for word in params.getlist("ids") if word for each in unpack(word)]
+    named = [each.strip() for each in params.getlist("benchmark_id") if each.strip()]
+    sort = params.get("sort", "")
+    across, ids = params.get("across", ""), tuple(dict.fromkeys([*packed, *named]))
+    return ComparisonQuery(
         ids=ids,
-        campaign_id="" if ids else query.get("campaign_id", "").strip(),
-        baseline=query.get("baseline", "").strip(),
-        only=bool(query.get("only")),
+        campaign_id="" if ids else params.get("campaign_id", "").strip(),
+        baseline=params.get("baseline", "").strip(),
+        only=bool(params.get("only")),
         across=across if across in DIMENSIONS else "board",
         sort=sort if sort in ORDERS else "name",
-        number=page_number(query.get("page", "")),
+        number=page_number(params.get("page", "")),
     )
 
 
 @router.get("/ui/compare")
 def compare(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Up to 500 results next to one of them."""
-    wanted, wrong, found = Wanted(), "", None
+    query, wrong, found = ComparisonQuery(), "", None
     try:
-        wanted = wanted_of(request)
+        query = comparison_query(request)
         given = urlencode(list(request.query_params.multi_items()))
-        if given != urlencode(wanted.pairs):
-            return RedirectResponse(wanted.address(), 303)  # what forms send besides is left out
-        if wanted.ids or wanted.campaign_id:
-            found = _found(wanted, caller, context)
+        if given != urlencode(query.pairs):
+            return RedirectResponse(query.address(), 303)  # what forms send besides is left out
+        if query.ids or query.campaign_id:
+            found = _found(query, caller, context)
     except InvalidInput as error:
         wrong = str(error)
     return page(
@@ -168,13 +168,13 @@ def compare(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         "compare",
         caller,
         status=422 if wrong else 200,
-        wanted=wanted,
+        query=query,
         wrong=wrong,
-        link=context.services.public_url + wanted.address(),
+        link=context.services.public_url + query.address(),
         dimensions=DIMENSIONS,
         orders=ORDERS,
         max_compared=MAX_COMPARED,
-        **({"shown": None} if found is None else _shown(found, wanted)),
+        **({"shown": None} if found is None else _shown(found, query)),
     )
 
 
@@ -186,7 +186,7 @@ def compare_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
             **frame_row(row),
             "differs": "; ".join(WORKLOAD[name] for name in row["differs"]),
         }
-        for row in _rows(_found(wanted_of(request), caller, context))
+        for row in _rows(_found(comparison_query(request), caller, context))
     ]
     return csv_of_records("comparison.csv", rows)
 
@@ -194,7 +194,7 @@ def compare_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
 @router.get("/ui/compare.svg")
 def compare_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The ratios to the baseline as a drawing."""
-    found = _found(wanted_of(request), caller, context)
+    found = _found(comparison_query(request), caller, context)
     return svg_file("comparison.svg", _figure(found, _rows(found)))
 
 
@@ -207,12 +207,12 @@ def svg_file(name: str, figure: Any) -> Response:
     return Response(svg_document(figure), media_type="image/svg+xml", headers=headers)
 
 
-def _found(wanted: Wanted, caller: Caller, context: Context) -> shapes.ResultComparison:
-    body: dict[str, object] = {"benchmark_ids": list(wanted.ids)}
-    if wanted.campaign_id:
-        body["campaign_id"] = wanted.campaign_id
-    if wanted.baseline:
-        body["baseline"] = wanted.baseline
+def _found(query: ComparisonQuery, caller: Caller, context: Context) -> shapes.ResultComparison:
+    body: dict[str, object] = {"benchmark_ids": list(query.ids)}
+    if query.campaign_id:
+        body["campaign_id"] = query.campaign_id
+    if query.baseline:
+        body["baseline"] = query.baseline
     return results.compared(parse(ComparisonIn, body), caller, context).content
 
 
@@ -235,7 +235,7 @@ def _figure(
     return replace(figure, points=[each for each in figure.points if each in largest])
 
 
-def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
+def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, Any]:
     """Return what the page shows of a comparison."""
     rows = _rows(found)
     baseline = _baseline(found, rows)
@@ -243,26 +243,26 @@ def _shown(found: shapes.ResultComparison, wanted: Wanted) -> dict[str, Any]:
     listed = [
         row
         for row in rows
-        if not wanted.only or row is baseline or row["shown_to_differ"] or row["ratio"] is None
+        if not query.only or row is baseline or row["shown_to_differ"] or row["ratio"] is None
     ]
-    listed.sort(key=lambda row: _place(row, wanted.sort))
+    listed.sort(key=lambda row: _place(row, query.sort))
     several = len(rows) > 2
     lines = {row["benchmark_id"]: Line.of(row) for row in rows}
-    on_page, last = items_of_page(listed, wanted.number, PAGE)
+    on_page, last = items_of_page(listed, query.number, PAGE)
     return {
         "shown": found,
-        "packed": pack(wanted.ids or [row["benchmark_id"] for row in rows]),
+        "packed": pack(query.ids or [row["benchmark_id"] for row in rows]),
         "baseline": lines[found.baseline],
         "other": next((row["benchmark_id"] for row in rows if row is not baseline), ""),
         "left_out": len(rows) - len(listed),
-        "facts": [] if several else facts(baseline, rows, only=wanted.only),
+        "facts": [] if several else facts(baseline, rows, only=query.only),
         "lines": [lines[row["benchmark_id"]] for row in on_page] if several else [],
         "listed": len(listed),
         "last": last,
-        "columns": columns(rows, found.differences, only=wanted.only) if several else [],
-        "overview": overview(rows, lines, wanted.across) if several else None,
+        "columns": columns(rows, found.differences, only=query.only) if several else [],
+        "overview": overview(rows, lines, query.across) if several else None,
         "common": []
-        if wanted.only or not several
+        if query.only or not several
         else [
             (WORKLOAD[name], workload_text(rows[0], name))
             for name in WORKLOAD

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from edgeyard.benchmark_api.pages.job_form import Wanted
+from edgeyard.benchmark_api.pages.job_form import JobRequest
 from edgeyard.benchmark_api.schemas.notation import PARSERS, lines_of
 
 _FLAGS = {
@@ -27,29 +27,29 @@ _ON_AND_OFF = ("preemptible", "preemptible_measuring")
 _FIRST = ("model", "runtime", "benchmark_type", "target", "target_uid")
 
 
-def json_of(wanted: Wanted) -> str:
+def json_of(request: JobRequest) -> str:
     """Return the body of the request."""
-    return json.dumps(wanted.body, indent=2, ensure_ascii=False)
+    return json.dumps(request.body, indent=2, ensure_ascii=False)
 
 
-def command_of(wanted: Wanted) -> str:
+def command_of(request: JobRequest) -> str:
     """Return a line of a shell that submits the same; with a job file where flags can't say it."""
-    job = _ordered(wanted.whole)
+    job = _ordered(request.whole)
     words = ["edgeyard submit"]
     for name, value in job.items():
         flags = None if name in _WITHOUT_A_FLAG else _flags(name, value)
         if flags is None or (name == "dataset_urls" and "dataset" in job):
-            text = json.dumps(wanted.whole, indent=2, ensure_ascii=False)
+            text = json.dumps(request.whole, indent=2, ensure_ascii=False)
             return f"edgeyard submit /dev/stdin <<'JOB'\n{text}\nJOB"
         words += [shlex.join(flag) for flag in flags]
     return " \\\n  ".join(words)
 
 
-def python_of(wanted: Wanted) -> str:
+def python_of(request: JobRequest) -> str:
     """Return the lines of Python that submit the same."""
-    job = _ordered(wanted.whole)
+    job = _ordered(request.whole)
     arguments = "".join(f"    {name}={value!r},\n" for name, value in job.items())
-    several = "benchmarks" if wanted.matrix or "count" in job else "benchmark"
+    several = "benchmarks" if request.matrix or "count" in job else "benchmark"
     return f"from edgeyard import Client\n\n{several} = Client().submit(\n{arguments})\n"
 
 

@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
-from edgeyard.benchmark_api.pages.compare import PAGE, Line, Wanted, svg_file
+from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, svg_file
 from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
@@ -59,7 +59,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
         address=urlencode(query),
         link=f"{context.services.public_url}/ui/history?{urlencode(query)}",
-        compare=Wanted(ids=tuple(row["benchmark_id"] for row in rows)).address(),
+        compare=ComparisonQuery(ids=tuple(row["benchmark_id"] for row in rows)).address(),
     )
 
 

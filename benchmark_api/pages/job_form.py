@@ -154,7 +154,7 @@ class JobField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class JobRequest:
     """What a form asks for.
 
     Attributes:
@@ -180,7 +180,7 @@ class Wanted:
         return {**self.description, **self.matrix}
 
 
-def wanted(form: Form) -> Wanted:
+def read_request(form: Form) -> JobRequest:
     """Return what was typed as a job description, or as a matrix of them."""
     description: dict[str, object] = {}
     problems: list[FieldError] = []
@@ -195,7 +195,7 @@ def wanted(form: Form) -> Wanted:
     chosen = {name: boxes(form, name) for name in MATRIX}
     matrix = {name: values for name, values in chosen.items() if len(values) > 1}
     description |= {name: values[0] for name, values in chosen.items() if len(values) == 1}
-    return Wanted(description=description, matrix=matrix, problems=problems)
+    return JobRequest(description=description, matrix=matrix, problems=problems)
 
 
 def boxes(form: Mapping[str, str], name: str) -> list[str]:
@@ -204,7 +204,7 @@ def boxes(form: Mapping[str, str], name: str) -> list[str]:
     return [key.removeprefix(begin) for key, on in form.items() if on and key.startswith(begin)]
 
 
-def typed(description: Mapping[str, object]) -> Form:
+def form_of(description: Mapping[str, object]) -> Form:
     """Return a job description as it would be typed; fields with their defaults stay empty."""
     known, form = fields(), Form()
     for name, value in description.items():

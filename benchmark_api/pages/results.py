@@ -42,5 +42,5 @@ def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
         for name in job_form.MATRIX
         if description.get(name)
     }
-    typed = job_form.typed(description)
-    return where | {fields[name].label: text for name, text in typed.items() if name in fields}
+    form = job_form.form_of(description)
+    return where | {fields[name].label: text for name, text in form.items() if name in fields}

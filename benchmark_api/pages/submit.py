@@ -41,7 +41,7 @@ _NOT_TYPED = ("csrf", "key", "next")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _Submission:
     """What came with a form that a page of ours sent."""
 
     caller: Caller
@@ -66,7 +66,7 @@ class Preview:
     status: int = 200
 
 
-async def _sent(request: Request) -> _Sent:
+async def _submission(request: Request) -> _Submission:
     context: Context = request.app.state.context
     services = context.services
     try:
@@ -90,10 +90,10 @@ async def _sent(request: Request) -> _Sent:
     form = Form(texts)
     with files.removed_if_refused(context, received.values()):
         check_sent(request, form, SESSION_COOKIE)
-    return _Sent(caller, form, received.get(_FILE))
+    return _Submission(caller, form, received.get(_FILE))
 
 
-Sent = Annotated[_Sent, Depends(_sent)]
+Submission = Annotated[_Submission, Depends(_submission)]
 
 
 @router.get("/ui/submit")
@@ -101,33 +101,35 @@ async def empty(request: Request, caller: BrowserSubmitter, context: Ctx) -> Res
     """The form, filled in as the address says, or with an earlier benchmark (``clone``)."""
     form = Form(request.query_params)
     if clone := form.get("clone"):
-        changes, form = form, await run_in_threadpool(_of_benchmark, clone, caller, context)
-        form = _changed(form, {name: text for name, text in changes.items() if name != "clone"})
-    job = job_form.wanted(form)
+        changes, form = form, await run_in_threadpool(_form_of_benchmark, clone, caller, context)
+        form = _with_changes(
+            form, {name: text for name, text in changes.items() if name != "clone"}
+        )
+    job = job_form.read_request(form)
     ready = bool(job.whole.get("model")) and bool(job.whole.get("runtime"))
     preview = await _preview(job, caller, context) if ready else None
     return await run_in_threadpool(_page, request, caller, context, form, preview)
 
 
 @router.post("/ui/submit/check")
-async def check(request: Request, sent: Sent, context: Ctx) -> Response:
+async def check(request: Request, sent: Submission, context: Ctx) -> Response:
     """What would happen; a file that came with the form is uploaded, nothing is submitted."""
-    preview = await run_in_threadpool(_named, sent, context)
+    preview = await run_in_threadpool(_name_file, sent, context)
     if preview is None:
-        preview = await _preview(job_form.wanted(sent.form), sent.caller, context)
+        preview = await _preview(job_form.read_request(sent.form), sent.caller, context)
     return await run_in_threadpool(_page, request, sent.caller, context, sent.form, preview)
 
 
 @router.post("/ui/submit")
-async def submit(request: Request, sent: Sent, context: Ctx) -> Response:
+async def submit(request: Request, sent: Submission, context: Ctx) -> Response:
     """Submit what was typed; what is refused is shown again, with what is wrong."""
-    refused = await run_in_threadpool(_named, sent, context)
-    job = job_form.wanted(sent.form)
+    refused = await run_in_threadpool(_name_file, sent, context)
+    job = job_form.read_request(sent.form)
     if refused is None and job.problems:
         refused = await _preview(job, sent.caller, context)
     elif refused is None:
         try:
-            return see_other(*await _submitted(job, sent, context))
+            return see_other(*await _submit(job, sent, context))
         except NotAuthenticated:
             raise
         except EdgeyardError as error:
@@ -137,7 +139,7 @@ async def submit(request: Request, sent: Sent, context: Ctx) -> Response:
     )
 
 
-def _named(sent: _Sent, context: Context) -> Preview | None:
+def _name_file(sent: _Submission, context: Context) -> Preview | None:
     """Give the file that came with the form its name; returns what is wrong with it, if anything.
 
     The form then names the file, so that it need not be sent again.
@@ -152,7 +154,7 @@ def _named(sent: _Sent, context: Context) -> Preview | None:
     return None
 
 
-async def _submitted(job: job_form.Wanted, sent: _Sent, context: Context) -> tuple[str, str]:
+async def _submit(job: job_form.JobRequest, sent: _Submission, context: Context) -> tuple[str, str]:
     """Submit as `/v1` does; returns the page that shows what was made, and its notice."""
     caller, body = sent.caller, json_body(**job.body)
     # A form that is sent twice is one submission; once something in it is changed, it is another.
@@ -169,7 +171,7 @@ async def _submitted(job: job_form.Wanted, sent: _Sent, context: Context) -> tup
 
 
 async def _answer(
-    job: job_form.Wanted,
+    job: job_form.JobRequest,
     body: RawBody,
     caller: Caller,
     context: Context,
@@ -190,7 +192,7 @@ async def _answer(
     return (await run_in_threadpool(send)).content
 
 
-async def _preview(job: job_form.Wanted, caller: Caller, context: Context) -> Preview:
+async def _preview(job: job_form.JobRequest, caller: Caller, context: Context) -> Preview:
     try:
         dry = await _answer(job, json_body(**job.body), caller, context, dry_run=True)
     except NotAuthenticated:
@@ -198,14 +200,14 @@ async def _preview(job: job_form.Wanted, caller: Caller, context: Context) -> Pr
     except EdgeyardError as error:
         found = _refusal(error)
     else:
-        found = _tried(dry)
+        found = _preview_of(dry)
     if job.problems:  # what could not be read was left out of the question
         wrong = {**found.wrong, **job_form.by_field(job.problems)}
         return Preview(wrong=wrong, status=422)
     return found
 
 
-def _tried(dry: object) -> Preview:
+def _preview_of(dry: object) -> Preview:
     match dry:
         case shapes.CampaignDryRun(items=runs, left_out=left_out):
             return Preview(runs=runs, left_out=left_out)
@@ -229,7 +231,7 @@ def _page(
     preview: Preview | None,
     status: int = 200,
 ) -> Response:
-    job = job_form.wanted(form)
+    job = job_form.read_request(form)
     boards = lab.boards(caller, context).content.items
     name = form.text("model")
     model = next(iter(_own_files(caller, context, name)), None) if name else None
@@ -250,7 +252,7 @@ def _page(
         model=model,
         preview=preview,
         wrong=preview.wrong if preview else {},
-        same=_same(job) if job.whole.get("model") or job.whole.get("model_url") else {},
+        same=_equivalents(job) if job.whole.get("model") or job.whole.get("model_url") else {},
         link=_link(form),
     )
 
@@ -300,7 +302,7 @@ def _types(engine: shapes.Engine) -> list[str]:
     return [*engine.supported_types, *engine.declared_types]
 
 
-def _same(job: job_form.Wanted) -> dict[str, str]:
+def _equivalents(job: job_form.JobRequest) -> dict[str, str]:
     """Return what submits the same elsewhere, by its heading."""
     where = "/v1/campaigns" if job.matrix else "/v1/benchmarks"
     return {
@@ -310,12 +312,12 @@ def _same(job: job_form.Wanted) -> dict[str, str]:
     }
 
 
-def _of_benchmark(benchmark_id: str, caller: Caller, context: Context) -> Form:
+def _form_of_benchmark(benchmark_id: str, caller: Caller, context: Context) -> Form:
     found = benchmarks.show(whole_id(context.services, benchmark_id, caller), caller, context)
-    return job_form.typed(found.content.description)
+    return job_form.form_of(found.content.description)
 
 
-def _changed(form: Form, changes: Mapping[str, str]) -> Form:
+def _with_changes(form: Form, changes: Mapping[str, str]) -> Form:
     """Return a form with changes; boxes of a field replace all of that field."""
     replaced = {f"{name.split('.')[0]}." for name in changes if "." in name}
     kept = {name: text for name, text in form.items() if not name.startswith(tuple(replaced))}

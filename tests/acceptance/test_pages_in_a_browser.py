@@ -11,7 +11,7 @@ import pytest
 
 from deploy import demo, programs
 from deploy.process import edgeyard
-from edgeyard.benchmark_api.pages.compare import Wanted
+from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from tests.browser import Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
@@ -73,7 +73,11 @@ def every_page(api: Api) -> list[str]:
         *("/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
         f"/ui/benchmarks/{benchmark_id}/why",
         *(f"/ui/benchmarks/{each}" for each in (benchmark_id, f"{benchmark_id}/log", ids[0])),
-        *("/ui/compare", Wanted(ids=tuple(ids[:2])).address(), Wanted(ids=tuple(ids)).address()),
+        *(
+            "/ui/compare",
+            ComparisonQuery(ids=tuple(ids[:2])).address(),
+            ComparisonQuery(ids=tuple(ids)).address(),
+        ),
         *("/ui/history", "/ui/history?model=mobilenet.onnx"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from deploy import demo
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.pages import equivalents, job_form
-from edgeyard.benchmark_api.pages.forms import Form
 from edgeyard.benchmark_api.schemas.description import (
     description_schema,
     parse_description,
@@ -203,15 +202,11 @@ def test_a_benchmark_is_cloned_into_the_form(api: Api) -> None:
     assert 'value="other"' in changed
 
 
-def _form(job: Mapping[str, Any]) -> Form:
-    return job_form.typed(job)
-
-
 def test_what_is_typed_says_what_the_description_said() -> None:
     everything = {
         name: value for name, value in whole(**EVERYTHING).items() if name in job_form.fields()
     }
-    job = job_form.wanted(_form(everything))
+    job = job_form.read_request(job_form.form_of(everything))
     assert not job.problems
     read = to_description(parse_description(job.whole))
     assert read == to_description(parse_description(everything))
@@ -243,11 +238,11 @@ JOBS: dict[str, dict[str, object]] = {
 }
 
 
-def job_of(name: str) -> job_form.Wanted:
+def job_of(name: str) -> job_form.JobRequest:
     basic = {"model": "model.onnx", "target": "rpi4b", "runtime": "ort", "benchmark_type": "TYPE1"}
     job = {key: value for key, value in {**basic, **JOBS[name]}.items() if value is not None}
     matrix = {key: job.pop(key) for key in ("target", "runtime") if isinstance(job[key], list)}
-    return job_form.Wanted(description=job, matrix=matrix)  # type: ignore[arg-type]
+    return job_form.JobRequest(description=job, matrix=matrix)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", JOBS)
