@@ -66,7 +66,7 @@ def baseline_figure(rows: Sequence[Record], baseline: Record) -> IntervalFigure:
         if ratio is not None and row is not baseline:
             low, high = number(row, "ratio_low"), number(row, "ratio_high")
             points.append(Point(name=name, value=ratio, low=low, high=high, verdict=_verdict(row)))
-    title = metric.title or metric.name if metric is not None else "result"
+    title = axis_of(metric).title if metric is not None else "result"
     model = text(baseline, "model") or ""
     return IntervalFigure(
         title=f"Relative to {' · '.join(filter(None, (model, board_name(baseline))))}",
@@ -151,7 +151,7 @@ def _names(rows: Sequence[Record]) -> list[str]:
 
 
 def _heading(metric: Metric) -> str:
-    title = metric.title or metric.name
+    title = axis_of(metric).title
     return f"{title[:1].upper()}{title[1:]}"
 
 

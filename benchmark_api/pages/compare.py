@@ -18,7 +18,7 @@ from markupsafe import Markup
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.axes import number_text
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
-from edgeyard.benchmark_api.figures.results import baseline_figure
+from edgeyard.benchmark_api.figures.results import axis_of, baseline_figure
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
 from edgeyard.benchmark_api.pages.page import items_of_page, number, page, page_number, plain, size
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
@@ -245,7 +245,7 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
         for row in rows
         if not query.only or row is baseline or row["shown_to_differ"] or row["ratio"] is None
     ]
-    listed.sort(key=lambda row: _place(row, query.sort))
+    listed.sort(key=lambda row: _sort_key(row, query.sort))
     several = len(rows) > 2
     lines = {row["benchmark_id"]: Line.of(row) for row in rows}
     on_page, last = items_of_page(listed, query.number, PAGE)
@@ -274,7 +274,7 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
     }
 
 
-def _place(row: Mapping[str, Any], sort: str) -> tuple[object, ...]:
+def _sort_key(row: Mapping[str, Any], sort: str) -> tuple[object, ...]:
     """Return what orders the list; results without a ratio are last."""
     name = model_name(row), board_name(row), text(row, "runtime") or ""
     ratio = row["ratio"]
@@ -407,7 +407,7 @@ def columns(
     own = [name for name in differing if name not in _OWN_COLUMNS]
     if "inputs" in own and not _are_varied(rows, "inputs"):
         own.remove("inputs")
-    found = [(name, WORKLOAD[name][:1].upper() + WORKLOAD[name][1:]) for name in own]
+    found = [(name, _capitalized(WORKLOAD[name])) for name in own]
     for name in _IN_TABLE:
         heading, of = _COLUMNS[name]
         texts = {of(row) for row in rows}
@@ -431,25 +431,28 @@ def facts(
     ordered = [baseline, *(row for row in rows if row is not baseline)]
     lines = [Line.of(row) for row in ordered]
     metric = metric_of_row(baseline)
-    title = (metric.title or metric.name) if metric is not None else "measured"
+    title = axis_of(metric).title if metric is not None else "measured"
     found = [
         ("Model", [each.model for each in lines]),
         ("Board", [each.board for each in lines]),
-        (title[:1].upper() + title[1:], [each.measured for each in lines]),
+        (_capitalized(title), [each.measured for each in lines]),
         ("Ratio to A", ["", *(each.compared for each in lines[1:])]),
         *(
-            (WORKLOAD[name][:1].upper() + WORKLOAD[name][1:],
-             [workload_text(row, name) for row in ordered])
+            (_capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])
             for name in WORKLOAD
         ),
         *((heading, [of(row) for row in ordered]) for heading, of in _COLUMNS.values()),
         ("Why this verdict", [_reasons(row) for row in ordered]),
-    ]  # fmt: skip
+    ]
     return [
         (name, texts)
         for name, texts in found
         if any(texts) and not (only and len(set(texts)) == 1 and len(texts) > 1)
     ]
+
+
+def _capitalized(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _reasons(row: Record) -> str:
