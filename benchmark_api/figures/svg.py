@@ -307,8 +307,7 @@ class _Plot:
         return lines
 
     def series(self, series: Series, position: int) -> list[str]:
-        colour = colour_of(position)
-        colour = "currentColor" if colour == "#000000" else colour
+        colour = _ink(position)
         drawn = [
             f'<path d="{self._path(series)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         ]
@@ -376,7 +375,7 @@ class _Plot:
             limit = places[index]
         drawn = []
         for (y, x, position, each), top in zip(order, places, strict=True):
-            colour = colour_of(position).replace("#000000", "currentColor")
+            colour = _ink(position)
             if not self.figure.steps:  # it would cross the curves
                 drawn.append(
                     f'<path d="M{x + 5:.1f} {y:.1f}L{self.right + 2} {top + 8:.1f}" fill="none"'
@@ -403,6 +402,12 @@ class _Plot:
             for row, each in enumerate(texts)
         ]
         return drawn, round(y - 8 + _LINE * 1.2 * len(texts))
+
+
+def _ink(position: int) -> str:
+    """Return the colour of a series; black is that of the page's text, which may be light."""
+    colour = colour_of(position)
+    return "currentColor" if colour == "#000000" else colour
 
 
 def _wrapped(name: str) -> list[str]:

@@ -71,15 +71,14 @@ def with_weights(path: Path) -> Path:
     from edgeyard.devices.runner.file_kind import HEAD_BYTES, IR, PARAM, foreign_kind
     from edgeyard.devices.runner.model_archive import WEIGHTS
 
-    weights = path.with_name(path.name.removesuffix(path.suffix) + WEIGHTS)
+    weights = path.with_suffix(WEIGHTS)
     if not weights.is_file():
         return path
     with path.open("rb") as file:
         if foreign_kind(file.read(HEAD_BYTES)) not in (IR, PARAM):
             return path
     if weights.is_symlink():
-        reason = f"{path}: {weights.name} is a link, and links are not followed"
-        raise InvalidInput.at("/model", reason, "the file itself in its place")
+        raise _link_refused(path, weights.name)
     pair = (path, weights)
     files = tuple((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in pair)
     return _pack(
@@ -109,6 +108,11 @@ def _files_of(folder: Path) -> _Files:
     )
 
 
+def _link_refused(path: Path, name: str) -> InvalidInput:
+    reason = f"{path}: {name} is a link, and links are not followed"
+    return InvalidInput.at("/model", reason, "the file itself in its place")
+
+
 @lru_cache(maxsize=32)
 def _read(folder: Path, shown: Path, files: _Files) -> ModelFolder:
     from edgeyard.devices.runner.model_archive import IR, ONNX, PARAM, check_name, open_folder
@@ -129,8 +133,7 @@ def _read(folder: Path, shown: Path, files: _Files) -> ModelFolder:
         for name, _, _ in files:
             is_model = name.lower().endswith(suffixes)
             if (folder / name).is_symlink() and (is_model or repr(name) in error.sentence):
-                reason = f"{shown}: {name} is a link, and links are not followed"
-                raise InvalidInput.at("/model", reason, "the file itself in its place") from error
+                raise _link_refused(shown, name) from error
         raise InvalidInput.at("/model", f"{shown}: {error.sentence}", _ACCEPTED) from error
     sizes = {name: size_bytes for name, size_bytes, _ in files}
     return ModelFolder(path=folder, names=names, size_bytes=sum(sizes[name] for name in names))
