@@ -81,7 +81,7 @@ class LineFigure:
         if self.is_over_time and places:
             low, high = min(places), max(places)
             return Scale(low=low, high=high) if high > low else Scale(low=low - 60, high=low + 60)
-        if not self.steps and places:  # numbers of a run, which the rule is not about
+        if not self.steps and places:  # numbers of a run are never logarithmic
             return Scale(low=0.0, high=max(1.0, *places))
         return scale_of(places, from_zero=False)
 

@@ -28,7 +28,7 @@ _AXIS = Axis(title="latency", unit="ms", direction="lower")
 def read_latencies(file: BinaryIO) -> list[float]:
     """Return what ``latencies.npy`` holds, ms; [] where it is no such file.
 
-    A host has written it: its header is believed only as far as the file is long.
+    A host has written it, so the length that its header states is checked against the file.
     """
     found = _HEADER.match(file.read(_MAX_HEADER_BYTES))
     if found is None or not 0 < int(found[1]) <= MAX_LATENCIES:

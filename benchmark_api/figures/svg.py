@@ -108,7 +108,7 @@ def _text(value: str) -> str:
 
 
 def _isolated(text: str) -> str:
-    """Return text of others that turns no text around it, whichever way its letters run."""
+    """Return a text of users, whose direction of writing then changes no text around it."""
     return f"\u2068{_text(text)}\u2069"
 
 

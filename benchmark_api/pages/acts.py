@@ -1,4 +1,4 @@
-"""The log of acts: who did what, when, by which door, from where, and why."""
+"""The log of acts: who did what, when, through which client, from where, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare: results next to a baseline, by model, board and engine."""
+"""The page Compare: results next to a baseline, by model, board and engine."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def unpack(word: str) -> list[str]:
     """Return the ids of a word of `pack`.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: `pack` did not return this word.
     """
     try:
         data = base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True)

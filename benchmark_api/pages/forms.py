@@ -103,7 +103,7 @@ def check_sent(request: Request, form: Form, cookie: str) -> None:
     """Refuse a form that no page of ours has sent.
 
     Args:
-        request: Which sent it.
+        request: The request that sent it.
         form: Its fields.
         cookie: Name of the cookie that it is bound to.
 

@@ -1,4 +1,4 @@
-"""History: the results of one model over time, on a board, by an engine."""
+"""The page History: the results of one model over time, on a board, by an engine."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _median_wait_s(items: list[shapes.ListedBenchmark]) -> float | None:
 
 
 def _faulty(caller: Caller, context: Context) -> list[shapes.Scorer]:
-    """Return the scorers that are suspended, or whose last answer of a day was none."""
+    """Return the scorers that are suspended, or had a fault in the last day."""
     since = context.services.clock.now() - timedelta(days=1)
     return [
         each

@@ -1,4 +1,4 @@
-"""Submit: a model, where it shall run, what would happen at once, and the same as a command."""
+"""The page Submit: a model, where it runs, a preview, and the same as a command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(include_in_schema=False)
 MAX_PARTS = 500
 """Fields of the form: one for each field of a job description, family and engine."""
 MAX_LOST_BYTES = 16 * 2**20
-"""So much of a form whose session has ended is read, to keep what was typed."""
+"""Bytes that are read of a form whose session has ended, so that what was typed is kept."""
 MAX_SUGGESTED = 100
 """Names of uploaded files that fields offer."""
 MAX_LINK = 4000
@@ -42,7 +42,7 @@ _NOT_TYPED = ("csrf", "key", "next")
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
-    """What came with a form that a page of ours sent."""
+    """A submitted form that one of our pages sent, with its file."""
 
     caller: Caller
     form: Form
@@ -325,7 +325,7 @@ def _with_changes(form: Form, changes: Mapping[str, str]) -> Form:
 
 
 def _link(form: Mapping[str, str]) -> str:
-    """Return the address of the form as it is typed; without what is too long for an address."""
+    """Return the address of the form as it is typed; of an empty form if that is too long."""
     kept = [(name, text) for name, text in form.items() if text and name not in _NOT_TYPED]
     address = f"/ui/submit?{urlencode(kept)}" if kept else "/ui/submit"
     return address if len(address) <= MAX_LINK else "/ui/submit"

@@ -176,10 +176,10 @@ class Client:
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """State why something is changed within the block, for the log of acts.
+        """State why calls in the block change something, for the log of acts.
 
-        ``with client.because("its fan is loud"): client.cancel(benchmark)``. It counts for the
-        calls of this thread.
+        ``with client.because("its fan is loud"): client.cancel(benchmark)``. Calls of other threads
+        do not send the reason.
         """
         with self.api.because(reason):
             yield
@@ -854,8 +854,8 @@ class Client:
 
         Args:
             benchmark: What it shows; several are a comparison.
-            campaign: The same: the id or name of a campaign.
-            expires_at: Its end, RFC 3339; None: in 30 days.
+            campaign: Id or name of a campaign that it shows instead.
+            expires_at: When it ends, RFC 3339; None: in 30 days.
             label: What it is for; only you see it.
             options: Of a comparison: the query of its page's address.
 

@@ -78,7 +78,7 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
 
 
 def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, object]]:
-    """Compare rows of results with one of them that somebody chose.
+    """Compare rows of results with one of them that a user chose.
 
     A row has a ratio if its primary metric, type, data set, batch size and training are those of
     the baseline; model, engine and parameters may be others.
@@ -135,8 +135,7 @@ def over_time(rows: Sequence[Record], *, across_versions: bool = False) -> list[
     Returns:
         The rows by time, each with ``group`` (rows of the same work have the same number, from 1
         on), ``ratio``, ``ratio_low``, ``ratio_high`` and ``shown_to_differ`` as in `relative_to`,
-        and ``changes``: what became another one since the run before it on its board, such as
-        "kernel 6.6".
+        and ``changes``: what changed since the run before it on its board, such as "kernel 6.6".
     """
     ordered = sorted(
         (row for row in rows if row.get("primary_value")), key=lambda row: str(row.get("ended_at"))
@@ -167,10 +166,10 @@ def over_time(rows: Sequence[Record], *, across_versions: bool = False) -> list[
 
 
 def changes_on_boards(rows: Sequence[Record]) -> list[list[str]]:
-    """Return for each row what is another one than in the run before it on the same board.
+    """Return for each row what changed since the run before it on the same board.
 
-    These are the model's content, the engine's version, firmware and kernel; what a run does not
-    state is the same as before.
+    Compared are the model's content, the engine's version, firmware and kernel; what a run does not
+    state counts as unchanged.
 
     Args:
         rows: By time.

@@ -85,7 +85,7 @@ class Api:
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """Let the log of acts have a reason for what is changed within; of this thread's calls."""
+        """Send a reason, for the log of acts, with what this thread changes in the block."""
         token = self._reason.set(reason)
         try:
             yield

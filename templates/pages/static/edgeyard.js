@@ -13,7 +13,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A file that is dropped or chosen is sent at once: the page shows then what is in it.
+// A file that is dropped or chosen is sent at once, so that the page shows what is in it.
 for (const place of document.querySelectorAll("[data-drop]")) {
   const input = place.querySelector("input[type=file]");
   const mark = (on) => (event) => {
@@ -34,10 +34,10 @@ for (const place of document.querySelectorAll("[data-drop]")) {
   });
 }
 
-// A page that nobody looks at asks for nothing, and reads itself again when it is seen.
+// A hidden page requests nothing, and reloads its content when it is shown again.
 document.addEventListener("htmx:before:request", (event) => {
-  const asking = event.detail.ctx.request;
-  if (document.hidden && (!asking.method || asking.method === "GET")) event.preventDefault();
+  const request = event.detail.ctx.request;
+  if (document.hidden && (!request.method || request.method === "GET")) event.preventDefault();
 });
 document.addEventListener("visibilitychange", () => {
   const changes = document.getElementById("changes");
