@@ -540,7 +540,7 @@ def _default_role(user: User, caller: Caller) -> Role:
 
 
 def _mail_change(before: Login | None, after: Login | None) -> dict[str, object]:
-    """Return what is told of a changed log-in: never its password."""
+    """Return what the log of acts states of a changed log-in: never its password."""
     return {
         "before": {} if before is None else {"email": before.email},
         "after": {} if after is None else {"email": after.email},

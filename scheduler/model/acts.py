@@ -133,28 +133,28 @@ def stated_reason() -> str:
     return "" if who is None else who.reason
 
 
-def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
+def act_of(who: Acting, events: Sequence[Event]) -> Act | None:
     """Return the record of what somebody did in one transaction; None: it is no act.
 
     Args:
         who: Who did it.
-        told: The events that it caused: the first one of an act's type names it.
+        events: What the transaction logged: the first one of an act's type names it.
     """
-    mine = [each for each in told if each.kind in EVENT_TYPES and EVENT_TYPES[each.kind].act]
+    mine = [each for each in events if each.kind in EVENT_TYPES and EVENT_TYPES[each.kind].act]
     named = mine[0] if mine else None
     kind = who.kind if named is None else named.kind
     user_id = who.user_id or (named.user_id if named is not None else None)
     if kind is None or not user_id:
         return None
     # Where no event names the act, the last one that states a change is what it was about.
-    changes = [each for each in told if isinstance(each.data.get("after"), Mapping)]
+    changes = [each for each in events if isinstance(each.data.get("after"), Mapping)]
     about = named or (changes[-1] if changes else None)
     data = dict(about.data) if about is not None else {}
-    benchmark_ids = {each.benchmark_id for each in told if each.benchmark_id is not None}
+    benchmark_ids = {each.benchmark_id for each in events if each.benchmark_id is not None}
     if len(benchmark_ids) > 1:
         data["benchmarks"] = len(benchmark_ids)
     before, after = data.pop("before", None), data.pop("after", None)
-    moves = [each.data for each in told if each.kind == "benchmark.status"]
+    moves = [each.data for each in events if each.kind == "benchmark.status"]
     if named is None and len(moves) == 1:
         before, after = {"status": moves[0]["before"]}, {"status": moves[0]["status"]}
     stated = data.pop("reason", None)
@@ -173,7 +173,7 @@ def act_of(who: Acting, told: Sequence[Event]) -> Act | None:
         board=None if board is None else str(board),
         benchmark_id=next(iter(benchmark_ids)) if len(benchmark_ids) == 1 else None,
         owner_id=next(
-            (each.user_id for each in told if each.kind == "benchmark.submitted"),
+            (each.user_id for each in events if each.kind == "benchmark.submitted"),
             owner_id if isinstance(owner_id, str) else None,
         ),
         reason=own if named is not None and own else who.reason or own,

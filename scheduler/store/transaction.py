@@ -444,17 +444,17 @@ class Transaction:
         self._note_act(event)
 
     def _note_act(self, event: Event | None = None) -> None:
-        """Remember that whoever acts in this context writes here."""
+        """Remember that this transaction belongs to the act of this context, if there is one."""
         who = acting()
         if who is not None:
-            told = self._acts.setdefault(who, [])
+            events = self._acts.setdefault(who, [])
             if event is not None:
-                told.append(event)
+                events.append(event)
 
     def _write_acts(self) -> None:
         """Write the record of each act, in the order of their commits."""
         noted, self._acts = self._acts, {}
-        made = [act for who, told in noted.items() if (act := act_of(who, told)) is not None]
+        made = [act for who, events in noted.items() if (act := act_of(who, events)) is not None]
         if not made:
             return
         rows = [self._completed(act) for act in made]
