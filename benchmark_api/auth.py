@@ -337,7 +337,7 @@ def count_caller(rate_limits: RateLimits, caller: Caller, token: str) -> None:
 
 
 async def submitter(request: Request) -> Caller:
-    """Return a caller who may use benchmarks and files: submitters, operators, readers to read.
+    """Return a caller who may use benchmarks and files: submitters, operators, viewers to read.
 
     Raises:
         Forbidden: A host's token, or a viewer's for more than reading.

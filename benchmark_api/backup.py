@@ -64,9 +64,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         edgeyard: Version that made it.
-        schema: Of its database.
-        events: Events that were ever logged in the database, by which older and newer are told.
-        sha256: Of each member but content, which has it for its name.
+        schema: Schema of its database.
+        events: Number of events ever logged in it: of one schema, the database with more is newer.
+        sha256: Hash of each member except content, whose name is its hash.
         content: Number of files in it.
         listed: Number of files that are only listed.
         not_included: What a server also needs, for people.
@@ -178,7 +178,7 @@ def make_backup(
 def check_backup(path: Path, programs: Path | None = None) -> Manifest:
     """Read a whole backup, and try the upgrade of its database; nothing is changed.
 
-    The database is unpacked beside the backup for this, and removed again.
+    The database is unpacked next to the backup for this, and removed again.
 
     Raises:
         ConfigError: It is damaged, incomplete, or of an Edgeyard that this one does not follow.

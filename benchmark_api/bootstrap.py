@@ -859,7 +859,7 @@ def copier_of(url: str, programs: Path | None = None) -> DatabaseCopier:
 
 
 def check_database(settings: Settings) -> None:
-    """Check that the database of the settings can be opened from here; it is not asked.
+    """Check that the database of the settings can be opened from here, without a connection to it.
 
     Raises:
         ConfigError: The URL is wrong, or its driver is not installed.
@@ -1065,8 +1065,8 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
 def new_admin_token(store: Store, now: datetime, reason: str = "") -> str:
     """Make another token for the account of the first operator, and the account where it is gone.
 
-    Whoever may read the server's database may do this; the log of acts has the user of this machine
-    who did.
+    No account is needed for this, only the server's database. The log of acts names the user of
+    this machine who did it.
     """
     token = new_token()
 

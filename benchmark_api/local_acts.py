@@ -9,7 +9,7 @@ from datetime import datetime
 from edgeyard.scheduler.model.acts import Acting, Door
 
 SIGNAL, FILE = "signal", "file"
-"""Who acts where the machine does not tell which of its users sent a signal or wrote a file."""
+"""Names of who acts where the machine does not report which user sent a signal or wrote a file."""
 
 _LOCAL = "local:"
 """Before the name of a user of the machine: no account has a colon in its name."""

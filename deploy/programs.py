@@ -156,7 +156,7 @@ AXE_INTEGRITY = (
     "jCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 )
 AXE = CACHE / "axe-core-4.14.1.min.js"
-"""Where it lies; its tests are skipped where it could not be fetched."""
+"""Path of axe-core; its tests are skipped where it could not be fetched."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -224,7 +224,7 @@ def unpack(missing: Sequence[Unpacked], root: Path | None = None) -> None:
 
 
 def fetch_axe() -> None:
-    """Take axe-core into the cache; what prevents it is said."""
+    """Store axe-core in the cache; report why, where it could not be fetched."""
     _say(f"Fetching for the tests: {AXE_PACKAGE} ...\n")
     try:
         with npm_package(AXE_PACKAGE, AXE_INTEGRITY) as package:
@@ -305,15 +305,15 @@ def install(missing: Sequence[Installed]) -> int:
     if not agreed:
         _say("Nothing is installed. `make test YES=1` does it without a question.\n")
         return 1
-    _ran(["apt-get", "update", "-qq"])
+    _run_as_root(["apt-get", "update", "-qq"])
     for each in missing:
-        if not all(_ran(words) for words in each.commands):
+        if not all(_run_as_root(words) for words in each.commands):
             _say(f"{each.name} could not be installed: its tests are skipped.\n")
     return 0
 
 
-def _ran(words: Sequence[str]) -> bool:
-    """Run a command as root, and return whether it did what it is for."""
+def _run_as_root(words: Sequence[str]) -> bool:
+    """Run a command as root, and return whether it succeeded."""
     root = [] if os.getuid() == 0 else ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
     command = [*root, "env", "DEBIAN_FRONTEND=noninteractive", *words]
     try:

@@ -1,4 +1,4 @@
-"""What is installed, and how more of it is: from a wheel by its path, for no index has Edgeyard."""
+"""What is installed, and how to install more: from a wheel, as no index has Edgeyard."""
 
 from __future__ import annotations
 
