@@ -33,6 +33,9 @@ _INTERRUPTED = 130
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 """Option of commands that call no server; the others have ``-o``."""
 
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
+"""Option of commands that change the server's data; those that call a server have it by `act`."""
+
 
 class Output(StrEnum):
     """Form of the data on stdout."""
@@ -103,8 +106,6 @@ class Session:
         self._opened.close()
 
 
-_REASON = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
-
 _SHARED: Mapping[str, object] = {
     "output": Annotated[
         Output | None,
@@ -141,7 +142,7 @@ def shared_parameters() -> list[inspect.Parameter]:
 
 
 _REASON_PARAMETER = inspect.Parameter(
-    "reason", inspect.Parameter.KEYWORD_ONLY, default="", annotation=_REASON
+    "reason", inspect.Parameter.KEYWORD_ONLY, default="", annotation=Reason
 )
 
 

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import AsJson, echo
+from edgeyard.benchmark_api.cli.program import AsJson, Reason, echo
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of acts.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; delete nothing.")]
 
 _COLUMNS = (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import emit_json, size
-from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
-from edgeyard.benchmark_api.cli.pruning import Reason, prune
+from edgeyard.benchmark_api.cli.program import AsJson, Reason, add_group, echo
+from edgeyard.benchmark_api.cli.pruning import prune
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 
 if TYPE_CHECKING:
