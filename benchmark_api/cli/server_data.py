@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,16 +59,15 @@ def backup(
     from edgeyard.benchmark_api.backup import make_backup
 
     os.umask(0o077)
-    with _reported():
-        made = make_backup(
-            _settings(data_dir, config),
-            file,
-            datetime.now(UTC),
-            config=config,
-            force=force,
-            with_content=files,
-            programs=pg_programs,
-        )
+    made = make_backup(
+        _settings(data_dir, config),
+        file,
+        datetime.now(UTC),
+        config=config,
+        force=force,
+        with_content=files,
+        programs=pg_programs,
+    )
     if as_json:
         emit_json(_json(made))
         return
@@ -96,12 +93,11 @@ def restore(
     from edgeyard.benchmark_api.backup import check_backup, restore_backup
 
     os.umask(0o077)  # as the server has it
-    with _reported():
-        if check:
-            manifest, missing = check_backup(file, pg_programs), []
-        else:
-            restored = restore_backup(_settings(data_dir, config), file, pg_programs)
-            manifest, missing = restored.manifest, list(restored.missing)
+    if check:
+        manifest, missing = check_backup(file, pg_programs), []
+    else:
+        restored = restore_backup(_settings(data_dir, config), file, pg_programs)
+        manifest, missing = restored.manifest, list(restored.missing)
     if as_json:
         emit_json({**_json(manifest), "checked_only": check, "missing": missing})
         return
@@ -125,26 +121,10 @@ def admin_token(data_dir: DataDir = None, config: Config = None, reason: Reason 
     """
     from edgeyard.benchmark_api.bootstrap import new_admin_token
 
-    with _reported(), opened(data_dir, config, error_status=1) as (store, _):
+    with opened(data_dir, config, error_status=1) as (store, _):
         token = new_admin_token(store, datetime.now(UTC), reason)
     echo(token)
     echo("save the token now, it is not shown again", err=True)
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Report an error in a sentence, and exit with 1."""
-    from edgeyard.errors import ConfigError, EdgeyardError
-
-    try:
-        yield
-    except ConfigError as error:
-        for problem in error.problems:
-            echo(f"edgeyard: {problem}", err=True)
-        raise typer.Exit(1) from None
-    except EdgeyardError as error:
-        echo(f"edgeyard: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _settings(data_dir: Path | None, config: Path | None) -> Settings:
