@@ -1042,19 +1042,8 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
     failpoint("admin:named")
 
     def add(uow: UnitOfWork) -> None:
-        uow.accounts.add_user(
-            User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
-        )
-        uow.accounts.add_token(
-            ApiToken(
-                token_id=f"tok-{secrets.token_hex(8)}",
-                user_id=ADMIN,
-                role=Role.OPERATOR,
-                sha256=token_hash(token),
-                label="made at the first start",
-                created_at=now,
-            )
-        )
+        uow.accounts.add_user(_admin(now))
+        uow.accounts.add_token(_admin_token(token, "made at the first start", now))
 
     try:
         store.transact(add)
@@ -1069,38 +1058,39 @@ def new_admin_token(store: Store, now: datetime, reason: str = "") -> str:
     this machine who did it.
     """
     token = new_token()
+    made = _admin_token(token, "made on the server's machine", now)
 
     def add(uow: UnitOfWork) -> None:
-        made = ApiToken(
-            token_id=f"token-{secrets.token_hex(8)}",
-            user_id=ADMIN,
-            role=Role.OPERATOR,
-            sha256=token_hash(token),
-            label="made on the server's machine",
-            created_at=now,
-        )
         try:
             user = uow.accounts.user(ADMIN, for_update=True)
         except NotFound:
-            user = User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
+            user = _admin(now)
             uow.accounts.add_user(user)
         usable = replace(user, role=Role.OPERATOR, disabled=False)
         if usable != user:
             uow.accounts.save_user(usable)
         uow.accounts.add_token(made)
-        changes = difference(None, made)
-        uow.log.append(
-            Event(
-                at=now,
-                kind="token.added",
-                user_id=ADMIN,
-                data={"token_id": made.token_id, "user_id": ADMIN, **changes},
-            )
-        )
+        data = {"token_id": made.token_id, "user_id": ADMIN, **difference(None, made)}
+        uow.log.append(Event(at=now, kind="token.added", user_id=ADMIN, data=data))
 
     with acting_as(acting_here("token.added", now, reason=reason)):
         store.transact(add)
     return token
+
+
+def _admin(now: datetime) -> User:
+    return User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
+
+
+def _admin_token(token: str, label: str, now: datetime) -> ApiToken:
+    return ApiToken(
+        token_id=f"token-{secrets.token_hex(8)}",
+        user_id=ADMIN,
+        role=Role.OPERATOR,
+        sha256=token_hash(token),
+        label=label,
+        created_at=now,
+    )
 
 
 def server_id(data_dir: Path) -> str:
