@@ -255,7 +255,7 @@ class ContentChecks:
                 accepted = "a folder or zip with the data files"
             elif reason and (found := self._another_kind(model, head, "ort")):
                 return found
-        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+        return _of_model(reason, accepted)
 
     def _openvino_problems(self, model: str, head: bytes) -> list[FieldError]:
         accepted = _EXPECTED["openvino"]
@@ -269,7 +269,7 @@ class ContentChecks:
                 accepted = "an ONNX file with its weights inside, or the runtime ort"
         else:
             reason = self._not_onnx(model)
-        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+        return _of_model(reason, accepted)
 
     def _ncnn_problems(self, model: str, head: bytes) -> list[FieldError]:
         accepted = _EXPECTED["ncnn"]
@@ -279,7 +279,7 @@ class ContentChecks:
             reason = self._pair_fault(model, PARAM)
         else:
             reason = "is no archive of a .param and its .bin"
-        return [FieldError("/model", reason.removeprefix("the model "), accepted)] if reason else []
+        return _of_model(reason, accepted)
 
     def _another_kind(self, model: str, head: bytes, runtime: str) -> list[FieldError]:
         """What is wrong with a file of a known kind that an engine does not take."""
@@ -287,21 +287,21 @@ class ContentChecks:
         kind = foreign_kind(head)
         if head.startswith(_ARCHIVE_HEAD):
             pairs = ((IR, file_kind.IR), (PARAM, file_kind.PARAM))
-            packed = [of for suffix, of in pairs if self._pair_inputs(model, suffix)]
-            if packed:
-                kind = packed[0]
+            packed = next((of for suffix, of in pairs if self._pair_inputs(model, suffix)), None)
+            if packed is not None:
+                kind = packed
             elif runtime != "tflite":  # an archive that it takes, or that it says more about
                 return []
-        takers = [name for name, kinds in _TAKES.items() if kind in kinds]
+        engines = [name for name, kinds in _TAKES.items() if kind in kinds]
         if kind is None and self._inputs(model):
-            kind, takers = "an ONNX file", ["ort", "openvino"]
-        if kind is None or runtime in takers:
+            kind, engines = "an ONNX file", ["ort", "openvino"]
+        if kind is None or runtime in engines:
             return []
-        if takers:
-            accepted = f"{expected}, or the runtime {' or '.join(takers)}"
+        if engines:
+            accepted = f"{expected}, or the runtime {' or '.join(engines)}"
             return [FieldError("/model", f"is {kind}, not {expected}", accepted)]
         sentence = mismatch("the model", expected, head) or f"the model is {kind}"
-        return [FieldError("/model", sentence.removeprefix("the model "), expected)]
+        return _of_model(sentence, expected)
 
     def _input_problems(
         self, description: JobDescription, model: str, files: Sequence[BenchmarkFile]
@@ -441,11 +441,7 @@ class ContentChecks:
         try:
             return self._of(sha256, read, unknown)
         except RunFailed as error:
-            left_to_the_board = f"more than {_MAX_ELEMENTS} elements" in error.sentence or (
-                f"more than {_MAX_LAYERS} layers" in error.sentence
-            )
-            unreadable_here = error.category != "user_model"
-            return unknown if left_to_the_board or unreadable_here else error.sentence
+            return _fault_of(error) or unknown
 
     def _find_fault(self, sha256: str) -> str:
         """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""
@@ -460,9 +456,7 @@ class ContentChecks:
         try:
             return self._of(sha256, read, "")
         except RunFailed as error:
-            left_to_the_board = f"{_MAX_FIELDS} fields" in error.sentence
-            unreadable_here = error.category != "user_model"
-            return "" if left_to_the_board or unreadable_here else error.sentence
+            return _fault_of(error)
 
     def _inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
         """Inputs of an ONNX file; none where it is no such file."""
@@ -533,6 +527,22 @@ class ContentChecks:
             return self._of(sha256, read, "")
         except RunFailed:  # too large, or damaged: the board says so
             return ""
+
+
+def _fault_of(error: RunFailed) -> str:
+    """Return what is wrong with a model, in words; "" where that is left to the board."""
+    limits = (
+        f"{_MAX_FIELDS} fields",
+        f"more than {_MAX_ELEMENTS} elements",
+        f"more than {_MAX_LAYERS} layers",
+    )
+    too_large = any(limit in error.sentence for limit in limits)
+    return "" if too_large or error.category != "user_model" else error.sentence
+
+
+def _of_model(sentence: str, accepted: str) -> list[FieldError]:
+    """Return what a sentence says is wrong with the model; nothing where it is empty."""
+    return [FieldError("/model", sentence.removeprefix("the model "), accepted)] if sentence else []
 
 
 def _parts_of(path: Path, suffix: str = ONNX) -> ModelArchive:
