@@ -16,10 +16,10 @@ from edgeyard.scheduler.twin.twin import BoardState, BoardView
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 5.0
-"""Interval between two looks; the twin itself learns of a change within about a second."""
+"""Interval between two samples; the twin itself learns of a change within about a second."""
 
 MAX_GAP_S = 60.0
-"""What a board did between two looks further apart is not known, and not counted."""
+"""What a board did between two samples further apart is not known, and not counted."""
 
 JOIN_S = 5.0
 
@@ -58,7 +58,7 @@ class BoardTime:
 
 
 class BoardTimes:
-    """Adds up what boards do between two looks. Thread-safe; `start` looks on a thread of its own.
+    """Adds up what boards do between two samples. Thread-safe; `start` begins a thread for them.
 
     Durations are those of the monotonic clock: a time of day that is set changes none of them.
     """
@@ -70,27 +70,27 @@ class BoardTimes:
         max_age_s: Callable[[], float],
         clock: Clock,
     ) -> None:
-        """Nothing is counted before the second look.
+        """Take no sample yet; nothing is counted before the second one.
 
         Args:
             boards: The present state of all boards.
             age_s: Age of that state, seconds; inf: the cluster has not answered yet.
             max_age_s: Age past which the state is not known, and nothing is counted.
-            clock: Times the looks.
+            clock: Clock of the samples.
         """
         self._boards, self._age_s, self._max_age_s = boards, age_s, max_age_s
         self._clock = clock
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._looked_s: float | None = None
+        self._sampled_s: float | None = None
         self._last: dict[str, tuple[str, Use]] = {}
         self._since: dict[str, datetime] = {}
         self._of_board: dict[str, dict[Use, float]] = {}
         self._of_family: dict[str, dict[Use, float]] = {}
 
-    def look(self) -> None:
-        """Count the time since the last look for what each board did then.
+    def sample(self) -> None:
+        """Count the time since the last sample for what each board did then.
 
         Raises:
             Unavailable: The database does not answer.
@@ -104,13 +104,13 @@ class BoardTimes:
             if view.state in _USE_OF_STATE
         }
         with self._lock:
-            passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+            passed_s = 0.0 if self._sampled_s is None else now_s - self._sampled_s
             if known and 0 < passed_s <= MAX_GAP_S:
                 for uid, (family, use) in self._last.items():
                     if uid in found:
                         self._of_board[uid][use] += passed_s
                         self._of_family[family][use] += passed_s
-            self._looked_s, self._last = now_s, found
+            self._sampled_s, self._last = now_s, found
             if known:
                 self._since = {uid: self._since.get(uid, now) for uid in found}
                 self._of_board = {uid: self._of_board.get(uid) or _nothing() for uid in found}
@@ -131,7 +131,7 @@ class BoardTimes:
             return BoardTime(since=since, seconds=dict(self._of_board[target_uid]))
 
     def start(self) -> None:
-        """Look every `SAMPLE_S` from now on."""
+        """Take a sample every `SAMPLE_S` from now on."""
         self._thread = threading.Thread(target=self._loop, name="edgeyard-board-times")
         self._thread.start()
 
@@ -145,14 +145,14 @@ class BoardTimes:
         """Outermost of its thread, so it may catch everything."""
         while True:
             try:
-                self.look()
+                self.sample()
             except EdgeyardError as error:
                 logger.debug(
-                    "boards were not looked at",
+                    "boards could not be sampled",
                     extra={"event": "board_times.failed", "reason": str(error)},
                 )
             except Exception:
-                logger.exception("looking at boards broke", extra={"event": "board_times.broke"})
+                logger.exception("sampling boards broke", extra={"event": "board_times.broke"})
             if self._stop.wait(SAMPLE_S):
                 return
 

@@ -136,7 +136,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         api.engine.holders = {"rpi4b-0001-0001": "b-1"}
         for _ in range(3):
             api.clock.ahead += timedelta(seconds=30)
-            api.services.board_times.look()
+            api.services.board_times.sample()
         yield api
 
 
@@ -145,7 +145,7 @@ def count(api: Api, seconds: float) -> None:
     context = api.app.state.context
     assert isinstance(context, Context)
     api.clock.ahead += timedelta(seconds=seconds)
-    api.services.board_times.look()
+    api.services.board_times.sample()
     observe = context.metrics.observe
     family = {"family": "rpi4b", "engine": "ort"}
     for name, labels in (

@@ -42,7 +42,7 @@ class Lab:
 
     def look(self, *views: BoardView) -> None:
         self.views = views
-        self.times.look()
+        self.times.sample()
 
     def seconds(self, uid: str) -> list[float]:
         found = self.times.of_board(uid)
@@ -148,7 +148,7 @@ def test_a_database_that_is_away_for_a_moment_costs_nothing() -> None:
 
     lab.times._boards = unavailable
     with pytest.raises(Unavailable):
-        lab.times.look()
+        lab.times.sample()
     lab.times._boards = available
     lab.clock.forward(5)
     lab.look(view(A, BoardState.BUSY))
