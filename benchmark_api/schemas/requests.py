@@ -247,7 +247,7 @@ class ShareIn(BaseModel):
     benchmark_id: Annotated[str, Field(max_length=128)] | None = None
     campaign_id: Annotated[str, Field(max_length=128)] | None = None
     benchmark_ids: list[Annotated[str, Field(max_length=128)]] | None = Field(
-        None, min_length=2, max_length=500, description="Of a comparison, in its order."
+        None, min_length=2, max_length=MAX_COMPARED, description="Of a comparison, in its order."
     )
     options: Annotated[Text, Field(max_length=2000)] = Field(
         "", description="Of a comparison: the query of its page's address."
