@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from fastapi import Query
 from pydantic import AwareDatetime
@@ -31,8 +31,10 @@ router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
 MAX_PAGE = 1000
 
-VERDICTS = ("comparable", "suspect", "invalid")
-"""Verdicts of results, as runs judge themselves."""
+Verdict = Literal["comparable", "suspect", "invalid"]
+"""Verdict of a result, as its run judges itself."""
+
+VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 _Change = Callable[[UnitOfWork, Benchmark, datetime], Benchmark]
 
@@ -49,7 +51,7 @@ def list_benchmarks(
     campaign_id: str | None = None,
     target_uid: str | None = None,
     model: str | None = None,
-    verdict: Literal["comparable", "suspect", "invalid"] | None = None,
+    verdict: Verdict | None = None,
     tag: str | None = None,
     name: str | None = None,
     schedule_id: str | None = None,
