@@ -65,10 +65,6 @@ _POLICY_NUMBERS = {
 _CLUSTER = "cluster"
 """Label of what happens on a cluster: its name in the settings."""
 
-_OF_CLUSTER = frozenset(
-    {"run_seconds", "quarantines_total", "cluster_requests_total", "cluster_request_seconds"}
-)
-
 _CLUSTER_OPS = ("dispatch", "stop", "states", "logs", "hosts")
 
 
@@ -87,6 +83,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._cluster = cluster
         self._by_name: dict[str, Counter | Histogram | Gauge] = {}
+        self._of_cluster: set[str] = set()
         self.http = self._histogram(
             "http_request_seconds", "Answered requests.", _HTTP_S, ("method", "route", "status")
         )
@@ -159,7 +156,7 @@ class Metrics:
         known = self._by_name.get(metric)
         if known is None:
             return
-        if metric in _OF_CLUSTER:
+        if metric in self._of_cluster:
             labels = {**labels, _CLUSTER: self._cluster}
         one = known.labels(**labels) if labels else known
         if isinstance(one, Counter):
@@ -179,20 +176,27 @@ class Metrics:
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:
         made = Counter(f"edgeyard_{name}", help, labels, registry=self.registry)
-        self._by_name[name] = made
+        self._remember(name, made, labels)
         return made
 
     def _gauge(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Gauge:
         made = Gauge(f"edgeyard_{name}", help, labels, registry=self.registry)
-        self._by_name[name] = made
+        self._remember(name, made, labels)
         return made
 
     def _histogram(
         self, name: str, help: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()
     ) -> Histogram:
         made = Histogram(f"edgeyard_{name}", help, labels, buckets=buckets, registry=self.registry)
-        self._by_name[name] = made
+        self._remember(name, made, labels)
         return made
+
+    def _remember(
+        self, name: str, made: Counter | Gauge | Histogram, labels: Sequence[str]
+    ) -> None:
+        self._by_name[name] = made
+        if _CLUSTER in labels:
+            self._of_cluster.add(name)
 
 
 class _StoreMetrics(Collector):
