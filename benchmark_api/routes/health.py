@@ -127,10 +127,10 @@ def _disk(services: Services) -> str | Mapping[str, str]:
         data, files = shutil.disk_usage(folder).free, services.files.free_bytes()
     except (EdgeyardError, OSError) as error:
         return f"the room on the server's disk is not known: {reason_of(error)}"
-    said = f"{size_text(data)} free in the data folder of the server"
+    detail = f"{size_text(data)} free in the data folder of the server"
     if files != data:
-        said += f", {size_text(files)} for files"
-    return said if min(data, files) < LITTLE_BYTES else {"status": "ok", "detail": said}
+        detail += f", {size_text(files)} for files"
+    return detail if min(data, files) < LITTLE_BYTES else {"status": "ok", "detail": detail}
 
 
 def _clock_trouble(off_s: float) -> str:
