@@ -22,7 +22,7 @@ EMBEDDED = "embedded"
 VARIABLE = "EDGEYARD_CLUSTERS__"
 
 NAME_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-"""So that a name has one spelling in the environment, and is a label of metrics as it is."""
+"""A name has one spelling in the environment, and is a label of metrics as it is."""
 
 MAX_NAME = 63
 
@@ -177,26 +177,26 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, dict[str, ob
     return found, unknown
 
 
-def over(
-    below: Mapping[str, object], above: Mapping[str, Mapping[str, object]]
+def merge(
+    of_file: Mapping[str, object], of_environment: Mapping[str, Mapping[str, object]]
 ) -> dict[str, object]:
-    """Return the entries of the file with those of the environment over them."""
-    merged: dict[str, object] = {**below}
-    for name, entry in above.items():
-        under = merged.get(name, {})
-        if not isinstance(under, Mapping):
+    """Return the entries of the file; what the environment states takes precedence."""
+    merged: dict[str, object] = {**of_file}
+    for name, entry in of_environment.items():
+        known = merged.get(name, {})
+        if not isinstance(known, Mapping):
             continue  # its mistake is reported
         if entry.keys() & {"token", "token_file"}:
-            under = {key: each for key, each in under.items() if key not in ("token", "token_file")}
-        merged[name] = {**under, **entry}
+            known = {key: each for key, each in known.items() if key not in ("token", "token_file")}
+        merged[name] = {**known, **entry}
     return merged
 
 
-def one_of(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSettings]:
-    """Return the entries as they are.
+def check(clusters: Mapping[str, ClusterSettings]) -> None:
+    """Check the names of the entries, and that there is one at most.
 
     Raises:
-        ValueError: A name is none, or there are two entries.
+        ValueError: A name is invalid, or there are two entries.
     """
     for name in clusters:
         if NAME_PATTERN.fullmatch(name) is None or len(name) > MAX_NAME:
@@ -209,4 +209,3 @@ def one_of(clusters: Mapping[str, ClusterSettings]) -> Mapping[str, ClusterSetti
             f"{', '.join(clusters)}: a server has one cluster at present; keep one entry, and run "
             "a server of its own for each of the others"
         )
-    return clusters

@@ -641,7 +641,8 @@ class Settings(BaseSettings):
     @field_validator("clusters")
     @classmethod
     def _one_cluster(cls, value: dict[str, ClusterSettings]) -> dict[str, ClusterSettings]:
-        return dict(cluster_settings.one_of(value))
+        cluster_settings.check(value)
+        return value
 
     @field_validator("allow_hosts", "webhook_hosts", "scorer_hosts")
     @classmethod
@@ -727,7 +728,7 @@ class Settings(BaseSettings):
         if of_environment:
             of_file = tables.get("clusters")
             known = of_file if isinstance(of_file, Mapping) else {}
-            below["clusters"] = cluster_settings.over(known, of_environment)
+            below["clusters"] = cluster_settings.merge(known, of_environment)
         try:
             settings = _with_sources(cls, below)(**given)  # type: ignore[arg-type]
         except ValidationError as error:
