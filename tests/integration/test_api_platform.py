@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.devices.inventory import Inventory
-from edgeyard.devices.runner.engines import litert, ort
+from edgeyard.devices.runner.engines import litert, ncnn, openvino, ort
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import UserFile
@@ -343,12 +343,15 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
 
 
 def test_the_client_lists_exactly_what_the_engines_accept() -> None:
-    """Beside those of the runner."""
-    content = {
-        name: {each.key for each in parameters.of_engine(name)} for name in ("ort", "tflite")
-    }
+    """Those of the engine and those of the runner, with the choices and bounds of the engine."""
+    engines = {"ort": ort, "tflite": litert, "openvino": openvino, "ncnn": ncnn}
+    content = {name: {each.key for each in parameters.of_engine(name)} for name in engines}
     runner = {"batch_size", "preprocessing"}
-    assert content == {"ort": {*ort.PARAMETERS} | runner, "tflite": {*litert.PARAMETERS} | runner}
+    assert content == {name: {*each.PARAMETERS} | runner for name, each in engines.items()}
+    known = {each.key: each for each in parameters.BUILT_IN}
+    assert known["performance_hint"].choices == openvino.HINTS
+    assert known["streams"].max_value == openvino.MAX_STREAMS
+    assert known["powersave"].choices == ncnn.POWERSAVE
 
 
 def test_the_default_configuration_is_an_entry_of_the_boards_file(api: Api) -> None:
