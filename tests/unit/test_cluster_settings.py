@@ -1,6 +1,5 @@
 """Where jobs may run: ``[clusters.NAME]`` of the settings."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,9 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.render import render
 from tests.builders.hcl import a_request
+from tests.unit.test_settings import no_settings, toml
+
+__all__ = ["no_settings"]
 
 ONE = """
 [clusters.lab-a]
@@ -22,19 +24,6 @@ node_pool = "edge"
 public_url = "http://edgeyard.example:42777"
 memory_mib = 1024
 """
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("EDGEYARD_"):
-            monkeypatch.delenv(name)
-
-
-def toml(folder: Path, text: str) -> Path:
-    path = folder / "edgeyard.toml"
-    path.write_text(text)
-    return path
 
 
 def problems(config: Path | None = None) -> str:
