@@ -235,6 +235,11 @@ def test_a_backup_of_a_newer_edgeyard_is_refused(
         assert "use the newer Edgeyard that made it" in refused.stderr
 
 
+def _members(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
+
+
 def _truncate(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
@@ -246,21 +251,17 @@ def _flip(file: Path) -> None:
 
 
 def _drop_manifest(file: Path) -> None:
-    with tarfile.open(file) as archive:
-        found = {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
+    found = _members(file)
     del found["manifest.json"]
     _write(file, found)
 
 
 def _add_a_way_out(file: Path) -> None:
-    with tarfile.open(file) as archive:
-        found = {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
-    _write(file, {"../../escaped": b"x", **found})
+    _write(file, {"../../escaped": b"x", **_members(file)})
 
 
 def _swap_content(file: Path) -> None:
-    with tarfile.open(file) as archive:
-        found = {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
+    found = _members(file)
     name = next(each for each in found if each.startswith("files/") and "store" not in each)
     found[name] = b"another model"
     _write(file, found)
@@ -348,7 +349,7 @@ def test_a_key_that_is_left_of_another_server_is_not_mixed_with_a_backup(
     refuse_what_is_left("webhook.key", file, new, run, empty_database(new, request))
 
 
-def test_files_may_be_listed_only_and_those_that_lack_are_counted(
+def test_files_may_be_listed_only_and_missing_ones_are_counted(
     lab: Api, data: Path, tmp_path: Path, run: Run, request: pytest.FixtureRequest
 ) -> None:
     file, new = tmp_path / "lab.tar", tmp_path / "new"
@@ -381,7 +382,7 @@ def test_a_folder_without_a_database_is_named(tmp_path: Path, run: Run) -> None:
     assert "has no database: set --data-dir" in refused.stderr
 
 
-def test_a_password_is_not_among_the_words_of_pg_dump(
+def test_a_password_is_not_among_the_arguments_of_pg_dump(
     tmp_path: Path, run: Run, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "bin"

@@ -47,9 +47,8 @@ def test_a_submitter_s_token_may_be_one_that_only_reads(api: Api) -> None:
     wider = reader.post("/v1/tokens", json={"role": "submitter"})
     assert wider.status_code == 403
     assert reader.post("/v1/tokens", json={}).json()["role"] == "viewer"
-    (own,) = [
-        each for each in api.as_().get("/v1/tokens").json()["items"] if each["role"] == "submitter"
-    ][:1]
+    mine = api.as_().get("/v1/tokens").json()["items"]
+    own = next(each for each in mine if each["role"] == "submitter")
     assert reader.delete(f"/v1/tokens/{own['token_id']}").status_code == 403
 
 
