@@ -26,7 +26,16 @@ from edgeyard.benchmark_api.routes.checking import (
     read_local_files,
     refuse_sizes,
 )
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, Heavy, RawBody, url
+from edgeyard.benchmark_api.routes.context import (
+    Body,
+    Context,
+    Ctx,
+    Flag,
+    Heavy,
+    RawBody,
+    url,
+    visible_campaign,
+)
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.submitting import (
@@ -39,7 +48,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import MAX_NODES
 from edgeyard.benchmark_api.schemas.matrix import left_out_warnings, positions_left_out
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
-from edgeyard.errors import FieldError, InvalidInput, NotFound
+from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.quotas import quotas_of
@@ -223,9 +232,7 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Cam
     services = context.services
     found: list[Benchmark] = []
     with services.store.read() as uow:
-        campaign = uow.campaigns.get(campaign_id)
-        if not caller.may_see(campaign.user_id):
-            raise NotFound("campaign", campaign_id)
+        campaign = visible_campaign(uow, campaign_id, caller)
         cursor = None
         while True:
             page, cursor = uow.benchmarks.page(

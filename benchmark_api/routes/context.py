@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.posted import DigitalTwin
 
@@ -191,6 +192,18 @@ def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
     if not caller.may_see(benchmark.user_id):
         raise NotFound("benchmark", benchmark_id)
     return benchmark
+
+
+def visible_campaign(uow: UnitOfWork, campaign_id: str, caller: Caller) -> Campaign:
+    """Return a campaign that the caller may see; otherwise raise as if it did not exist.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the two look the same.
+    """
+    campaign = uow.campaigns.get(campaign_id)
+    if not caller.may_see(campaign.user_id):
+        raise NotFound("campaign", campaign_id)
+    return campaign
 
 
 def url(services: Services, *parts: str) -> str:

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.routes.context import (
     Flag,
     named,
     visible,
+    visible_campaign,
 )
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts, content
@@ -261,9 +262,7 @@ def _named(
         NotFound: One of them, or the campaign, does not exist or is somebody else's.
     """
     if campaign_id is not None:
-        campaign = uow.campaigns.get(campaign_id)
-        if not caller.may_see(campaign.user_id):
-            raise NotFound("campaign", campaign_id)
+        visible_campaign(uow, campaign_id, caller)
         which = BenchmarkFilter(campaign_id=campaign_id)
         newest_first, _ = uow.benchmarks.page(which, limit=limit, cursor=None)
         return list(reversed(newest_first))

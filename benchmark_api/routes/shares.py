@@ -9,7 +9,15 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter, present_role, token_hash
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, named, url, visible
+from edgeyard.benchmark_api.routes.context import (
+    Body,
+    Context,
+    Ctx,
+    named,
+    url,
+    visible,
+    visible_campaign,
+)
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -59,8 +67,7 @@ def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Share]:
     def store(uow: UnitOfWork) -> Share:
         ids: list[str] = []
         if request.campaign_id is not None:
-            if not caller.may_see(uow.campaigns.get(request.campaign_id).user_id):
-                raise NotFound("campaign", request.campaign_id)
+            visible_campaign(uow, request.campaign_id, caller)
             kind = ShareKind.CAMPAIGN
         elif request.benchmark_ids is not None:
             ids, kind = list(dict.fromkeys(request.benchmark_ids)), ShareKind.COMPARISON
