@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query, Request
 from fastapi.responses import Response
@@ -70,19 +70,16 @@ def name_content(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.U
 
 
 def file_event(
-    kind: str, caller: Caller, at: datetime, before: UserFile | None, after: UserFile | None
+    kind: Literal["file.uploaded", "file.deleted"], caller: Caller, at: datetime, file: UserFile
 ) -> Event:
     """Return the event of an act on a file: its name, its size and the hash of its content."""
-
-    def facts(file: UserFile | None) -> dict[str, object]:
-        if file is None:
-            return {}
-        return {"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256}
-
-    file = after or before
-    data: dict[str, object] = {"before": facts(before), "after": facts(after)}
-    if file is not None:
-        data |= {"file_id": file.file_id, "owner_id": file.user_id}
+    facts = {"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256}
+    data: dict[str, object] = {
+        "before": {} if kind == "file.uploaded" else facts,
+        "after": facts if kind == "file.uploaded" else {},
+        "file_id": file.file_id,
+        "owner_id": file.user_id,
+    }
     return Event(at=at, kind=kind, user_id=caller.user_id, data=data)
 
 
@@ -121,7 +118,7 @@ def name_file(
 
     def add(uow: UnitOfWork) -> UserFile:
         added = uow.files.add_user_file(file)
-        uow.log.append(file_event("file.uploaded", caller, file.created_at, None, added))
+        uow.log.append(file_event("file.uploaded", caller, file.created_at, added))
         if also is not None:
             also(uow)
         seen.check(uow)
@@ -200,7 +197,7 @@ def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
         _visible(uow, file_id, caller)
         removed = uow.files.remove_user_file(file_id)
         at = context.services.clock.now()
-        uow.log.append(file_event("file.deleted", caller, at, removed, None))
+        uow.log.append(file_event("file.deleted", caller, at, removed))
         return removed
 
     services = context.services

@@ -91,7 +91,7 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Answer[shapes.
                 removed = uow.files.remove_user_file(each.file_id)  # it may be there twice
                 gone[removed.sha256] = removed.created_at
                 at = context.services.clock.now()
-                uow.log.append(file_event("file.deleted", caller, at, removed, None))
+                uow.log.append(file_event("file.deleted", caller, at, removed))
         except NotFound:
             pass
         if not gone:
