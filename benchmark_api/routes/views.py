@@ -131,11 +131,10 @@ def newest_forecast(services: Services, benchmark: Benchmark) -> Forecast | None
     While nothing waits there are no newer forecasts: one that was made before the start is about
     the time from the start on, and an end that should have come is known to be later.
     """
-    found = services.engine.forecast(benchmark.benchmark_id)
-    if found is None or benchmark.status in TERMINAL:
+    if benchmark.status in TERMINAL:
         return None
-    started_at = benchmark.started_at
-    if benchmark.status is not Status.RUNNING or started_at is None:
+    found, started_at = services.engine.forecast(benchmark.benchmark_id), benchmark.started_at
+    if found is None or benchmark.status is not Status.RUNNING or started_at is None:
         return found
     now, later = services.clock.now(), started_at - found.start
     if found.finish_high + later < now:
