@@ -271,10 +271,11 @@ class _Writer:
             if not include:
                 lines.append(f"{each.sha256} {each.size_bytes}\n")
                 continue
-            with contextlib.suppress(NotFound, FileNotFoundError):  # deleted a moment ago
-                file = files.path(each.sha256).open("rb")
-                with file:
-                    self._archive.addfile(self._info(f"files/{each.sha256}", each.size_bytes), file)
+            with (
+                contextlib.suppress(NotFound, FileNotFoundError),  # deleted a moment ago
+                files.path(each.sha256).open("rb") as file,
+            ):
+                self._archive.addfile(self._info(f"files/{each.sha256}", each.size_bytes), file)
                 self.content += 1
                 self.content_bytes += each.size_bytes
         if lines:

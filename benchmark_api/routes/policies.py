@@ -162,7 +162,7 @@ def activate(
     now = services.clock.now()
 
     def change(uow: UnitOfWork) -> str:
-        before = _in_role(uow, role)
+        before, after = _in_role(uow, role), _facts(chosen)
         stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         uow.policies.activate(
             PolicyActivation(
@@ -179,7 +179,7 @@ def activate(
                 at=now,
                 kind=f"policy.{role.value}",
                 user_id=caller.user_id,
-                data={**(after := _facts(chosen)), "before": before, "after": after},
+                data={**after, "before": before, "after": after},
             )
         )
         return stored
