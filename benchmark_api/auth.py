@@ -366,7 +366,7 @@ def no_host(caller: Caller) -> Caller:
 
 
 def only_reads(caller: Caller, request: Request) -> Caller:
-    """Return the caller of a request that they may make, by its method.
+    """Return the caller, if a request of this method is allowed to them.
 
     Raises:
         Forbidden: A viewer's, for more than reading.

@@ -201,8 +201,8 @@ async def receive_fields(
         limits: Fields that hold files, with the largest size of each, bytes.
         limit: Name of the setting that those sizes are.
         budget: Bounds the files together with other uploads.
-        max_parts: Fields that are taken.
-        of_page: Browsers send a field for a file that nobody chose, without a name: it is none.
+        max_parts: Maximum number of fields.
+        of_page: A browser's form: a field for a file that nobody chose has no name, and is ignored.
 
     Raises:
         TooLarge: A file over its limit, or too much text.
@@ -252,9 +252,9 @@ async def receive_fields(
 async def receive_texts(
     request: Request, files: FileStore, limit_bytes: int, max_parts: int
 ) -> Mapping[str, str]:
-    """Return the texts of a page's form whose sender is not known; its files are read over.
+    """Return the texts of a page's form whose sender is not known; its files are ignored.
 
-    They are those that come within the first ``limit_bytes``; none of a form that is broken.
+    Only texts within the first ``limit_bytes`` are returned, and none of a form that is broken.
     """
     _, options = parse_options_header(request.headers.get("content-type", ""))
     form = _Form(files, {}, 0, texts={}, max_parts=max_parts, of_page=True)
@@ -393,7 +393,7 @@ class _Form:
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     _writer: FileWriter | None = None
-    _is_read_over: bool = False
+    _is_ignored: bool = False
     _skipped: int = 0
     _parts: int = 0
     _ended: bool = False
@@ -434,7 +434,7 @@ class _Form:
             raise BadRequest(f"the form has more than {self.max_parts} parts")
         self._headers, self._header, self._writer = {}, (bytearray(), bytearray()), None
         self._text = None
-        self._is_read_over = False
+        self._is_ignored = False
 
     def _header_text(self, which: int, data: bytes, start: int, end: int) -> None:
         self._header[which].extend(data[start:end])
@@ -453,7 +453,7 @@ class _Form:
         where = options.get(b"name", b"").decode("utf-8", "surrogateescape")
         if where not in self.limits:
             if self.of_page and b"filename" in options:
-                self._is_read_over = True
+                self._is_ignored = True
                 return
             if self.texts is not None:
                 if where in self.texts:
@@ -482,7 +482,7 @@ class _Form:
                 self.budget.take(end - start)
             self._writer.write(data[start:end] if end - start < len(data) else data)
             return
-        if self._is_read_over:
+        if self._is_ignored:
             return
         if self._text is not None:
             self._text.extend(data[start:end])

@@ -116,7 +116,7 @@ def remove(share_id: str, caller: Submitter, context: Ctx) -> Response:
 
 
 def opened(secret: str, context: Context) -> tuple[Share, Caller]:
-    """Return the link of a secret, and as whom its page reads.
+    """Return the link of a secret, and the caller as whom its page reads.
 
     Raises:
         NotFound: There is none, it has ended, or who made it may not use this server any more.
@@ -132,7 +132,7 @@ def opened(secret: str, context: Context) -> tuple[Share, Caller]:
 
 
 def _role(uow: UnitOfWork, share: Share, role: Role, now: datetime) -> Role | None:
-    """Return what a link reads as; None: what made it is not good any more."""
+    """Return the role that a link reads with; None: what it was made with is no longer valid."""
     try:
         if share.made_by is None:
             changed_at = uow.accounts.login(share.user_id).changed_at
@@ -145,7 +145,7 @@ def _role(uow: UnitOfWork, share: Share, role: Role, now: datetime) -> Role | No
 
 
 def _maker(uow: UnitOfWork, caller: Caller) -> str | None:
-    """Return the token whose end is the link's, too: of a session, the one that opened it."""
+    """Return the token with which the link ends, too: of a session, the one that opened it."""
     if caller.session_id is None:
         return caller.token_id
     return uow.accounts.token(caller.session_id).made_by
