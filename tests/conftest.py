@@ -110,8 +110,8 @@ _NEEDED = (
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Undo the umask that a server's start sets: with it the sandbox reads no folder.
 
-    And forget where it logged to if that is closed, as captured output is after a command: else its
-    complaints would be part of the output of later tests.
+    And remove handlers of logs whose stream is closed, as captured output is after a command:
+    otherwise their errors would be part of the output of later tests.
     """
     try:
         return (yield)

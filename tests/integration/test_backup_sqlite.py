@@ -1,4 +1,4 @@
-"""Backups of a server on SQLite, where copies and logs are files beside each other."""
+"""Backups of a server on SQLite, where copies and logs are files next to each other."""
 
 from __future__ import annotations
 
