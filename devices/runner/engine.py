@@ -1,4 +1,7 @@
-"""The contracts between the runner and an inference engine: `Engine`, `Session`, `ProfilingEngine`.
+"""The contracts between the runner and an inference engine.
+
+`Engine` and its `Session` are what every engine has; `TrainingEngine`, `ProfilingEngine` and
+`DeclaringEngine` are what it may offer besides.
 
 Built-in engines are the rows of `edgeyard.devices.runner.engines.BUILT_IN`; others are found by the
 entry-point group ``edgeyard.engines``. They run inside the runner's
@@ -226,6 +229,11 @@ class Engine(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class TrainingEngine(Protocol):
+    """An engine that also trains (TYPE3)."""
+
     def train(
         self,
         model: Path,
@@ -238,14 +246,14 @@ class Engine(Protocol):
         threads: int,
         parameters: Mapping[str, object],
     ) -> TrainingResult:
-        """Train on the board (TYPE3) and write the trained model into the folder ``out``.
+        """Train on the board and write the trained model into the folder ``out``.
 
         Args:
             x: Shape (rows, ...), one row an example.
             y: Shape (rows,) of class numbers, or (rows, ...) of targets.
 
         Raises:
-            RunFailed: As `load`; ``user_model`` where the model can't be trained by this engine.
+            RunFailed: As `Engine.load`; ``user_model`` where this engine can't train the model.
         """
         ...
 

@@ -339,9 +339,12 @@ class _Task:
 
         from edgeyard.devices.runner import training
         from edgeyard.devices.runner.arrays import read_all_arrays
+        from edgeyard.devices.runner.engine import TrainingEngine
         from edgeyard.devices.runner.training_loop import with_test_rows
 
         spec = self.spec
+        if not isinstance(engine, TrainingEngine):
+            raise RunFailed("engine_unsupported", f"engine {spec.engine} does not train (TYPE3)")
         report: Report = {}
         config = training.read_config(spec.odt_config, spec.odt_config_path)
         arrays = read_all_arrays(self._datasets(), ["x", "y"], optional=["x_test", "y_test"])

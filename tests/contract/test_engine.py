@@ -11,7 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.benchmark_api.sdk.model_folder import with_weights
-from edgeyard.devices.runner.engine import Engine, Session, TensorSpec, TrainingConfig
+from edgeyard.devices.runner.engine import (
+    Engine,
+    Session,
+    TensorSpec,
+    TrainingConfig,
+    TrainingEngine,
+)
 from edgeyard.devices.runner.engines import find
 from edgeyard.devices.runner.training_loop import split_rows
 from edgeyard.errors import RunFailed
@@ -28,41 +34,67 @@ class Kit:
             pixels 0-16 and any number of rows, and returns ``logits``, shape (rows, 10); more than
             95 % of the digits are right.
         package: Python package that the engine loads.
-        trainable: Takes and returns the same; less than 40 % are right before the training; None:
-            the engine does not train.
-        rate: Learning rate that suits it.
         also_of: Another engine that takes the model.
     """
 
     engine: str
     file: Path
     package: str
-    trainable: Path | None = None
-    rate: float = 0.0
     also_of: str = ""
 
     @property
     def model(self) -> Path:
         return with_weights(self.file)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What users name."""
+        return (self.file,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingKit(Kit):
+    """An engine that trains, too.
+
+    Attributes:
+        trainable: Takes and returns the same; less than 40 % are right before the training.
+        rate: Learning rate that suits it.
+    """
+
+    trainable: Path
+    rate: float
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.file, self.trainable)
+
 
 KITS = [
-    Kit("ort", DEMO / "digits.onnx", "onnxruntime", DEMO / "digits_new_head.onnx", 0.1, "openvino"),
-    Kit("tflite", DEMO / "digits.tflite", "ai_edge_litert", DEMO / "digits_trainable.tflite", 0.3),
+    TrainingKit(
+        "ort",
+        DEMO / "digits.onnx",
+        "onnxruntime",
+        also_of="openvino",
+        trainable=DEMO / "digits_new_head.onnx",
+        rate=0.1,
+    ),
+    TrainingKit(
+        "tflite",
+        DEMO / "digits.tflite",
+        "ai_edge_litert",
+        trainable=DEMO / "digits_trainable.tflite",
+        rate=0.3,
+    ),
     Kit("openvino", DEMO / "digits.xml", "openvino"),
     Kit("ncnn", DEMO / "digits.ncnn.param", "ncnn"),
 ]
-TRAINING_KITS = [kit for kit in KITS if kit.trainable is not None]
+TRAINING_KITS = [kit for kit in KITS if isinstance(kit, TrainingKit)]
 
 
 @pytest.fixture(params=KITS, ids=lambda kit: kit.engine)
 def kit(request: pytest.FixtureRequest) -> Kit:
     found: Kit = request.param
     return found
-
-
-def of_kits(kits: list[Kit]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("kit", kits, ids=lambda kit: kit.engine)
 
 
 @pytest.fixture
@@ -83,11 +115,6 @@ CONFIG = TrainingConfig(epochs=4, batch_size=32, learning_rate=0.1, seed=1)
 def scores(session: Session, x: NDArray[Any]) -> NDArray[Any]:
     found: NDArray[Any] = session.run({session.inputs[0].name: x.astype(np.float32)})[0]
     return found
-
-
-def trainable(kit: Kit) -> Path:
-    assert kit.trainable is not None
-    return kit.trainable
 
 
 def failure(call: Any, *arguments: Any, **more: Any) -> RunFailed:
@@ -197,30 +224,26 @@ class TestRunning:
         assert scores(session, TEST_X[:1]).shape == (1, 10)
 
 
-@of_kits([kit for kit in KITS if kit.trainable is None])
-def test_an_engine_that_does_not_train_says_so(kit: Kit, engine: Engine, tmp_path: Path) -> None:
-    arguments = (kit.model, CONFIG, X, Y, tmp_path, lambda percent, phase: None)
-    found = failure(engine.train, *arguments, threads=1, parameters={})
-    assert found.category == "engine_unsupported"
-    assert "does not train" in found.sentence
+def test_it_is_a_training_engine_if_there_is_a_model_to_train(kit: Kit, engine: Engine) -> None:
+    assert isinstance(engine, TrainingEngine) is (kit in TRAINING_KITS)
 
 
-@of_kits(TRAINING_KITS)
+@pytest.mark.parametrize("kit", TRAINING_KITS, ids=lambda kit: kit.engine)
 class TestTraining:
-    def train(self, kit: Kit, out: Path, **changes: Any) -> Any:
+    def train(self, kit: TrainingKit, out: Path, **changes: Any) -> Any:
         x, y = changes.pop("x", X), changes.pop("y", Y)
         progress = changes.pop("progress", lambda percent, phase: None)
         parameters = changes.pop("parameters", {})
         model = changes.pop("model", kit.trainable)
         config = replace(CONFIG, **{"learning_rate": kit.rate, **changes})
-        return find(kit.engine).train(
-            model, config, x, y, out, progress, threads=1, parameters=parameters
-        )
+        engine = find(kit.engine)
+        assert isinstance(engine, TrainingEngine)
+        return engine.train(model, config, x, y, out, progress, threads=1, parameters=parameters)
 
     def test_the_loss_falls_and_the_uploaded_model_is_the_trained_one(
-        self, kit: Kit, engine: Engine, tmp_path: Path
+        self, kit: TrainingKit, engine: Engine, tmp_path: Path
     ) -> None:
-        before = scores(engine.load(trainable(kit), threads=1, parameters={}), TEST_X)
+        before = scores(engine.load(kit.trainable, threads=1, parameters={}), TEST_X)
         result = self.train(kit, tmp_path)
         assert result.epoch_losses[-1] < 0.6 * result.epoch_losses[0]
         session = engine.load(result.model_file, threads=1, parameters={})
@@ -231,7 +254,9 @@ class TestTraining:
         right = scores(session, X[validation]).argmax(axis=1) == Y[validation]
         assert np.mean(right) == pytest.approx(result.validation_accuracy[-1])
 
-    def test_there_is_one_entry_a_step_and_one_an_epoch(self, kit: Kit, tmp_path: Path) -> None:
+    def test_there_is_one_entry_a_step_and_one_an_epoch(
+        self, kit: TrainingKit, tmp_path: Path
+    ) -> None:
         result = self.train(kit, tmp_path, epochs=3, batch_size=100, validation_split=0.5)
         steps = 3 * 8  # 719 training rows in batches of 100
         assert len(result.step_losses) == len(result.step_ms) == steps
@@ -244,20 +269,20 @@ class TestTraining:
         assert result.trained
 
     def test_the_model_lies_in_the_out_folder_and_nothing_else_does(
-        self, kit: Kit, tmp_path: Path
+        self, kit: TrainingKit, tmp_path: Path
     ) -> None:
-        before = trainable(kit).read_bytes()
+        before = kit.trainable.read_bytes()
         result = self.train(kit, tmp_path, epochs=1)
         assert list(tmp_path.iterdir()) == [result.model_file]
-        assert trainable(kit).read_bytes() == before
+        assert kit.trainable.read_bytes() == before
         assert result.model_file.read_bytes() != before
 
-    def test_seed_and_data_make_the_steps(self, kit: Kit, tmp_path: Path) -> None:
+    def test_seed_and_data_make_the_steps(self, kit: TrainingKit, tmp_path: Path) -> None:
         losses = self.train(kit, tmp_path, epochs=1).step_losses
         assert self.train(kit, tmp_path, epochs=1).step_losses == losses
         assert self.train(kit, tmp_path, epochs=1, seed=2).step_losses != losses
 
-    def test_progress_rises_to_100(self, kit: Kit, tmp_path: Path) -> None:
+    def test_progress_rises_to_100(self, kit: TrainingKit, tmp_path: Path) -> None:
         seen: list[tuple[float, str]] = []
         self.train(kit, tmp_path, progress=lambda *each: seen.append(each))
         percents = [percent for percent, _ in seen]
@@ -265,7 +290,7 @@ class TestTraining:
         assert percents[-1] == 100.0
         assert {phase for _, phase in seen} == {"training"}
 
-    def test_a_single_row_is_trained_on(self, kit: Kit, tmp_path: Path) -> None:
+    def test_a_single_row_is_trained_on(self, kit: TrainingKit, tmp_path: Path) -> None:
         result = self.train(kit, tmp_path, x=X[:1], y=Y[:1])
         assert len(result.step_losses) == 4
         assert list(result.validation_losses) == []
@@ -285,21 +310,23 @@ class TestTraining:
         ],
     )
     def test_what_the_user_can_mend_is_user_input(
-        self, kit: Kit, tmp_path: Path, changes: dict[str, Any]
+        self, kit: TrainingKit, tmp_path: Path, changes: dict[str, Any]
     ) -> None:
         assert failure(self.train, kit, tmp_path, **changes).category == "user_input"
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_loss_that_runs_away_names_the_learning_rate(self, kit: Kit, tmp_path: Path) -> None:
+    def test_a_loss_that_runs_away_names_the_learning_rate(
+        self, kit: TrainingKit, tmp_path: Path
+    ) -> None:
         found = failure(
             self.train, kit, tmp_path, learning_rate=1e35, x=X.astype(np.float32) * 1e10
         )
         assert found.category == "user_input"
         assert "learning rate" in found.sentence
 
-    def test_a_corrupt_model_is_the_models_fault(self, kit: Kit, tmp_path: Path) -> None:
+    def test_a_corrupt_model_is_the_models_fault(self, kit: TrainingKit, tmp_path: Path) -> None:
         path = tmp_path / "model"
-        path.write_bytes(trainable(kit).read_bytes()[:3000])
+        path.write_bytes(kit.trainable.read_bytes()[:3000])
         assert failure(self.train, kit, tmp_path, model=path).category == "user_model"
 
 
@@ -307,7 +334,7 @@ class TestTraining:
 def test_boards_need_only_numpy_and_the_engine(kit: Kit, tmp_path: Path) -> None:
     """What needs the most, in a process of its own that lists what it loaded."""
     most = f"load(Path({str(kit.model)!r}), threads=1, parameters={{}})"
-    if kit.trainable is not None:
+    if isinstance(kit, TrainingKit):
         most = f"""train(Path({str(kit.trainable)!r}), TrainingConfig(), x, y,
     Path({str(tmp_path)!r}), lambda percent, phase: None, threads=1, parameters={{}})"""
     code = f"""

@@ -491,6 +491,24 @@ def test_an_unknown_key_of_a_training_configuration_is_named(
     assert "odt_config/epoch" in failure_of(task)["sentence"]
 
 
+@pytest.mark.parametrize("engine", ["openvino", "ncnn"])
+def test_an_engine_that_does_not_train_is_named(
+    server: UploadServer, tmp_path: Path, engine: str
+) -> None:
+    np.savez(tmp_path / "train.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 3)
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(3)),
+        datasets={"train.npz": tmp_path / "train.npz"},
+        benchmark_type="TYPE3",
+        engine=engine,
+    )
+    failure = failure_of(task)
+    assert failure["category"] == "engine_unsupported"
+    assert failure["sentence"] == f"engine {engine} does not train (TYPE3)"
+
+
 @pytest.mark.parametrize(
     ("shape", "labels", "words"),
     [

@@ -62,8 +62,7 @@ ROWS = rows()
 def test_each_built_in_engine_is_at_all_places_of_its_row(engine: str) -> None:
     kits = {kit.engine: kit for kit in KITS}
     demo = (ROOT / "deploy/demo/README.md").read_text("utf-8")
-    files = (kits[engine].file, kits[engine].trainable)
-    assert all(f"`{file.name}`" in demo for file in files if file is not None)
+    assert all(f"`{file.name}`" in demo for file in kits[engine].files)
     assert engine in {each.name for each in installed_engines()}
     assert engine in ENGINE_PACKAGES
 
@@ -162,7 +161,6 @@ def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
         """The engine ``echo``: returns its input."""
 
         from edgeyard.devices.runner.engine import TensorSpec
-        from edgeyard.errors import RunFailed
 
         SPEC = TensorSpec("x", (None, 2), "float32")
 
@@ -179,9 +177,6 @@ def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
 
             def load(self, model, *, threads, parameters):
                 return EchoSession()
-
-            def train(self, *args, **named):
-                raise RunFailed("engine_unsupported", "echo does not train")
         ''',
     )
     row = """\

@@ -14,7 +14,7 @@ import pytest
 import edgeyard
 from edgeyard.devices.machine_facts import engine_facts
 from edgeyard.devices.runner import pyz
-from edgeyard.devices.runner.engine import ProfilingEngine
+from edgeyard.devices.runner.engine import ProfilingEngine, TrainingEngine
 from edgeyard.devices.runner.engines import BUILT_IN, GROUP, find
 from edgeyard.devices.runner.result import CATEGORIES
 from edgeyard.errors import RunFailed
@@ -85,6 +85,7 @@ def test_a_built_in_engine_is_what_its_row_states(name: str) -> None:
     engine = find(name)
     assert engine.name == name
     assert isinstance(engine, ProfilingEngine) is BUILT_IN[name].profiles_layers
+    assert isinstance(engine, TrainingEngine) is BUILT_IN[name].trains
     assert f"engine.{name}.version" in engine_facts()
 
 

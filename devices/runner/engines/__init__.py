@@ -23,7 +23,7 @@ class BuiltInEngine:
         description: What it does, one sentence.
         suffixes: Of the names of its model files.
         profiles_layers: Whether its class is a `ProfilingEngine`.
-        trains: Whether it does TYPE3.
+        trains: Whether its class is a `TrainingEngine`.
     """
 
     reference: str
@@ -31,7 +31,7 @@ class BuiltInEngine:
     description: str
     suffixes: Tuple[str, ...]
     profiles_layers: bool = False
-    trains: bool = True
+    trains: bool = False
 
 
 BUILT_IN: Mapping[str, BuiltInEngine] = {
@@ -41,6 +41,7 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         description="Runs ONNX models, and trains their last dense layer.",
         suffixes=(".onnx",),
         profiles_layers=True,
+        trains=True,
     ),
     # LiteRT has a profiler of layers, but its Python package does not give what it measured.
     "tflite": BuiltInEngine(
@@ -48,6 +49,7 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         display_name="LiteRT (TensorFlow Lite)",
         description="Runs and trains TensorFlow Lite models.",
         suffixes=(".tflite",),
+        trains=True,
     ),
     "openvino": BuiltInEngine(
         reference="edgeyard.devices.runner.engines.openvino:OpenvinoEngine",
@@ -55,7 +57,6 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         description="Runs ONNX models and OpenVINO's own (IR).",
         suffixes=(".onnx", ".xml"),
         profiles_layers=True,
-        trains=False,
     ),
     # The package ncnn is built without its profiler (NCNN_BENCHMARK).
     "ncnn": BuiltInEngine(
@@ -63,7 +64,6 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         display_name="ncnn",
         description="Runs models in ncnn's own form (.param with .bin).",
         suffixes=(".param",),
-        trains=False,
     ),
 }
 """No entry points are read for these: a zipapp has none, reading those of a full installation

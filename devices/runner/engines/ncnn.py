@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.engine import (
-    Engine,
-    Progress,
-    Session,
-    TensorSpec,
-    TrainingConfig,
-    TrainingResult,
-)
+from edgeyard.devices.runner.engine import Engine, Session, TensorSpec
 from edgeyard.devices.runner.engine_parameters import (
     bad_parameter,
     check_names,
@@ -182,25 +175,6 @@ class NcnnEngine:
             "model_nodes": found.layers,
         }
         return NcnnSession(self._ncnn, net, found, facts)
-
-    def train(
-        self,
-        model: Path,
-        config: TrainingConfig,
-        x: Array,
-        y: Array,
-        out: Path,
-        progress: Progress,
-        *,
-        threads: int,
-        parameters: Mapping[str, object],
-    ) -> TrainingResult:
-        """Refuse: ncnn does not train.
-
-        Raises:
-            RunFailed: ``engine_unsupported``, always.
-        """
-        raise RunFailed("engine_unsupported", "engine ncnn does not train (TYPE3)")
 
     def _check_operators(self, found: ParamFacts) -> None:
         lacking = [each for each in found.operators if self._ncnn.layer_to_index(each) < 0]

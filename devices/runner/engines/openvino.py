@@ -26,11 +26,8 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.engine import (
     Engine,
     ProfilingEngine,
-    Progress,
     Session,
     TensorSpec,
-    TrainingConfig,
-    TrainingResult,
     dimension_of,
 )
 from edgeyard.devices.runner.engine_parameters import (
@@ -167,25 +164,6 @@ class OpenvinoEngine:
             spans.append((started * 1e6, (time.perf_counter() - started) * 1e6))
         layers = _means(before, session.layers(), len(spans))
         return [_layer_run(start_us, took_us, layers) for start_us, took_us in spans]
-
-    def train(
-        self,
-        model: Path,
-        config: TrainingConfig,
-        x: Array,
-        y: Array,
-        out: Path,
-        progress: Progress,
-        *,
-        threads: int,
-        parameters: Mapping[str, object],
-    ) -> TrainingResult:
-        """Refuse: OpenVINO does not train.
-
-        Raises:
-            RunFailed: ``engine_unsupported``, always.
-        """
-        raise RunFailed("engine_unsupported", "engine openvino does not train (TYPE3)")
 
     def _open(
         self,

@@ -30,6 +30,7 @@ from edgeyard.devices.runner.engine import (
     Session,
     TensorSpec,
     TrainingConfig,
+    TrainingEngine,
     TrainingResult,
     dimension_of,
 )
@@ -312,5 +313,6 @@ def _translated(error: Exception, *, running: bool) -> Exception:
 
 if TYPE_CHECKING:
     _engine: Engine = OrtEngine()
+    _training: TrainingEngine = OrtEngine()
     _profiling: ProfilingEngine = OrtEngine()
     _session: Callable[..., Session] = OrtSession

@@ -63,7 +63,7 @@ def train(
     threads: int,
     parameters: Mapping[str, object],
 ) -> TrainingResult:
-    """Train the last dense layer; see `Engine.train`.
+    """Train the last dense layer; see `TrainingEngine.train`.
 
     Cross-entropy where ``y`` is class numbers, mean squared error where it is targets.
 

@@ -14,6 +14,7 @@ from edgeyard.devices.runner.engine import (
     Session,
     TensorSpec,
     TrainingConfig,
+    TrainingEngine,
     TrainingResult,
     dimension_of,
 )
@@ -58,7 +59,7 @@ class TfliteEngine:
         threads: int,
         parameters: Mapping[str, object],
     ) -> TrainingResult:
-        """Train by the model's own ``train`` signature; see `Engine.train`."""
+        """Train by the model's own ``train`` signature; see `TrainingEngine.train`."""
         from edgeyard.devices.runner.engines import tflite_training
 
         return tflite_training.train(
@@ -192,4 +193,5 @@ def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
 
 
 if TYPE_CHECKING:
-    _: Engine = TfliteEngine()
+    _engine: Engine = TfliteEngine()
+    _training: TrainingEngine = TfliteEngine()

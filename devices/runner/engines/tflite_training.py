@@ -59,7 +59,7 @@ def train(
     threads: int,
     parameters: Mapping[str, object],
 ) -> TrainingResult:
-    """Train by the model's own signature; see `Engine.train`.
+    """Train by the model's own signature; see `TrainingEngine.train`.
 
     Raises:
         RunFailed: ``user_model``: no such signatures, no variables; ``user_input``: data that
