@@ -197,7 +197,7 @@ def _run_lookahead(
                 job = queue[place]
                 requested = jobs.requested[job]
                 sample_runs(history, users[job], requested, samples, weights)
-                run_s, weight = expected_run(requested, samples, weights, 1.0, 0.0)
+                run_s, weight = expected_run(requested, samples, weights, 0.0)
                 waiting.submit_s[place] = jobs.submit[job]
                 waiting.wait_s[place] = now - jobs.submit[job]
                 waiting.run_s[place] = run_s
@@ -211,7 +211,7 @@ def _run_lookahead(
                 job = by_row[place]
                 elapsed_s, requested = now - machine.start[job], jobs.requested[job]
                 sample_runs(history, users[job], requested, samples, weights)
-                run_s, _ = expected_run(requested, samples, weights, 1.0, elapsed_s)
+                run_s, _ = expected_run(requested, samples, weights, elapsed_s)
                 runs.left_s[place] = run_s - elapsed_s
                 runs.bound_s[place] = max(requested, run_s) - elapsed_s
                 runs.procs[place] = jobs.procs[job]
@@ -225,7 +225,7 @@ def _run_lookahead(
                 job = oldest + place
                 requested = jobs.requested[job]
                 sample_runs(history, users[job], requested, samples, weights)
-                run_s, _ = expected_run(requested, samples, weights, 1.0, 0.0)
+                run_s, _ = expected_run(requested, samples, weights, 0.0)
                 past.ago_s[place] = now - jobs.submit[job]
                 past.expected_s[place] = run_s
                 past.run_s[place] = jobs.run[job] if ended[job] else run_s
@@ -334,7 +334,7 @@ def _run_score(
                     known[job] = ended
                     sample_runs(history, users[job], jobs.requested[job], samples, sample_weights)
                     run_s[job], weight[job] = expected_run(
-                        jobs.requested[job], samples, sample_weights, 1.0, 0.0
+                        jobs.requested[job], samples, sample_weights, 0.0
                     )
                 queue_inputs(
                     jobs.requested[job], run_s[job], weight[job], jobs.procs[job],

@@ -60,7 +60,7 @@ class LearnedQueue:
         if outlook is None:  # nodes of several resources
             return queue.expected_s
         expected_s, weight = expected_runs(
-            queue.expected_s, outlook.samples_s, outlook.weights, 1.0, np.zeros(len(queue.ids))
+            queue.expected_s, outlook.samples_s, outlook.weights, np.zeros(len(queue.ids))
         )
         table = np.empty((len(queue.ids), INPUTS))
         for pool in np.unique(outlook.pools).tolist():

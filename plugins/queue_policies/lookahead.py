@@ -113,7 +113,7 @@ class Lookahead:
             return PoolRollout(jobs=jobs, order=jobs, rule=None)
         requested_s = queue.expected_s[jobs]
         run_s, weight = expected_runs(
-            requested_s, outlook.samples_s[jobs], outlook.weights[jobs], 1.0, np.zeros(len(jobs))
+            requested_s, outlook.samples_s[jobs], outlook.weights[jobs], np.zeros(len(jobs))
         )
         waiting = rollouts.WaitingJobs(
             submit_s=queue.submit_times_s[jobs],
@@ -129,7 +129,6 @@ class Lookahead:
             outlook.requested_s[here],
             outlook.running_samples_s[here],
             outlook.running_weights[here],
-            1.0,
             elapsed_s,
         )
         running = rollouts.RunningJobs(
@@ -169,7 +168,6 @@ def _past(outlook: Outlook, pool: int) -> PastArrivals:
         past.requested_s[here],
         past.samples_s[here],
         past.weights[here],
-        1.0,
         np.zeros(len(here)),
     )
     run_s = np.where(np.isnan(past.run_s[here]), expected_s, past.run_s[here])

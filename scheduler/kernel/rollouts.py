@@ -468,7 +468,6 @@ def expected_run(
     requested_s: float,
     samples_s: Floats,
     weights: Floats,
-    request_weight: float,
     elapsed_s: float,
 ) -> tuple[float, float]:
     """Return how long a run is expected to last in all, and its expected weight in slowdowns.
@@ -480,16 +479,15 @@ def expected_run(
     Args:
         requested_s: What was asked for; runs are at least 1 s long.
         samples_s: Equally likely run times where their weights are equal; NaN: none.
-        weights: Shape of the samples.
-        request_weight: How much the request counts next to the samples.
+        weights: Shape of the samples; next to them the request has the weight 1.
         elapsed_s: For how long it runs already; 0 for a job that waits.
     """
     total, run_s, weight = 0.0, 0.0, 0.0
     max_run_s = max(requested_s, 1.0)
     if max_run_s > elapsed_s:
-        total += request_weight
-        run_s += request_weight * max_run_s
-        weight += request_weight / max(max_run_s, MIN_RUN_S)
+        total += 1.0
+        run_s += max_run_s
+        weight += 1.0 / max(max_run_s, MIN_RUN_S)
     for place in range(len(samples_s)):
         sample = max(samples_s[place], 1.0)
         if sample > elapsed_s:  # not so for NaN
@@ -509,7 +507,6 @@ def expected_runs(
     requested_s: Floats,
     samples_s: Floats,
     weights: Floats,
-    request_weight: float,
     elapsed_s: Floats,
 ) -> tuple[Floats, Floats]:
     """Return `expected_run` of several runs; their samples have the shape (runs, samples)."""
@@ -517,6 +514,6 @@ def expected_runs(
     run_s, weight = np.empty(count), np.empty(count)
     for run in range(count):
         run_s[run], weight[run] = expected_run(
-            requested_s[run], samples_s[run], weights[run], request_weight, elapsed_s[run]
+            requested_s[run], samples_s[run], weights[run], elapsed_s[run]
         )
     return run_s, weight
