@@ -18,14 +18,20 @@ from edgeyard.scheduler.kernel.queue_inputs import INPUTS, queue_inputs
 from edgeyard.scheduler.kernel.rollouts import (
     FUTURES,
     RULES,
-    PastArrivals,
-    RunningJobs,
-    WaitingJobs,
+    arrived_jobs,
     expected_run,
     look_ahead,
+    running_jobs,
+    waiting_jobs,
 )
 from edgeyard.simulator.kernel.events import Events
-from edgeyard.simulator.kernel.history import SAMPLES, add_run, empty_history, sample_runs
+from edgeyard.simulator.kernel.history import (
+    SAMPLES,
+    add_run,
+    empty_history,
+    sample_jobs,
+    sample_runs,
+)
 from edgeyard.training.worlds import processors as world
 from edgeyard.training.worlds.replay import MAX_PAST
 from edgeyard.training.worlds.swf import Log
@@ -176,7 +182,6 @@ def _run_lookahead(
 ) -> None:
     counts = machine.counts
     history = empty_history(users.max() + 1)
-    samples, weights = np.empty(SAMPLES), np.empty(SAMPLES)
     costs = np.zeros((len(RULES), FUTURES))
     ended = np.zeros(len(jobs.submit), np.bool_)
     while events.size[0] > 0:
@@ -186,52 +191,25 @@ def _run_lookahead(
             ended[subject] = True
             add_run(history, users[subject], jobs.run[subject], jobs.requested[subject])
         now, head = machine.times[world.NOW], counts[world.HEAD]
-        size, running = counts[world.WAITING], counts[world.RUNNING]
+        size = counts[world.WAITING]
         if size > 1 and counts[world.FREE] > 0:
             queue = np.sort(machine.queue[head : head + size])
-            waiting = WaitingJobs(
-                np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size),
-                np.empty(size, np.int64), np.zeros(size, np.int64),
+            requested_s, wait_s = jobs.requested[queue], now - jobs.submit[queue]
+            samples, weights = sample_jobs(history, users[queue], requested_s)
+            waiting = waiting_jobs(
+                jobs.submit[queue], wait_s, requested_s, samples, weights, jobs.procs[queue],
+                wait_s >= max_wait_s,
             )  # fmt: skip
-            for place in range(size):
-                job = queue[place]
-                requested = jobs.requested[job]
-                sample_runs(history, users[job], requested, samples, weights)
-                run_s, weight = expected_run(requested, samples, weights, 0.0)
-                waiting.submit_s[place] = jobs.submit[job]
-                waiting.wait_s[place] = now - jobs.submit[job]
-                waiting.run_s[place] = run_s
-                waiting.bound_s[place] = max(requested, run_s)
-                waiting.weight[place] = weight
-                waiting.procs[place] = jobs.procs[job]
-                waiting.first[place] = 1 if now - jobs.submit[job] >= max_wait_s else 0
-            runs = RunningJobs(np.empty(running), np.empty(running), np.empty(running, np.int64))
-            by_row = np.sort(machine.running[:running])
-            for place in range(running):
-                job = by_row[place]
-                elapsed_s, requested = now - machine.start[job], jobs.requested[job]
-                sample_runs(history, users[job], requested, samples, weights)
-                run_s, _ = expected_run(requested, samples, weights, elapsed_s)
-                runs.left_s[place] = run_s - elapsed_s
-                runs.bound_s[place] = max(requested, run_s) - elapsed_s
-                runs.procs[place] = jobs.procs[job]
-            seen = counts[world.ARRIVED]
-            oldest = max(seen - MAX_PAST, 0)
-            past = PastArrivals(
-                np.empty(seen - oldest), np.empty(seen - oldest), np.empty(seen - oldest),
-                np.empty(seen - oldest), np.empty(seen - oldest, np.int64),
-            )  # fmt: skip
-            for place in range(seen - oldest):
-                job = oldest + place
-                requested = jobs.requested[job]
-                sample_runs(history, users[job], requested, samples, weights)
-                run_s, _ = expected_run(requested, samples, weights, 0.0)
-                past.ago_s[place] = now - jobs.submit[job]
-                past.expected_s[place] = run_s
-                past.run_s[place] = jobs.run[job] if ended[job] else run_s
-                past.bound_s[place] = max(requested, past.run_s[place])
-                past.procs[place] = jobs.procs[job]
-            _, order = look_ahead(waiting, runs, counts[world.FREE], past, costs)
+            rows = np.sort(machine.running[: counts[world.RUNNING]])
+            requested_s, elapsed_s = jobs.requested[rows], now - machine.start[rows]
+            samples, weights = sample_jobs(history, users[rows], requested_s)
+            running = running_jobs(elapsed_s, requested_s, samples, weights, jobs.procs[rows])
+            rows = np.arange(max(counts[world.ARRIVED] - MAX_PAST, 0), counts[world.ARRIVED])
+            requested_s, ago_s = jobs.requested[rows], now - jobs.submit[rows]
+            samples, weights = sample_jobs(history, users[rows], requested_s)
+            run_s = np.where(ended[rows], jobs.run[rows], np.nan)
+            past = arrived_jobs(ago_s, requested_s, samples, weights, run_s, jobs.procs[rows])
+            _, order = look_ahead(waiting, running, counts[world.FREE], past, costs)
             for place in range(size):
                 machine.queue[head + place] = queue[order[place]]
         world.schedule(jobs, machine, events, world.EASY, False)

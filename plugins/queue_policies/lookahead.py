@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Outlook, Queue, ranks_of
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.kernel.rollouts import PastArrivals
+    from edgeyard.scheduler.kernel.rollouts import ArrivedJobs
 
 Floats = NDArray[np.float64]
 
@@ -105,35 +105,25 @@ class Lookahead:
         guarded: NDArray[np.bool_],
     ) -> PoolRollout:
         from edgeyard.scheduler.kernel import rollouts
-        from edgeyard.scheduler.kernel.rollouts import expected_runs
 
         here = np.flatnonzero(outlook.running_pools == pool)
         free = int(outlook.free[pool])
         if not free and not len(here):
             return PoolRollout(jobs=jobs, order=jobs, rule=None)
-        requested_s = queue.expected_s[jobs]
-        run_s, weight = expected_runs(
-            requested_s, outlook.samples_s[jobs], outlook.weights[jobs], np.zeros(len(jobs))
-        )
-        waiting = rollouts.WaitingJobs(
+        waiting = rollouts.waiting_jobs(
             submit_s=queue.submit_times_s[jobs],
             wait_s=queue.waits_s[jobs],
-            run_s=run_s,
-            bound_s=np.maximum(requested_s, run_s),
-            weight=weight,
+            requested_s=queue.expected_s[jobs],
+            samples_s=outlook.samples_s[jobs],
+            weights=outlook.weights[jobs],
             procs=queue.processors[jobs],
-            first=guarded[jobs].astype(np.int64),
+            first=guarded[jobs],
         )
-        elapsed_s = outlook.elapsed_s[here]
-        total_s, _ = expected_runs(
-            outlook.requested_s[here],
-            outlook.running_samples_s[here],
-            outlook.running_weights[here],
-            elapsed_s,
-        )
-        running = rollouts.RunningJobs(
-            left_s=total_s - elapsed_s,
-            bound_s=np.maximum(outlook.requested_s[here], total_s) - elapsed_s,
+        running = rollouts.running_jobs(
+            elapsed_s=outlook.elapsed_s[here],
+            requested_s=outlook.requested_s[here],
+            samples_s=outlook.running_samples_s[here],
+            weights=outlook.running_weights[here],
             procs=outlook.running_processors[here],
         )
         costs = np.empty((len(rollouts.RULES), rollouts.FUTURES))
@@ -155,27 +145,21 @@ class Lookahead:
         )
 
 
-def _past(outlook: Outlook, pool: int) -> PastArrivals:
+def _past(outlook: Outlook, pool: int) -> ArrivedJobs:
     """Return what has arrived for a pool."""
-    from edgeyard.scheduler.kernel.rollouts import PastArrivals, expected_runs
+    from edgeyard.scheduler.kernel.rollouts import ArrivedJobs, arrived_jobs
 
     past = outlook.past
     if past is None:
         none = np.zeros(0)
-        return PastArrivals(none, none, none, none, np.zeros(0, dtype=np.int64))
+        return ArrivedJobs(none, none, none, none, np.zeros(0, dtype=np.int64))
     here = np.flatnonzero(past.pools == pool)
-    expected_s, _ = expected_runs(
-        past.requested_s[here],
-        past.samples_s[here],
-        past.weights[here],
-        np.zeros(len(here)),
-    )
-    run_s = np.where(np.isnan(past.run_s[here]), expected_s, past.run_s[here])
-    return PastArrivals(
+    return arrived_jobs(
         ago_s=past.ago_s[here],
-        expected_s=expected_s,
-        run_s=run_s,
-        bound_s=np.maximum(past.requested_s[here], run_s),
+        requested_s=past.requested_s[here],
+        samples_s=past.samples_s[here],
+        weights=past.weights[here],
+        run_s=past.run_s[here],
         procs=past.processors[here],
     )
 

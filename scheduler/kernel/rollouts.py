@@ -78,7 +78,7 @@ class RunningJobs(NamedTuple):
     procs: Integers
 
 
-class PastArrivals(NamedTuple):
+class ArrivedJobs(NamedTuple):
     """The jobs that have arrived so far, the oldest first; shape (arrivals,) each.
 
     Attributes:
@@ -94,6 +94,61 @@ class PastArrivals(NamedTuple):
     run_s: Floats
     bound_s: Floats
     procs: Integers
+
+
+@compiled
+def waiting_jobs(
+    submit_s: Floats,
+    wait_s: Floats,
+    requested_s: Floats,
+    samples_s: Floats,
+    weights: Floats,
+    procs: Integers,
+    first: NDArray[np.bool_],
+) -> WaitingJobs:
+    """Return the jobs that wait, expected by `expected_runs` and bounded by what they ask for.
+
+    Args:
+        submit_s: As of `WaitingJobs`, like ``wait_s``, ``procs`` and ``first``.
+        requested_s: How long each asks for.
+        samples_s: As of `expected_runs`, like ``weights``.
+    """
+    run_s, weight = expected_runs(requested_s, samples_s, weights, np.zeros(len(requested_s)))
+    bound_s = np.maximum(requested_s, run_s)
+    return WaitingJobs(submit_s, wait_s, run_s, bound_s, weight, procs, first.astype(np.int64))
+
+
+@compiled
+def running_jobs(
+    elapsed_s: Floats,
+    requested_s: Floats,
+    samples_s: Floats,
+    weights: Floats,
+    procs: Integers,
+) -> RunningJobs:
+    """Return the jobs that run; the arguments are those of `waiting_jobs` and `expected_runs`."""
+    run_s, _ = expected_runs(requested_s, samples_s, weights, elapsed_s)
+    return RunningJobs(run_s - elapsed_s, np.maximum(requested_s, run_s) - elapsed_s, procs)
+
+
+@compiled
+def arrived_jobs(
+    ago_s: Floats,
+    requested_s: Floats,
+    samples_s: Floats,
+    weights: Floats,
+    run_s: Floats,
+    procs: Integers,
+) -> ArrivedJobs:
+    """Return the jobs that have arrived so far; the arguments are those of `waiting_jobs`.
+
+    Args:
+        ago_s: As of `ArrivedJobs`.
+        run_s: How long each ran; NaN: it has not ended.
+    """
+    expected_s, _ = expected_runs(requested_s, samples_s, weights, np.zeros(len(requested_s)))
+    lasted_s = np.where(np.isnan(run_s), expected_s, run_s)
+    return ArrivedJobs(ago_s, expected_s, lasted_s, np.maximum(requested_s, lasted_s), procs)
 
 
 class Work(NamedTuple):
@@ -333,7 +388,7 @@ def look_ahead(
     jobs: WaitingJobs,
     running: RunningJobs,
     free: int,
-    past: PastArrivals,
+    past: ArrivedJobs,
     costs: Floats,
 ) -> tuple[int, Integers]:
     """Roll the queue out under each rule in the same futures; return the best rule and its order.
@@ -422,7 +477,7 @@ def first_of(jobs: WaitingJobs, count: int) -> WaitingJobs:
 
 @compiled
 def _add_arrivals(
-    past: PastArrivals,
+    past: ArrivedJobs,
     begin_s: float,
     jobs: WaitingJobs,
     arrive_s: Floats,

@@ -84,9 +84,9 @@ def sample_jobs(
     history: History,
     users: NDArray[np.int64],
     requested_s: NDArray[np.float64],
-    samples_s: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> None:
-    """Do `sample_runs` for several jobs; the shapes are (jobs,) and (jobs, `SAMPLES`)."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what `sample_runs` writes for several jobs, in the shape (jobs, `SAMPLES`)."""
+    samples_s, weights = np.empty((len(users), SAMPLES)), np.empty((len(users), SAMPLES))
     for job in range(len(users)):
         sample_runs(history, users[job], requested_s[job], samples_s[job], weights[job])
+    return samples_s, weights

@@ -21,13 +21,13 @@ from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.kernel.rollouts import (
     FUTURES,
     RULES,
+    ArrivedJobs,
     RunningJobs,
     WaitingJobs,
     look_ahead,
     roll_out,
     work_for,
 )
-from edgeyard.scheduler.kernel.rollouts import PastArrivals as KernelPast
 from edgeyard.simulator.lab.world import simulate_lab
 from edgeyard.training.worlds import processors as world
 from edgeyard.training.worlds.replay import Backfilling, replay
@@ -173,7 +173,7 @@ def wide_and_narrow(arrivals: bool) -> tuple[int, list[int]]:
     # a job of one processor and 10 s arrives every 8 s: they would keep the wide one waiting
     ago_s = np.arange(4000.0, 0.0, -8.0) if arrivals else np.zeros(0)
     each = np.full(len(ago_s), 10.0)
-    past = KernelPast(ago_s, each, each, each, np.ones(len(ago_s), dtype=np.int64))
+    past = ArrivedJobs(ago_s, each, each, each, np.ones(len(ago_s), dtype=np.int64))
     costs = np.empty((len(RULES), FUTURES))
     rule, order = look_ahead(waiting, running, 2, past, costs)
     tried = np.isfinite(costs)

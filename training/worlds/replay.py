@@ -22,7 +22,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.figures.metrics import Schedule
 from edgeyard.scheduler.framework.batch import Outlook, PastArrivals, Queue
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
-from edgeyard.simulator.kernel.history import SAMPLES, add_run, empty_history, sample_jobs
+from edgeyard.simulator.kernel.history import add_run, empty_history, sample_jobs
 from edgeyard.simulator.runs import (
     COMPLETED,
     JobColumns,
@@ -248,9 +248,7 @@ class _Run:
         )
 
     def _samples(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        samples_s, weights = np.empty((len(rows), SAMPLES)), np.empty((len(rows), SAMPLES))
-        sample_jobs(self._history, self._user[rows], self._jobs.requested[rows], samples_s, weights)
-        return samples_s, weights
+        return sample_jobs(self._history, self._user[rows], self._jobs.requested[rows])
 
     def _order(self, rows: NDArray[np.int64], now: float) -> NDArray[np.intp]:
         """Return the rank of each of these jobs, checked."""
