@@ -30,7 +30,8 @@ from edgeyard.training.windows import (
     lookahead_ends,
     rule_ends,
     slowdowns,
-    spread_windows,
+    spread_starts,
+    window_of,
 )
 from edgeyard.training.worlds.replay import Backfilling, replay
 from edgeyard.training.worlds.swf import read_swf
@@ -67,12 +68,11 @@ def judged(name: str, count: int = WINDOWS) -> dict[str, list[float]]:
     file, processors = LOGS[name]
     log = read_swf(TRACES / file)
     found: dict[str, list[float]] = {}
-    windows = spread_windows(log, processors, count)
+    starts = spread_starts(log, count)
+    windows = [window_of(log, start, processors) for start in starts]
     for rule, number in RULES.items():
         found[rule] = [float(slowdowns(each, rule_ends(each, number)).mean()) for each in windows]
     wfp3 = registry(entry_points=False).queue_policy("wfp3")
-    last = max(len(log) - WINDOW_JOBS, 0)
-    starts = np.unique(np.linspace(0, last, count).astype(np.int64)).tolist()
     found["wfp3"] = [
         float(
             replay(

@@ -150,11 +150,11 @@ def rule_ends(window: Window, rule: int) -> Floats:
     return machine.end
 
 
-def spread_windows(log: Log, processors: int, count: int) -> list[Window]:
-    """Return so many windows, evenly spread over the whole log."""
+def spread_starts(log: Log, count: int) -> list[int]:
+    """Return where so many windows begin that are evenly spread over the whole log."""
     last = max(len(log) - WINDOW_JOBS, 0)
-    starts = np.unique(np.linspace(0, last, count).astype(np.int64))
-    return [window_of(log, int(start), processors) for start in starts]
+    found: list[int] = np.unique(np.linspace(0, last, count).astype(np.int64)).tolist()
+    return found
 
 
 def best_rule(windows: Sequence[Window]) -> Floats:
