@@ -165,20 +165,16 @@ def best_rule(windows: Sequence[Window]) -> Floats:
     )
 
 
-def lookahead_ends(window: Window, max_wait_s: float = _GUARD_S) -> Floats:
+def lookahead_ends(window: Window) -> Floats:
     """Return when the jobs end under the look-ahead."""
     machine, events = world.empty_machine(window.jobs, window.processors)
-    _run_lookahead(window.jobs, window.users, machine, events, max_wait_s)
+    _run_lookahead(window.jobs, window.users, machine, events)
     return machine.end
 
 
 @compiled
 def _run_lookahead(
-    jobs: world.Jobs,
-    users: Integers,
-    machine: world.Machine,
-    events: Events,
-    max_wait_s: float,
+    jobs: world.Jobs, users: Integers, machine: world.Machine, events: Events
 ) -> None:
     counts = machine.counts
     history = empty_history(users.max() + 1)
@@ -198,7 +194,7 @@ def _run_lookahead(
             samples, weights = sample_jobs(history, users[queue], requested_s)
             waiting = waiting_jobs(
                 jobs.submit[queue], wait_s, requested_s, samples, weights, jobs.procs[queue],
-                wait_s >= max_wait_s,
+                wait_s >= _GUARD_S,
             )  # fmt: skip
             rows = np.sort(machine.running[: counts[world.RUNNING]])
             requested_s, elapsed_s = jobs.requested[rows], now - machine.start[rows]
