@@ -335,10 +335,8 @@ def _translating(call: Callable[[], T]) -> T:
         raise _translated(error, running=False) from error
 
 
-def _translated(error: Exception, *, running: bool) -> Exception:
-    """Our word for an exception of OpenVINO."""
-    if isinstance(error, RunFailed):
-        return error
+def _translated(error: Exception, *, running: bool) -> RunFailed:
+    """Return the failure that an exception of OpenVINO means."""
     lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
     text = " ".join(" ".join(lines).split())[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):

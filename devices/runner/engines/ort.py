@@ -296,8 +296,8 @@ def _translating(call: Callable[[], T]) -> T:
         raise _translated(error, running=False) from error
 
 
-def _translated(error: Exception, *, running: bool) -> Exception:
-    """Our word for an exception of onnxruntime; its own where it is none of onnxruntime's."""
+def _translated(error: Exception, *, running: bool) -> RunFailed:
+    """Return the failure that an exception of onnxruntime means."""
     text = " ".join(str(error).split())[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return RunFailed("out_of_memory", f"onnxruntime had not enough memory: {text}")
