@@ -169,9 +169,9 @@ class Decoder:
         info: zipfile.ZipInfo,
     ) -> Pixels:
         if white is not None:
-            values = np.asarray(image).astype(np.float64)
+            values = np.asarray(image)
             if largest is not None:  # back to the numbers of the file
-                values = values * largest / _WHITE_OF_PPM
+                values = values.astype(np.float64) * largest / _WHITE_OF_PPM
             values = values.astype(np.float32)
             low, high = float(values.min()), float(values.max())
             if not (low >= 0 and high <= white):
