@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.file_kind import PARAM_MAGIC, mismatch
+from edgeyard.devices.runner.file_kind import HEAD_BYTES, PARAM_MAGIC, mismatch
 from edgeyard.errors import RunFailed
 
 MAX_BYTES = 64 * 2**20
@@ -67,14 +67,10 @@ def read_param(content: "bytes | memoryview", *, max_layers: int = MAX_LAYERS) -
         raise _wrong(f"has {len(content)} bytes; at most {MAX_BYTES} are accepted")
     text = bytes(content)
     if text.split(b"\n", 1)[0].strip() != PARAM_MAGIC:
-        sentence = mismatch("the model", "an ncnn .param file", text[:512])
-        if text.startswith(PARAM_MAGIC):
-            sentence = None
-        raise (
-            _wrong("does not begin with 7767517")
-            if sentence is None
-            else RunFailed("user_model", sentence)
-        )
+        sentence = mismatch("the model", "an ncnn .param file", text[:HEAD_BYTES])
+        if sentence is not None and not text.startswith(PARAM_MAGIC):
+            raise RunFailed("user_model", sentence)
+        raise _wrong("does not begin with 7767517")
     try:
         lines = text.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
