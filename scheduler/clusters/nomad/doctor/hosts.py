@@ -159,11 +159,13 @@ def served_findings(
         for host in hosts
         if host.boards and host.host_id in by_id
     }
-    for check, setting, stated in (
-        ("datacenters", "datacenters", access.datacenters),
-        ("node pool", "node_pool", (access.node_pool,)),
+    for part, (check, setting, stated, prefix) in enumerate(
+        (
+            ("datacenters", "datacenters", access.datacenters, ""),
+            ("node pool", "node_pool", (access.node_pool,), "one of "),
+        )
     ):
-        there = {name: place[setting == "node_pool"] for name, place in places.items()}
+        there = {name: place[part] for name, place in places.items()}
         out = [name for name, place in places.items() if access.unserved(*place) == setting]
         if out:
             wanted = json.dumps(sorted(set(there.values())))
@@ -172,9 +174,7 @@ def served_findings(
                 state="problem" if len(out) == len(places) else "warning",
                 found=f"no job can run on {named([f'{name} (in {there[name]})' for name in out])}: "
                 f"jobs name {', '.join(stated)}",
-                fix=f"set {access.setting(setting)} to {wanted}"
-                if setting == "datacenters"
-                else f"set {access.setting(setting)} to one of {wanted}",
+                fix=f"set {access.setting(setting)} to {prefix}{wanted}",
             )
         elif places:
             yield Finding(check=check, state="ok", found=", ".join(stated))
