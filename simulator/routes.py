@@ -34,7 +34,7 @@ simulations = Router(prefix="/v1/simulations", tags=["scenarios"])
 
 _LIMIT = "scenario_limit_bytes"
 MAX_VALUES, MAX_OBJECTS = 2_000_000, 200_000
-"""Bytes of the JSON of a scenario: a few seconds of work, and some 300 MiB while it is read."""
+"""Counts in the JSON of a scenario: a few seconds of work, and some 300 MiB while it is read."""
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 _Tags = Annotated[
     list[str], Query(max_length=50, description="Tag of the scenarios; may be repeated.")

@@ -116,7 +116,7 @@ def open_archive(path: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchiv
         parts[info.filename] = whole[start : start + info.file_size]
     models = _models_in(parts, suffixes)
     if len(models) != 1:
-        raise _wrong(_not_one(parts, models, suffixes))
+        raise _wrong(_wrong_count(parts, models, suffixes))
     model = parts.pop(models[0])
     return ModelArchive(
         model=model, offset=places.pop(models[0]), data=parts, name=models[0], offsets=places
@@ -143,7 +143,7 @@ def open_folder(folder: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchi
         raise RunFailed("board_fault", f"the model can't be read: {error}") from error
     models = _models_in(parts, suffixes)
     if len(models) != 1:
-        raise RunFailed("user_model", f"the folder {_not_one(parts, models, suffixes)}")
+        raise RunFailed("user_model", f"the folder {_wrong_count(parts, models, suffixes)}")
     model = parts.pop(models[0])
     offsets = dict.fromkeys(parts, 0)
     return ModelArchive(model=model, offset=0, data=parts, name=models[0], offsets=offsets)
@@ -154,7 +154,7 @@ def _models_in(names: Iterable[str], suffixes: Tuple[str, ...]) -> "list[str]":
     return [name for name in names if name.lower().endswith(suffixes) and name[0] != "."]
 
 
-def _not_one(names: Iterable[str], models: "list[str]", suffixes: Tuple[str, ...]) -> str:
+def _wrong_count(names: Iterable[str], models: "list[str]", suffixes: Tuple[str, ...]) -> str:
     reason = f"holds {len(models)} files named {' or '.join(suffixes)}; it has to hold one"
     others = [] if models else _models_in(names, (ONNX, IR, PARAM))
     return reason + (f" (it holds {others[0][:100]!r})" if others else "")

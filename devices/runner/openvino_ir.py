@@ -110,12 +110,12 @@ def read_ir(
 
 
 def port_name(names: "List[str]", friendly: str) -> str:
-    """Return the name by which a run is given or gives a tensor."""
+    """Return the name of an input or output, as feeds and results have it."""
     return min(names) if names else friendly
 
 
 class _Reader:
-    """What the parser's events add up to."""
+    """Collects what the parser's events state."""
 
     def __init__(self, max_elements: int) -> None:
         self.inputs: List[TensorSpec] = []

@@ -1,4 +1,4 @@
-"""Links by which somebody without an account reads one thing of a user's."""
+"""Links that show benchmarks, a campaign or a comparison to people without an account."""
 
 from __future__ import annotations
 

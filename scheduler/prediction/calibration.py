@@ -59,8 +59,8 @@ STEP = 0.02
 """Change of a level by a comparison: four misses in a row widen a side as far as it gets."""
 
 LEVELS = (0.03, 1.0 - HIGH)
-"""Lowest and highest level: further down, the few scores beyond say nothing reliable, and what held
-for a while is no reason to go below the scores themselves."""
+"""Lowest and highest level. Below the lowest, too few scores are left to be reliable. The highest
+is that of the scores themselves: intervals that held for a while do not become narrower."""
 
 _MIN_SCALE, _MAX_SCALE = 0.1, 16.0
 _MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same

@@ -143,8 +143,8 @@ class DatabaseCopier:
             Unavailable: The database does not answer.
         """
         if self.path is None:
-            words = ("--single-transaction", "--exit-on-error", str(copy))
-            self._run("pg_restore", *words, doing="restoring the database")
+            options = ("--single-transaction", "--exit-on-error", str(copy))
+            self._run("pg_restore", *options, doing="restoring the database")
             return
         part = self.path.with_name(f".{self.path.name}.part")
         with _translated("restoring the database", self.shown):
@@ -170,8 +170,8 @@ class DatabaseCopier:
         )
         return [each for each in names if each.exists()]
 
-    def _run(self, program: str, *words: str, doing: str, connects: bool = True) -> None:
-        """Run a program of PostgreSQL; its password is in its environment, not in its words."""
+    def _run(self, program: str, *arguments: str, doing: str, connects: bool = True) -> None:
+        """Run a program of PostgreSQL; the password is in its environment, not its arguments."""
         environment = dict(os.environ)
         options = ["--no-owner", "--no-privileges"]
         if connects:
@@ -179,7 +179,7 @@ class DatabaseCopier:
             options += ["--no-password", f"--dbname={bare.render_as_string(hide_password=False)}"]
             if self._url.password is not None:
                 environment["PGPASSWORD"] = str(self._url.password)
-        command = [str(self._program(program)), *options, *words]
+        command = [str(self._program(program)), *options, *arguments]
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, check=False
@@ -188,10 +188,10 @@ class DatabaseCopier:
             raise ConfigError([f"{command[0]} can't be run: {error.strerror}"]) from error
         if done.returncode == 0:
             return
-        said = done.stderr.strip() or f"status {done.returncode}"
-        if any(each in said for each in _FULL):
+        message = done.stderr.strip() or f"status {done.returncode}"
+        if any(each in message for each in _FULL):
             raise OutOfSpace(doing)
-        raise ConfigError([f"{doing}: {program} failed: {said[-1000:]}"])
+        raise ConfigError([f"{doing}: {program} failed: {message[-1000:]}"])
 
     def _program(self, name: str) -> Path:
         """Return its path: of the stated folder, on PATH, or the newest that Debian has."""

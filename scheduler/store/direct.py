@@ -20,7 +20,7 @@ _Processor = Callable[[Any], Any]
 _Names = tuple[str, ...]
 
 _EXPANDING = "__[POSTCOMPILE_ids]"
-"""What stands in SQLAlchemy's text for the list of `among`."""
+"""Placeholder of the list of `among` in SQLAlchemy's text."""
 
 
 @dataclass(frozen=True, slots=True)

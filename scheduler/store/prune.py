@@ -585,4 +585,4 @@ RULES: Mapping[str, Rule] = {
         kept=exists().where(benchmarks.c.benchmark_id == outcomes.c.benchmark_id),
     ),
 }
-"""What is pruned by table, in the order in which it is applied."""
+"""The rule of each table, in the order in which they are applied."""

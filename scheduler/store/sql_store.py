@@ -470,7 +470,7 @@ def _discard(connection: object, record: ConnectionPoolEntry) -> None:
 
 
 def check_url(url: str) -> None:
-    """Raise ConfigError if no database can be opened with a URL; the database is not asked."""
+    """Check the URL of a database, without a connection; see `parsed_url`."""
     parsed_url(url)
 
 

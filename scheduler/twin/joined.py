@@ -144,7 +144,7 @@ class JoinedBoards:
     def joined(
         self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
     ) -> JoinedBoards:
-        """Return it with a newer answer of the cluster; itself where it says the same."""
+        """Return the boards with a newer answer of the cluster; itself where it is the same."""
         reported: dict[str, tuple[Board | None, Host | None]] = {
             board.target_uid: (board, host) for host in hosts for board in host.boards
         }

@@ -1,4 +1,4 @@
-"""What is installed, and how to install more: from a wheel, as no index has Edgeyard."""
+"""What is installed, and how to install extras: from a wheel's path, as no index has Edgeyard."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_sizes_are_in_numpys_order_behind_the_rows(sizes: str, shape: object) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "reason"),
     [
         pytest.param(b"", "7767517", id="nothing"),
         pytest.param(b"\x80\x04pickle", "7767517", id="another kind"),
@@ -63,8 +63,8 @@ def test_sizes_are_in_numpys_order_behind_the_rows(sizes: str, shape: object) ->
         pytest.param(text("Input in 0 1 a " + "0=1 " * 30_000, blobs=1), "a line", id="line"),
     ],
 )
-def test_hostile_and_damaged_files_are_the_models_fault(content: bytes, says: str) -> None:
-    with pytest.raises(RunFailed, match=says) as caught:
+def test_hostile_and_damaged_files_are_the_models_fault(content: bytes, reason: str) -> None:
+    with pytest.raises(RunFailed, match=reason) as caught:
         read_param(content)
     assert caught.value.category == "user_model"
 

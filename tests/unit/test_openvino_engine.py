@@ -59,7 +59,7 @@ def test_the_facts_state_what_openvino_made_of_the_parameters(engine: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("parameters", "says"),
+    ("parameters", "reason"),
     [
         ({"device": "NPU9"}, "CPU"),
         ({"performance_hint": "fast"}, "latency, throughput"),
@@ -69,11 +69,11 @@ def test_the_facts_state_what_openvino_made_of_the_parameters(engine: Any) -> No
     ],
 )
 def test_wrong_parameters_are_refused_with_what_is_accepted(
-    engine: Any, parameters: dict[str, object], says: str
+    engine: Any, parameters: dict[str, object], reason: str
 ) -> None:
     found = failure(engine.load, ONNX, threads=1, parameters=parameters)
     assert found.category == "user_input"
-    assert says in found.sentence
+    assert reason in found.sentence
     assert f"parameters/{next(iter(parameters))}" in found.sentence
 
 

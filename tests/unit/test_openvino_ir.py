@@ -87,7 +87,7 @@ BOMB = '<!DOCTYPE net [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
 
 
 @pytest.mark.parametrize(
-    ("xml", "says"),
+    ("xml", "reason"),
     [
         pytest.param(net(parameter("&b;"), BOMB), "document type", id="entities"),
         pytest.param(
@@ -104,8 +104,8 @@ BOMB = '<!DOCTYPE net [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
         pytest.param(b"", "can't be read", id="nothing"),
     ],
 )
-def test_hostile_and_damaged_files_are_the_models_fault(xml: bytes, says: str) -> None:
-    assert says in refusal(xml, 10**6)
+def test_hostile_and_damaged_files_are_the_models_fault(xml: bytes, reason: str) -> None:
+    assert reason in refusal(xml, 10**6)
 
 
 def test_elements_layers_and_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ _SWITCHES: Mapping[str, Tuple[str, ...]] = {
     "bf16": ("use_bf16_packed", "use_bf16_storage"),
     "int8": ("use_int8_inference", "use_int8_packed", "use_int8_storage", "use_int8_arithmetic"),
 }
-"""The options of ncnn that each switch sets; older versions lack some."""
+"""The options of ncnn that each switch sets; older versions do not have all."""
 
 _NO_MEMORY = -100
 
@@ -43,8 +43,8 @@ _NO_MEMORY = -100
 class NcnnSession:
     """A net of ncnn.
 
-    ncnn knows no rows: each one is a run of the net, one after another, and their outputs are
-    stacked. How its outputs are shaped is known after the first run.
+    ncnn has no batches: each row is a run of the net, one after another, and their outputs are
+    stacked. The shapes of its outputs are known after the first run.
     """
 
     def __init__(self, ncnn: Any, net: Any, found: ParamFacts, facts: Mapping[str, object]) -> None:
@@ -148,7 +148,7 @@ class NcnnEngine:
         at, size = archive.weights()
         found = read_param(archive.model)
         self._check_operators(found)
-        self._keep_cores(powersave)
+        self._restrict_cores(powersave)
         net = self._ncnn.Net()
         net.opt.num_threads = threads
         for name, on in switches.items():
@@ -177,15 +177,15 @@ class NcnnEngine:
         return NcnnSession(self._ncnn, net, found, facts)
 
     def _check_operators(self, found: ParamFacts) -> None:
-        lacking = [each for each in found.operators if self._ncnn.layer_to_index(each) < 0]
-        if lacking:
+        missing = [each for each in found.operators if self._ncnn.layer_to_index(each) < 0]
+        if missing:
             raise RunFailed(
                 "engine_unsupported",
                 f"this ncnn ({self._ncnn.__version__}) has no layer "
-                f"{', '.join(repr(each) for each in lacking[:5])}",
+                f"{', '.join(repr(each) for each in missing[:5])}",
             )
 
-    def _keep_cores(self, powersave: str) -> None:
+    def _restrict_cores(self, powersave: str) -> None:
         """Let ncnn compute on some of the cores that this process may use, and on no others."""
         if powersave == POWERSAVE[0]:
             return
@@ -220,7 +220,7 @@ def _switches(parameters: Mapping[str, object]) -> Dict[str, bool]:
 def _failure(status: int, doing: str) -> RunFailed:
     if status == _NO_MEMORY:
         return RunFailed("out_of_memory", f"ncnn had not enough memory to {doing}")
-    return RunFailed("user_model", f"ncnn can't {doing} (status {status}); the log has its words")
+    return RunFailed("user_model", f"ncnn can't {doing} (status {status}); the log has its message")
 
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class NodeReader:
         """See `hosts_of`.
 
         Args:
-            device: As there.
+            device: Of the boards, as for `hosts_of`.
             why_unserved: Why no job goes to hosts of a datacenter and a node pool, to follow "its
                 host X is"; "" where jobs may.
         """
@@ -102,7 +102,7 @@ class NodeReader:
 
     def _host(self, node: _Node) -> Host:
         host = _host(node, self._vendor, self._kind)
-        # Where Nomad does not state them, it has the last word.
+        # Where Nomad does not state them, it decides where jobs go.
         named = node.Datacenter and node.NodePool
         why = self._why_unserved(node.Datacenter, node.NodePool) if named and host.ready else ""
         return replace(host, ready=False, ready_reason=why) if why else host

@@ -234,7 +234,7 @@ def reach_findings(
     """Report whether hosts reach the server under the URL of benchmarks' files.
 
     Args:
-        setting: Name of the one that states the URL.
+        setting: Name of the setting that states the URL.
     """
     if reached.refused:
         found = f"no job could be run on the hosts: {reached.refused}"
@@ -307,7 +307,7 @@ def from_here(url: str, setting: str) -> Finding:
     """Return whether the server answers under that URL here; hosts may see another network.
 
     Args:
-        setting: Name of the one that states the URL.
+        setting: Name of the setting that states the URL.
     """
     try:
         tls = context_for(url, trust_env=False)
