@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -294,7 +295,8 @@ def _overridden(
     )
 
     def change(uow: UnitOfWork) -> None:
-        before = uow.board_overrides.all().get(target_uid)
+        in_use = replace(made, drained=False, reason="")  # a board that nobody has ever drained
+        before = uow.board_overrides.all().get(target_uid, in_use)
         uow.board_overrides.put(made)
         uow.log.append(
             Event(

@@ -119,6 +119,18 @@ def test_a_drained_board_has_who_did_it_by_which_door_from_where_and_why(api: Ap
     assert found["after"]["drained"] is False  # type: ignore[index]
 
 
+def test_a_board_that_nobody_ever_drained_was_in_use_before(api: Api) -> None:
+    with api.store.read() as uow:
+        free = {
+            str(each["target_uid"])
+            for each in api.as_("operator").get("/v1/boards").json()["items"]
+        }
+        board = min(free - set(uow.board_overrides.all()))
+    assert api.as_("operator").post(f"/v1/boards/{board}/drain").status_code == 200
+    (found,) = records(api, board=board, type="board.drained")
+    assert (found["before"], found["after"]) == ({"drained": False}, {"drained": True})
+
+
 def test_a_hostile_agent_is_shortened_and_moves_no_cursor(api: Api) -> None:
     headers = {b"User-Agent": b"\x1b[2J\xff" + b"x" * 5000}
     assert api.as_("alice").post("/v1/tokens", json={}, headers=headers).status_code == 201
