@@ -407,7 +407,7 @@ def _build(settings: Settings, port: int, opened: ExitStack) -> System:
 
 
 DATABASE = f"{PREFIX}DATABASE_URL"
-TRAINING = [sys.executable, "-m", "edgeyard", "learn", "outcomes"]
+TRAINING = [sys.executable, "-m", "edgeyard", "learn", "outcomes", "--by-server"]
 """The process that learns from the server's database, with limits that it sets itself."""
 
 

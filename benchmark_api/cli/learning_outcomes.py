@@ -10,6 +10,7 @@ import typer
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
+from edgeyard.benchmark_api.cli.pruning import Reason
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, opened, utc
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def outcomes(
             help="Cycles for which a model has to be the shadow before it can become active.",
         ),
     ] = 50,
+    reason: Reason = "",
+    by_server: Annotated[bool, typer.Option("--by-server", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train models of run times and failures from the server's ended runs.
@@ -69,8 +72,11 @@ def outcomes(
     with 2 where nothing could be learned, and with 1 after an error or at a limit.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.local_acts import acting_here
     from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.registered_models import PromotionMode, promote_due
+    from edgeyard.scheduler.model.acts import acting_as
+    from edgeyard.scheduler.model.event import Event
     from edgeyard.scheduler.outcomes.learning import learn_outcomes
     from edgeyard.scheduler.outcomes.limits import ProcessorTimeUsed, limit_own_process
     from edgeyard.scheduler.outcomes.rows import read_outcome_rows
@@ -80,6 +86,11 @@ def outcomes(
         opened(data_dir, config, error_status=1) as (store, settings),
         known_plugins(settings) as known,
     ):
+        clock = SharedClock(SteadyClock())
+        if not by_server:  # what its operators and its own timetable begin is not begun by hand
+            begun = Event(at=clock.now(), kind="training.begun")
+            with acting_as(acting_here(begun.kind, begun.at, reason=reason)):
+                store.transact(lambda uow: uow.log.append(begun))
         limit_own_process(max_memory_mib << 20, max_cpu_s)
         try:
             with progress_bar() as advanced:
@@ -89,7 +100,7 @@ def outcomes(
                     max_cycles=max_cycles,
                     progress=lambda share: advanced("reading cycles", share),
                 )
-            now = SharedClock(SteadyClock()).now()
+            now = clock.now()
             watched = watch_models(store, rows, now, min_cycles=shadow_cycles)
             found = learn_outcomes(
                 store,

@@ -97,7 +97,7 @@ def _section(command: Any, path: str) -> Iterator[str]:
     options = [
         one
         for one in command.params
-        if one.param_type_name == "option" and not set(one.opts) & set(_SHARED)
+        if one.param_type_name == "option" and not one.hidden and not set(one.opts) & set(_SHARED)
     ]
     if options:
         yield "| option | meaning |"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from edgeyard.benchmark_api.bootstrap import TRAINING
 from edgeyard.benchmark_api.cli import app
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.engine.retraining import Retraining, TrainingState
+from edgeyard.scheduler.model.acts import ActFilter
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from edgeyard.scheduler.outcomes.learning import learn_outcomes
 from edgeyard.scheduler.outcomes.rows import read_outcome_rows
@@ -201,6 +204,25 @@ def test_the_command_says_why_nothing_was_learned(tmp_path: Path) -> None:
     assert [each["refusal"] for each in found["models"]] == [
         "there are no ended runs to learn from"
     ] * 4
+
+
+@on_the_folders_database
+def test_a_training_that_somebody_runs_on_the_machine_is_an_act_and_the_server_s_own_is_none(
+    tmp_path: Path,
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    code, _, err = run(*TRAINING[3:], "--data-dir", tmp_path)
+    assert code == 2, err
+    with store.read() as uow:
+        assert uow.log.acts(ActFilter(), limit=10) == []
+    code, _, err = run("learn", "outcomes", "--data-dir", tmp_path, "--reason", "new boards")
+    assert code == 2, err
+    with store.read() as uow:
+        (act,) = uow.log.acts(ActFilter(), limit=10)
+    store.close()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert (act.kind, act.door, act.user_id) == ("training.begun", "server", f"local:{user}")
+    assert act.reason == "new boards"
 
 
 def test_an_operator_begins_and_stops_a_training_and_others_may_not(api: Api) -> None:
