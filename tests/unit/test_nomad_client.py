@@ -57,6 +57,8 @@ PARSED = api_job(parse_job(TEXT))
 TAKEN = httpx.Response(500, text="Enforcing job modify index 0: job already exists")
 NO_LEADER = httpx.Response(500, text="rpc error: No cluster leader")
 DONE = httpx.Response(200, json={"EvalID": "e"})
+NOMAD_2 = json.loads((Path(__file__).parents[1] / "data/nomad_2_1.json").read_text())
+"""In the form that the docs of Nomad 2.1 state; not recorded at a real one."""
 
 
 @pytest.fixture
@@ -926,6 +928,17 @@ class TestUseByOthers:
     ) -> None:
         other = allocation("running", job_id="train-7", Namespace="vision")
         board = self.boards(cluster, nomad, other)
+        assert (board.busy, board.busy_reason) == (True, "used by a job outside Edgeyard")
+
+    def test_one_of_nomad_2_is_read_where_2_1_states_its_devices(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        """2.1 deprecates `Resources` and `TaskResources` of allocations; here they are empty."""
+        nomad.get("/v1/nodes").respond(json=NOMAD_2["/v1/nodes"])
+        nomad.get("/v1/allocations").respond(json=NOMAD_2["/v1/allocations"])
+        (host,) = cluster.hosts()
+        (board,) = host.boards
+        assert (board.target_uid, board.ram_bytes) == (UID, 4 * 2**30)
         assert (board.busy, board.busy_reason) == (True, "used by a job outside Edgeyard")
 
     def test_one_that_our_token_may_not_see_is_known_by_what_the_board_reports(

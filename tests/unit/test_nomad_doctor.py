@@ -27,6 +27,9 @@ ACCESS = NomadAccess(address=ADDRESS, token="s3cret", namespace="edgeyard")
 SERVER = "http://edgeyard.test:42777"
 DENIED = httpx.Response(403, text="Permission denied")
 RUNNER = ("edgeyard-runner",)
+NOMAD_2 = json.loads((Path(__file__).parents[1] / "data/nomad_2_1.json").read_text())
+"""Answers in the form that the docs of Nomad 2.1 state (HTTP API: agent, nodes, allocations, batch
+job queue); nothing of them came from a real one."""
 RIGHTS = [
     *["list-jobs", "read-job", "submit-job", "node read", "agent read", "read-logs"],
     *["read-fs", "read-job elsewhere"],
@@ -282,6 +285,62 @@ def test_versions_with_known_bugs(nomad: Nomad, version: str) -> None:
     assert len(trouble(look())) == (2 if old else 0)
     if old:
         assert all("update it to 1.11.2 or later" in each.fix for each in trouble(look()))
+
+
+@pytest.fixture
+def nomad_2(nomad: Nomad) -> Nomad:
+    """As `NOMAD_2`; what that does not state, as 1.11 answers."""
+    nomad.nodes = [dict(each) for each in NOMAD_2["/v1/nodes"]]
+    agent = httpx.Response(200, json=NOMAD_2["/v1/agent/self"])
+    nomad.changes["GET", "/v1/agent/self"] = agent
+    nomad.changes["GET", "/v1/queue/jobs"] = httpx.Response(200, json=NOMAD_2["no queue"])
+    return nomad
+
+
+def test_a_nomad_2_where_all_is_well_has_nothing_to_be_done(nomad_2: Nomad) -> None:
+    findings = look()
+    assert trouble(findings) == []
+    assert found_of(findings, "nomad version").found == "the server: 2.1.0"
+    assert found_of(findings, "batch queue").found == "node pool default has none"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "dynamic_priority"])
+def test_a_node_pool_that_queues_batch_jobs_is_refused(nomad_2: Nomad, kind: str) -> None:
+    asked: list[str] = []
+
+    def queue(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params["node_pool"])
+        return httpx.Response(200, json=NOMAD_2[kind])
+
+    nomad_2.nodes = [{**each, "NodePool": "edge"} for each in nomad_2.nodes]
+    nomad_2.changes["GET", "/v1/queue/jobs"] = queue
+    found = only(look(access=replace(ACCESS, node_pool="edge")), "batch queue", "problem")
+    assert f"node pool edge has a queue of batch jobs ({kind})" in found.found
+    assert "batch_queue" in found.fix
+    assert "clusters.nomad.node_pool" in found.fix
+    assert asked == ["edge"]
+
+
+def test_a_nomad_without_batch_queues_has_none(nomad: Nomad) -> None:
+    assert found_of(look(), "batch queue").state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (DENIED, "may not list jobs"),
+        (httpx.Response(500, text="No leader"), "No leader"),
+        (httpx.Response(200, text="<html>"), "does not report"),
+    ],
+)
+def test_a_batch_queue_that_is_not_known_is_no_problem(
+    nomad_2: Nomad, answer: httpx.Response, words: str
+) -> None:
+    nomad_2.changes["GET", "/v1/queue/jobs"] = answer
+    findings = look()
+    assert trouble(findings) == []
+    found = found_of(findings, "batch queue")
+    assert (found.state, words in found.found) == ("unknown", True)
 
 
 def test_a_cluster_without_acls_is_reported(nomad: Nomad) -> None:

@@ -9,6 +9,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
+    batch_queue_finding,
     clock_findings,
     host_findings,
     is_served,
@@ -97,6 +98,7 @@ def _examine(
         hosts = sorted(hosts_of(nodes, asker.access.device), key=lambda host: host.name)
         yield from host_findings(nodes, hosts, asker.access.device, task.driver)
         yield from served_findings(nodes, hosts, asker.access)
+        yield batch_queue_finding(asker)
         yield from boards(hosts)
         probe = probe and namespace.state == "ok"
         served = {str(node.get("ID")) for node in nodes if is_served(node, asker.access)}

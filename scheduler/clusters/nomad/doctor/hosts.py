@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
@@ -16,6 +17,9 @@ MIN_VERSION = (1, 11, 2)
 
 MAX_CLOCK_DIFFERENCE_S = 2.0
 """Nomad's clock gives starts in whole seconds; reports have times of their host's clock."""
+
+_NO_QUEUE = "passthrough"
+"""Type of the batch queue of a node pool that has none."""
 
 _PROBLEM = "daiedge/boardsfile"  # the plugin's word about a boards file that it can't use
 _ASKED_AT_ONCE = 8
@@ -178,6 +182,35 @@ def served_findings(
             )
         elif places:
             yield Finding(check=check, state="ok", found=", ".join(stated))
+
+
+def batch_queue_finding(asker: DoctorClient) -> Finding:
+    """Return whether the node pool of the settings queues batch jobs, as Nomad 2.1 and later can.
+
+    Such a queue hands Nomad's scheduler one job at a time, in its own order, and waits until that
+    job is placed: what Edgeyard decided for other boards meanwhile would wait behind it.
+    """
+    pool = asker.access.node_pool
+    answer = asker.ask("/v1/queue/jobs", node_pool=pool, per_page="1")
+    kind = answer.at("Type")
+    if answer.status == HTTPStatus.NOT_FOUND or kind == _NO_QUEUE:
+        return Finding(check="batch queue", state="ok", found=f"node pool {pool} has none")
+    if not answer.ok or not isinstance(kind, str):
+        return Finding(
+            check="batch queue",
+            state="unknown",
+            found="the token may not list jobs"
+            if answer.denied
+            else f"Nomad does not report whether node pool {pool} has one: {answer.said}",
+        )
+    return Finding(
+        check="batch queue",
+        state="problem",
+        found=f"node pool {pool} has a queue of batch jobs ({kind}): Nomad starts one job at a "
+        "time, in its order, and a job that waits for its board stops all others",
+        fix=f"take the block batch_queue from the specification of node pool {pool} (nomad node "
+        f"pool apply), or set {asker.access.setting('node_pool')} to a pool without one",
+    )
 
 
 def is_served(node: Json, access: NomadAccess) -> bool:
