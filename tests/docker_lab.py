@@ -103,6 +103,24 @@ class Engine:
         if done.returncode:
             raise RuntimeError(done.stderr)
 
+    def load(self, images: Sequence[Image]) -> None:
+        """Have it know images."""
+        archive = self.folder / "images.tar"
+        write_archive(images, archive)
+        builder.load(archive, images, self.command)
+        archive.unlink()
+
+    def build_ste(self) -> list[str]:
+        """Build the Dockerfile of each service of the test environment; return their images."""
+        base = built([builder.SERVER])[builder.SERVER]
+        self.load([base])
+        self.call("tag", base.name, "edgeyard:latest")
+        made = []
+        for file in sorted((PROJECT / "deploy/ste").glob("*/Dockerfile")):
+            made.append(f"edgeyard/ste-{file.parent.name}:1")
+            self.build(file.parent, made[-1])
+        return made
+
     def running(self) -> list[str]:
         """Names of the containers that run."""
         return self.call("ps", "--format", "{{.Names}}").stdout.split()
@@ -163,13 +181,6 @@ class DockerLab:
         """Write the boards that a server is to expect."""
         inventory.write_text(json.dumps({"x86": boards}))
 
-    def load(self, images: Sequence[Image]) -> None:
-        """Have the engine know images."""
-        archive = self.engine.folder / "images.tar"
-        write_archive(images, archive)
-        builder.load(archive, images, self.engine.command)
-        archive.unlink()
-
     @contextlib.contextmanager
     def board(
         self,
@@ -195,13 +206,13 @@ class DockerLab:
     def foreign(self) -> str:
         """Load an image for another architecture; return its name."""
         image = small_image(self.engine.folder, "lab.example/foreign:1", foreign=True)
-        self.load([image])
+        self.engine.load([image])
         return image.name
 
     def push(self, registry: str, name: str) -> None:
         """Push a small image that is no runner; the engine forgets it."""
         image = small_image(self.engine.folder, f"{registry}/{name}")
-        self.load([image])
+        self.engine.load([image])
         self._push(registry, image.name)
 
     def push_runner(self, registry: str, name: str) -> str:
@@ -283,7 +294,7 @@ def docker_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerLab]:
             docker_socket=engine.socket,
         )
         lab = DockerLab(undo.enter_context(running_nomad(made)), engine, images)
-        lab.load(list(images.values()))
+        engine.load(list(images.values()))
         yield lab
 
 

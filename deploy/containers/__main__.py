@@ -22,8 +22,7 @@ from edgeyard.devices.runner.pyz import members
 
 RUNNER = "daiedge-vlab-bootstrap"
 SERVER = "edgeyard"
-STE_SERVICES = ("twin", "scheduler", "scenarios", "controller")
-NAMES = (RUNNER, SERVER, *(f"ste-{name}" for name in STE_SERVICES))
+NAMES = (RUNNER, SERVER)
 
 _RUNNER_EXTRAS = ("ort", "tflite", "openvino", "ncnn", "images")
 _SERVER_EXTRAS = ("server", "postgres", "s3", "onnx")
@@ -66,12 +65,7 @@ class Builder:
             return self._named(RUNNER, layers, (_PYTHON, "-m", "edgeyard.devices.runner.bootstrap"))
         layers = [self._debian(), self._python(_SERVER_EXTRAS), self._edgeyard()]
         edgeyard = (_PYTHON, "-m", "edgeyard")
-        if name == SERVER:
-            return self._named(SERVER, layers, edgeyard, user=_USER, command=("up",))
-        service = name.removeprefix("ste-")
-        return self._named(
-            f"edgeyard/{name}", layers, (*edgeyard, "ste", "serve", service), user=_USER
-        )
+        return self._named(SERVER, layers, edgeyard, user=_USER, command=("up",))
 
     def _named(
         self,

@@ -138,7 +138,7 @@ job "edgeyard-ste" {
       mode     = "delay"
     }
 
-    # one image per service; its entry point is `edgeyard ste serve SERVICE`.
+    # one image per service, from its Dockerfile; the entry point is `edgeyard ste serve SERVICE`.
     dynamic "task" {
       for_each = { for name, each in local.services : name => each if var.driver == "docker" }
       labels   = [task.key]

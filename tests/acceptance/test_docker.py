@@ -256,7 +256,7 @@ def test_an_engine_runs_in_the_image_that_its_host_states(
         entrypoint=("/usr/bin/python3", "-c", LOOK_AROUND),
         user="0:0",  # what the boards file states counts
     )
-    docker_lab.load([own])
+    docker_lab.engine.load([own])
     login = {"username": "lab", "password": CANARY}
     with docker_lab.board(BOARD, image=own.name, auth=login, env={"LAB_NAME": "mine"}):
         benchmark_id = submit(server, target_uid=BOARD)
@@ -297,7 +297,7 @@ def test_root_in_the_container_of_an_engine_has_no_way_to_the_host(
     own = replace(
         runner, name="lab.example/root:1", entrypoint=("/usr/bin/python3", "-c", LOOK_AROUND)
     )
-    docker_lab.load([own])
+    docker_lab.engine.load([own])
     with docker_lab.board(BOARD, image=own.name, user="0:0"):
         benchmark_id = submit(server, target_uid=BOARD)
         report_of(server, benchmark_id)

@@ -18,7 +18,7 @@ from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.ste import scenario
 from tests.builders.ste_services import TOKEN, finished
-from tests.docker_lab import DockerLab, built
+from tests.docker_lab import DockerLab
 from tests.nomad_cluster import clear
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow]
@@ -52,13 +52,13 @@ def test_one_job_file_starts_all_services(nomad: LoopbackNomad) -> None:
 @pytest.mark.xdist_group("docker")
 @pytest.mark.timeout(900)  # where the images are not built yet
 def test_one_job_file_starts_all_services_with_one_image_each(docker_lab: DockerLab) -> None:
-    images = list(built([f"ste-{name}" for name in SERVICES]).values())
-    docker_lab.load(images)
+    images = docker_lab.engine.build_ste()
+    assert len(images) == len(SERVICES)
     for image in images:
-        assert docker_lab.engine.call("inspect", "-f", "{{.Config.User}}", image.name).stdout == (
+        assert docker_lab.engine.call("inspect", "-f", "{{.Config.User}}", image).stdout == (
             "10001:10001\n"
         )
-    check_all_services(docker_lab.nomad, driver="docker", tag="test")
+    check_all_services(docker_lab.nomad, driver="docker", tag="1")
 
 
 def check_all_services(nomad: LoopbackNomad, **variables: str) -> None:

@@ -378,6 +378,8 @@ def test_every_service_shows_its_routes_and_reports_errors_equally(idle: Service
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["status"] == status
         assert client.get("/health_check").json()["status"] == "ok"
+        assert anonymous.get("/livez").json() == {"status": "ok"}
+        assert api["paths"]["/livez"]["get"]["security"] == []
         anonymous.close()
 
 
@@ -385,6 +387,7 @@ def test_nobody_without_the_token_has_a_body_read(idle: Services) -> None:
     """The answer comes although the stated body never does."""
     for client in (idle.twin, idle.scheduler, idle.scenarios, idle.controller):
         paths = client.get("/openapi.json").json()["paths"]
+        assert paths.pop("/livez").keys() == {"get"}
         for path, operations in paths.items():
             for method in operations:
                 with socket.create_connection(

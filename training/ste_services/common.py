@@ -102,25 +102,36 @@ def service_app(
     problems.install(app)
     swagger.install(app)
     app.include_router(router, dependencies=[Depends(authenticate)])
-    app.openapi = lambda: _openapi(app, router, bodies)  # type: ignore[method-assign]
+    app.include_router(_LIVEZ)
+    shapes = [*router.shapes, *_LIVEZ.shapes, *bodies]
+    app.openapi = lambda: _openapi(app, shapes)  # type: ignore[method-assign]
     app.add_middleware(_Guard, loopback_only=not token)
     return app
 
 
-def _openapi(app: FastAPI, router: Router, bodies: Iterable[Any]) -> dict[str, Any]:
+_LIVEZ = Router(tags=["service"])
+
+
+@_LIVEZ.get("/livez", openapi_extra={"security": []})
+async def livez() -> Answer[dict[str, str]]:
+    """The process answers; needs no token, so that an orchestrator can ask."""
+    return Answer({"status": "ok"})
+
+
+def _openapi(app: FastAPI, shapes: Iterable[Any]) -> dict[str, Any]:
     if app.openapi_schema is None:
         api = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
         )
         schemas = api.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(with_declared_types(components([Problem, *router.shapes, *bodies])))
+        schemas.update(with_declared_types(components([Problem, *shapes])))
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         for operations in api["paths"].values():
             for operation in operations.values():
                 operation["responses"].pop("422", None)  # a problem like all others: 4XX
-                operation["security"] = [{"bearer": []}]
+                operation.setdefault("security", [{"bearer": []}])
         app.openapi_schema = api
     return app.openapi_schema
 
