@@ -18,7 +18,7 @@ from edgeyard.devices.runner import file_kind, training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
 from edgeyard.devices.runner.dataset import TRUTH, array_of_input
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.feeds import given_problems, resolve_shape
+from edgeyard.devices.runner.feeds import batch_size_problem, given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
 from edgeyard.devices.runner.inference import (
     check_array,
@@ -215,7 +215,11 @@ class ContentChecks:
             "feeds": {
                 spec.name: {
                     "shape": list(
-                        resolve_shape(spec, description.input.get(spec.name, {}).get("shape"))
+                        resolve_shape(
+                            spec,
+                            description.input.get(spec.name, {}).get("shape"),
+                            description.parameters.get("batch_size"),
+                        )
                     ),
                     "dtype": spec.dtype,
                 }
@@ -311,9 +315,12 @@ class ContentChecks:
             return []
         kind = description.benchmark_type
         if kind is BenchmarkType.TYPE1 and not description.keep_outputs:
+            batch_size = description.parameters.get("batch_size")
+            if problem := batch_size_problem(inputs, description.input, batch_size):
+                return [FieldError("/parameters/batch_size", *problem)]
             return [
                 FieldError(f"/input/{name}", reason, accepted)
-                for name, reason, accepted in given_problems(inputs, description.input)
+                for name, reason, accepted in given_problems(inputs, description.input, batch_size)
             ]
         datasets = [each for each in files if each.role is FileRole.DATASET]
         if len(datasets) != 1 or datasets[0].sha256 is None:

@@ -240,7 +240,9 @@ constraints:
 tags: [nightly]
 ```
 
-`model`, `target` and `runtime` may be lists: each combination is a benchmark of a campaign.
+`model`, `target` and `runtime` may be lists, and `sweep` has lists of values of parameters, e.g.
+`{threads: [1, 2, 4]}`: each combination is a benchmark of a campaign. In
+`POST /v1/campaigns` they are in `matrix`, and the values of parameters are its `parameters`.
 A key that is there twice is refused. In YAML a text that looks like a number, true or false needs
 quotes: `version_tag: "1.30"`, `tags: ["no"]`.
 """

@@ -436,6 +436,15 @@ THROUGHPUT_COLUMNS = (
 """Calls of the engine a second, and rows; the latter are left out where no model has rows."""
 
 
+def parameters_text(parameters: object) -> str:
+    """Return parameters as flags state them, e.g. ``threads=2, fp16=true``; "" of none."""
+    if not isinstance(parameters, Mapping):
+        return ""
+    from edgeyard.benchmark_api.schemas.matrix import value_text
+
+    return ", ".join(f"{name}={value_text(value)}" for name, value in parameters.items())
+
+
 def ratio_text(row: Row) -> str:
     """Return the ratio with its interval."""
     ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")

@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli.output import (
     field,
     local_time,
     number_field,
+    parameters_text,
     plain,
     size,
     table,
@@ -405,7 +406,8 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     if isinstance(description, Mapping):
         parts = [plain(description.get(name)) for name in ("model", "runtime", "benchmark_type")]
         where = plain(description.get("target_uid") or description.get("target"))
-        yield Text(f"{' · '.join(filter(None, parts))} on {where}", style="bold")
+        parts.append(parameters_text(description.get("parameters")))
+        yield Text(printable(f"{' · '.join(filter(None, parts))} on {where}"), style="bold")
     waiting = answer.get("waiting_reason")
     why = (
         f" ({waiting.get('code')}: {waiting.get('sentence')})"

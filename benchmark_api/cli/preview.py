@@ -12,7 +12,14 @@ from rich.text import Text
 
 from edgeyard.benchmark_api.cli.api import items
 from edgeyard.benchmark_api.cli.exits import Exit
-from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show, size
+from edgeyard.benchmark_api.cli.output import (
+    emit_csv,
+    emit_json,
+    parameters_text,
+    plain,
+    show,
+    size,
+)
 from edgeyard.benchmark_api.cli.pictures import preview_picture
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.printing import printable
@@ -86,4 +93,5 @@ def _boards(answer: Mapping[str, object], *, of_matrix: bool) -> list[Mapping[st
     if not of_matrix or not isinstance(description, Mapping):
         return rows
     values = {name: description.get(name) for name in ("model", "target", "runtime")}
-    return [{**values, **row} for row in rows]
+    parameters = parameters_text(description.get("parameters"))
+    return [{**values, "parameters": parameters, **row} for row in rows]

@@ -328,7 +328,8 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
     """
     if not error.pointer.startswith("/") or Path(error.pointer.split(", line ")[0]).exists():
         return error
-    path = re.sub("^/(description|matrix|query)(?=/)", "", error.pointer).lstrip("/")
+    path = re.sub("^/matrix/parameters(?=/|$)", "/sweep", error.pointer)
+    path = re.sub("^/(description|matrix|query)(?=/)", "", path).lstrip("/")
     field, _, rest = path.partition("/")
     key, _, part = rest.partition("/")
     from_file = given.get("job") is not None

@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     timed_together,
 )
-from edgeyard.benchmark_api.figures.results import comparison_figures
+from edgeyard.benchmark_api.figures.results import comparison_figures, front_figures
 from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE, svg_figure
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.sdk.comparison import (
@@ -31,6 +31,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     shared_metric,
     workload_text,
 )
+from edgeyard.benchmark_api.sdk.fronts import fronts_of
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
@@ -79,8 +80,9 @@ def _common(rows: Sequence[Row]) -> list[str]:
 
 
 def _chart(rows: Sequence[Row]) -> list[str]:
-    """Return a figure of each primary metric, with the intervals that the table shows."""
-    return [svg_figure(figure) for figure in comparison_figures(rows, accuracy)]
+    """Return a figure of each primary metric, with the table's intervals, and of each sweep."""
+    measured = map(svg_figure, comparison_figures(rows, accuracy))
+    return [*measured, *map(svg_figure, front_figures(rows))]
 
 
 def _board(row: Row) -> object:
@@ -95,10 +97,12 @@ def _table(rows: Sequence[Row]) -> list[str]:
     named = metric.label if metric is not None else "Result"
     number_of = marked("primary_value") if metric is not None else primary_text
     numbers = [named, "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
+    swept = any(row.get("on_front") is not None for row in rows)
     lines = [
         "<h2>Results</h2><div class=wide><table><tr><th class=n>Group<th>Verdict"
         + "".join(f"<th>{_text(each)}" for each in heads)
         + "".join(f"<th class=n>{_text(each)}" for each in numbers)
+        + ("<th>Front" if swept else "")
         + "<th>Benchmark"
     ]
     for row in rows:
@@ -114,6 +118,9 @@ def _table(rows: Sequence[Row]) -> list[str]:
         cells.append(f"<td class='n {not_shown_to_differ(row)}'>{_text(ratio_text(row))}")
         more = (accuracy(row), size(row.get("ram_peak_bytes")))
         cells += [f"<td class=n>{_text(each)}" for each in more]
+        if swept:
+            on_front = row.get("on_front")
+            cells.append(f"<td>{'' if on_front is None else 'yes' if on_front else 'no'}")
         cells.append(f"<td>{_text(row.get('benchmark_id'))}")
         lines.append("<tr>" + "".join(cells))
     lines.append("</table></div>")
@@ -134,4 +141,5 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     ]
     if len({plain(row.get("group")) for row in rows}) > 1:
         lines.insert(0, "<li>Ratios are relative to the best of each group of equal work.")
+    lines += [f"<li>On the front: {_text(each.sentence)}." for each in fronts_of(rows)]
     return ["<h2>Remarks</h2><ul>", *lines, "</ul>"] if lines else []

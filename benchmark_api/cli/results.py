@@ -103,7 +103,8 @@ def results(
     campaign, give a comparison of the primary metric: the p50, or what the engine declares. Its
     ratios are relative to the best benchmark that did the same work (content of the model, inputs,
     engine and version, parameters, type, metric) and have a 95 % interval; a ratio is dim if its
-    interval contains 1. With --history, each result is compared
+    interval contains 1. Of a sweep of parameters, FRONT marks the results that no other one beats
+    in every respect, and --plot draws them. With --history, each result is compared
     with the one before it on the same board that did the same work; runs of `edgeyard check` are
     left out.
     """
@@ -133,6 +134,7 @@ def results(
         if value is not None:
             raise InvalidInput.at(flag, "has an effect with --history MODEL only")
     from edgeyard.benchmark_api.sdk.comparison import compare
+    from edgeyard.benchmark_api.sdk.fronts import with_fronts
 
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
@@ -142,11 +144,13 @@ def results(
     if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
-    rows = [
-        row
-        for row in compare([as_json(row) for row in session.client.result_rows(chosen)])
-        if benchmark_type in (None, row.get("benchmark_type"))
-    ]
+    rows = with_fronts(
+        [
+            row
+            for row in compare([as_json(row) for row in session.client.result_rows(chosen)])
+            if benchmark_type in (None, row.get("benchmark_type"))
+        ]
+    )
     if plot is not None:
         _one_axis(rows)
     if session.output is Output.JSON:
@@ -165,9 +169,12 @@ def results(
     if plot is not None:
         from edgeyard.benchmark_api.cli.output import accuracy
         from edgeyard.benchmark_api.figures.plots import plot_figure
-        from edgeyard.benchmark_api.figures.results import comparison_figures
+        from edgeyard.benchmark_api.figures.results import comparison_figures, front_figures
 
-        figures = comparison_figures(rows, accuracy)
+        fronts = front_figures(rows)
+        if len(fronts) > 1:
+            session.report(f"drew the first of {len(fronts)} sweeps; --html FILE draws all")
+        figures = fronts or comparison_figures(rows, accuracy)
         if not figures:
             raise InvalidInput.at("--plot", "nothing to draw: nothing was measured")
         check_matplotlib()
@@ -223,6 +230,7 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
                 f"did different work ({names}); ratios are relative to the best of each group",
             )
         )
+    parts += [note("front", each) for each in _front_notes(rows)]
     for board, sentence in _between_runs_of_boards(rows):
         parts.append(note(f"interval of ratios on {board}", sentence))
     for row in rows:
@@ -232,6 +240,13 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
         if reasons := reasons_of(row):
             parts.append(note(f"{which} is {plain(row.get('verdict'))}", reasons))
     return parts
+
+
+def _front_notes(rows: Sequence[Row]) -> list[str]:
+    """Return for each sweep what decides who is on its front."""
+    from edgeyard.benchmark_api.sdk.fronts import fronts_of
+
+    return list(dict.fromkeys(front.sentence for front in fronts_of(rows)))
 
 
 def _look_alike(rows: Sequence[Row], differing: Sequence[str]) -> bool:
@@ -295,6 +310,12 @@ _MEASURED = (
         whole=True,
         always=False,
     ),
+    Column(
+        title="FRONT",
+        of=lambda row: {True: "yes", False: "no"}.get(row.get("on_front"), ""),  # type: ignore[call-overload]
+        whole=True,
+        always=False,
+    ),
     *THROUGHPUT_COLUMNS,
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(
@@ -323,10 +344,11 @@ def _show_one(session: Session, found: Results) -> None:
 def _csv_rows(found: Results) -> list[Row]:
     """Return the row of the data frame; with the user's own inputs, one for each of their sets."""
     from edgeyard.benchmark_api.sdk.comparison import compare, frame_row
+    from edgeyard.benchmark_api.sdk.fronts import with_fronts
 
     if found.summary is None:
         return []
-    (row,) = compare([as_json(found.summary)])
+    (row,) = with_fronts(compare([as_json(found.summary)]))
     rows: list[Row] = []
     for position, each in enumerate(map(as_json, found.answer.inference)):
         of_set = {name: value for name, value in each.items() if name in row}

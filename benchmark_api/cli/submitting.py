@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     local_time,
+    parameters_text,
     when,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, verb
@@ -27,6 +28,7 @@ from edgeyard.benchmark_api.cli.watching import (
     wait_limit_s,
 )
 from edgeyard.benchmark_api.schemas import notation
+from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 _SUBMITTED_COLUMNS = (
     *IDS_COLUMNS,
     Column(title="MODEL", of=field("model"), shorten=True, always=False),
+    Column(
+        title="PARAMETERS",
+        of=lambda row: parameters_text(row.get("parameters")),
+        always=False,
+    ),
 )
 
 Texts = list[str]
@@ -87,6 +94,14 @@ def submit(
     parameters: Annotated[
         Texts | None,
         _option("Parameter of the engine, e.g. threads=2.", "--parameter", metavar="NAME=VALUE"),
+    ] = None,
+    sweep: Annotated[
+        Texts | None,
+        _option(
+            "Values of a parameter, e.g. threads=1,2,4; several values make a matrix.",
+            "--sweep",
+            metavar="NAME=VALUES",
+        ),
     ] = None,
     profile_layers: Annotated[
         bool,
@@ -204,8 +219,8 @@ def submit(
     """Submit a benchmark.
 
     Its description comes from a job file, from flags, or from both; flags take precedence. Local
-    files are uploaded first. Several models, runtimes or targets make one benchmark for each
-    combination, and --count one for each board. The ids are printed on stdout.
+    files are uploaded first. Several models, runtimes, targets or values of --sweep make one
+    benchmark for each combination, and --count one for each board. The ids are printed on stdout.
     """
     flags: dict[str, object] = {
         "benchmark_id": benchmark_id,
@@ -222,6 +237,7 @@ def submit(
         "odt_config": notation.odt_config(odt_config),
         "input": notation.inputs(inputs or ()),
         "parameters": notation.parameters(parameters or ()),
+        "sweep": notation.sweep(sweep or ()),
         "profile_layers": profile_layers or None,
         "keep_outputs": keep_outputs or None,
         "version_tag": version_tag,
@@ -283,10 +299,23 @@ def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object
                 "nothing to submit",
                 "a job file, or flags: --model --runtime --type --target",
             )
-        return flags
+        return _with_batch_size(flags)
     from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
 
-    return {**rebased(read_job_file(job), job.parent), **flags}
+    return _with_batch_size({**rebased(read_job_file(job), job.parent), **flags})
+
+
+def _with_batch_size(description: dict[str, object]) -> dict[str, object]:
+    """Return a description whose sweep may name ``batch_size`` by its short name, ``batch``.
+
+    Types that engines declare have parameters of their own, which are left as they are.
+    """
+    sweep = description.get("sweep")
+    declared = description.get("benchmark_type", "TYPE1") not in STANDARD_TYPES
+    if not isinstance(sweep, Mapping) or declared:
+        return description
+    named = {"batch_size" if name == "batch" else name: each for name, each in sweep.items()}
+    return {**description, "sweep": named}
 
 
 def _submit_clone(
@@ -301,6 +330,9 @@ def _submit_clone(
 ) -> None:
     if job is not None:
         raise InvalidInput.at("--clone", "can be combined with flags only, not with a job file")
+    if "sweep" in changes:
+        accepted = f"--parameter NAME=VALUE, or the job file that `edgeyard show {origin}` states"
+        raise InvalidInput.at("--sweep", "makes several benchmarks, and a clone is one", accepted)
     if dry_run:
         from edgeyard.benchmark_api.cli.preview import preview_clone
 
@@ -364,15 +396,20 @@ def _report_forecast(session: Session, submitted: list[Benchmark]) -> None:
 def _with_models(
     session: Session, rows: list[dict[str, object]], campaign: str | None
 ) -> list[dict[str, object]]:
-    """Add the models, which the answer to a matrix lacks, if the server can be asked for them."""
+    """Add what varies, which the answer to a matrix lacks, if the server can be asked for it."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
         members = session.client.campaign(campaign) if campaign is not None else []
     except ClientError:
         return rows
-    models = {one.benchmark_id: one.description.get("model") for one in members}
-    return [{**row, "model": models.get(str(row["benchmark_id"]))} for row in rows]
+    by_id = {one.benchmark_id: one.description for one in members}
+    vary = len({str(each.get("parameters")) for each in by_id.values()}) > 1
+    known = ("model", "parameters") if vary else ("model",)
+    return [
+        {**row, **{name: by_id.get(str(row["benchmark_id"]), {}).get(name) for name in known}}
+        for row in rows
+    ]
 
 
 def _answer_schedule(session: Session, submitted: Benchmark) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from edgeyard.benchmark_api.figures.axes import Axis, Scale, label_of, number_text, shortened
+from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.palette import colour_of
@@ -21,7 +23,7 @@ _WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Sou
 _GREY = "#767676"
 
 
-def plot_figure(figure: IntervalFigure | LineFigure, path: Path) -> None:
+def plot_figure(figure: IntervalFigure | LineFigure | FrontFigure, path: Path) -> None:
     """Draw a figure into a file; its suffix says in which format.
 
     Raises:
@@ -35,17 +37,26 @@ def plot_figure(figure: IntervalFigure | LineFigure, path: Path) -> None:
     fonts = ["DejaVu Sans", *(name for name in _WIDE_FONTS if name in existing)]
     with rc_context({"font.family": fonts, "text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # shown as a box
-        height_in = 1.3 + 0.34 * len(figure.points) if isinstance(figure, IntervalFigure) else 4.8
-        drawn = Figure(figsize=(8.0, max(2.0, height_in)), layout="constrained", dpi=150)
-        axes = drawn.add_subplot()
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.set_title(printable(figure.title), loc="left", fontsize=11)
-        if isinstance(figure, IntervalFigure):
-            _intervals(axes, figure)
+        panels = len(figure.axes) if isinstance(figure, FrontFigure) else 1
+        drawn = Figure(figsize=(8.0, _height_in(figure)), layout="constrained", dpi=150)
+        every = list(drawn.subplots(panels, 1, squeeze=False)[:, 0])
+        for axes in every:
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        every[0].set_title(printable(figure.title), loc="left", fontsize=11)
+        if isinstance(figure, FrontFigure):
+            _front(every, figure)
+        elif isinstance(figure, IntervalFigure):
+            _intervals(every[0], figure)
         else:
-            _lines(axes, figure)
+            _lines(every[0], figure)
         drawn.savefig(path)
+
+
+def _height_in(figure: IntervalFigure | LineFigure | FrontFigure) -> float:
+    if isinstance(figure, FrontFigure):
+        return 0.8 + 2.6 * len(figure.axes) + 0.22 * len(figure.points)
+    return max(2.0, 1.3 + 0.34 * len(figure.points)) if isinstance(figure, IntervalFigure) else 4.8
 
 
 def _face(verdict: str, colour: str) -> dict[str, Any]:
@@ -92,6 +103,30 @@ def _intervals(axes: Any, figure: IntervalFigure) -> None:
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="x", color="#dddddd", lw=0.7)
     axes.set_axisbelow(True)
+
+
+def _front(panels: Sequence[Any], figure: FrontFigure) -> None:
+    x_scale = figure.x_scale
+    for panel, axes in enumerate(panels):
+        scale = figure.scale(panel)
+        axes.set_xscale("log" if x_scale.logarithmic else "linear")
+        axes.set_yscale("log" if scale.logarithmic else "linear")
+        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis.label)
+        _scaled(axes.yaxis, scale, axes.set_ylim, figure.axes[panel].label)
+        axes.grid(color="#dddddd", lw=0.7)
+        axes.set_axisbelow(True)
+        for number, point in enumerate(figure.points, start=1):
+            colour, shape = ("black", "D") if point.on_front else (_GREY, "o")
+            at = (point.x, point.values[panel])
+            face = _face(point.verdict, colour)
+            axes.plot(*at, marker=shape, ms=7, ls="", clip_on=False, zorder=4, **face)
+            axes.annotate(str(number), at, (0, 7), textcoords="offset points", ha="center",
+                          color=colour, fontsize=8, annotation_clip=False)  # fmt: skip
+    texts = ["diamond: on the front; grey circle: another one beats it"]
+    texts += [f"{number} {point.remark}" for number, point in enumerate(figure.points, start=1)]
+    last = panels[-1]
+    shown = [shortened(printable(each), 100) for each in texts]
+    last.set_xlabel("\n".join([last.get_xlabel(), *shown]))
 
 
 def _lines(axes: Any, figure: LineFigure) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from edgeyard.benchmark_api.figures.axes import Axis
+from edgeyard.benchmark_api.figures.fronts import Alternative, FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.sdk.comparison import (
@@ -17,7 +19,10 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
+from edgeyard.benchmark_api.sdk.fronts import Front, Objective, fronts_of
 from edgeyard.devices.metrics import Metric
+
+_MIB = 2**20
 
 _PLACES = 40
 """Marks that fit side by side."""
@@ -74,6 +79,56 @@ def baseline_figure(rows: Sequence[Record], baseline: Record) -> IntervalFigure:
         points=points,
         reference=1.0,
     )
+
+
+def front_figures(rows: Sequence[Record]) -> list[FrontFigure]:
+    """Return a figure of each sweep among rows of results: its primary metric against the others.
+
+    Args:
+        rows: Rows of results; sweeps of which one metric alone is known are left out.
+    """
+    fronts = [front for front in fronts_of(rows) if len(front.objectives) > 1]
+    return [_front_figure(front, several=len(fronts) > 1) for front in fronts]
+
+
+def _front_figure(front: Front, *, several: bool) -> FrontFigure:
+    first, *others = front.objectives
+    rows = front.rows
+    boards = {text(row, "target_uid") or text(row, "target") or "" for row in rows}
+    engines = {text(row, "runtime") for row in rows}
+    points = []
+    for row, on_front in zip(rows, front.on_front, strict=True):
+        board = (text(row, "target_uid") or text(row, "target")) if len(boards) > 1 else None
+        engine = text(row, "runtime") if len(engines) > 1 else None
+        name = " · ".join(filter(None, (workload_text(row, "parameters"), board, engine)))
+        points.append(
+            Alternative(
+                name=name or "no parameters",
+                x=_in_axis_unit(first, row),
+                values=[_in_axis_unit(each, row) for each in others],
+                on_front=on_front,
+                verdict=_verdict(row),
+            )
+        )
+    model = text(rows[0], "model") if several or len(boards) == 1 else ""
+    where = min(boards) if len(boards) == 1 else ""
+    named = " on ".join(filter(None, (model, where)))
+    return FrontFigure(
+        title=f"Pareto front of {named}" if named else "Pareto front",
+        x_axis=_axis_in_unit(first),
+        axes=[_axis_in_unit(each) for each in others],
+        points=points,
+    )
+
+
+def _in_axis_unit(objective: Objective, row: Record) -> float:
+    value = objective.of(row) or 0.0
+    return value / _MIB if objective.metric.unit == "B" else value
+
+
+def _axis_in_unit(objective: Objective) -> Axis:
+    axis = axis_of(objective.metric)
+    return replace(axis, unit="MiB") if objective.metric.unit == "B" else axis
 
 
 def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:

@@ -8,6 +8,7 @@ from functools import partial
 from html import escape
 
 from edgeyard.benchmark_api.figures.axes import Scale, columns_of, label_of, number_text, shortened
+from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
 from edgeyard.benchmark_api.figures.palette import colour_of, shape_of
@@ -43,7 +44,10 @@ _LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 15, 3, 50
 _RADIUS = 4.0
 
 
-def svg_figure(figure: IntervalFigure | LineFigure, *, wide: bool = False) -> str:
+Drawable = IntervalFigure | LineFigure | FrontFigure
+
+
+def svg_figure(figure: Drawable, *, wide: bool = False) -> str:
     """Return a `<figure>` with title, description, drawing and its numbers as a table.
 
     Args:
@@ -58,7 +62,7 @@ def svg_figure(figure: IntervalFigure | LineFigure, *, wide: bool = False) -> st
     return small.page(small.drawing(' class="edgeyard-small"') + large, " edgeyard-wide")
 
 
-def svg_document(figure: IntervalFigure | LineFigure) -> str:
+def svg_document(figure: Drawable) -> str:
     """Return the drawing alone, as a file."""
     return _parts(figure).drawing(' xmlns="http://www.w3.org/2000/svg"')
 
@@ -99,7 +103,9 @@ class _Parts:
         return "\n".join(lines)
 
 
-def _parts(figure: IntervalFigure | LineFigure, width: float = _WIDTH) -> _Parts:
+def _parts(figure: Drawable, width: float = _WIDTH) -> _Parts:
+    if isinstance(figure, FrontFigure):
+        return _front(figure)
     return _intervals(figure) if isinstance(figure, IntervalFigure) else _lines(figure, width)
 
 
@@ -225,6 +231,84 @@ def _marker(x: float, y: float, verdict: str, colour: str, shape: str) -> str:
     )
     if verdict == "suspect":
         drawn += f'<path d="M{x:.1f} {y - r:.1f}a{r} {r} 0 0 0 0 {2 * r}z" fill="{colour}"/>'
+    return drawn
+
+
+# --- alternatives ---------------------------------------------------------------------------------
+
+
+def _front(figure: FrontFigure) -> _Parts:
+    drawn: list[str] = []
+    top = 0.0
+    for panel in range(len(figure.axes)):
+        drawn += _panel(figure, panel, top)
+        top += _PANEL
+    x_label = figure.x_axis.label + (", logarithmic" if figure.x_scale.logarithmic else "")
+    drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}">{_text(shortened(x_label, 58))}</text>')
+    remarks = ["diamond: on the front; grey circle: another one beats it"]
+    remarks += [f"{number} {point.remark}" for number, point in enumerate(figure.points, start=1)]
+    drawn += [
+        f'<text x="{_LEFT}" y="{top + 24 + _LINE * 1.2 * row:.1f}"><title>{_text(each[:1000])}'
+        f"</title>{_isolated(shortened(each, _TEXT_COLUMNS))}</text>"
+        for row, each in enumerate(remarks)
+    ]
+    height = round(top + 20 + _LINE * 1.2 * len(remarks))
+    axes = [figure.x_axis, *figure.axes]
+    head = "<tr><th>Number<th>Name" + "".join(f"<th>{_text(axis.label)}" for axis in axes)
+    rows = [
+        f"<tr><td>{number}<td>{_isolated(shortened(point.name))}"
+        + "".join(f"<td>{number_text(value)}" for value in (point.x, *point.values))
+        + f"<td>{'yes' if point.on_front else 'no'}<td>{_text(point.verdict)}"
+        for number, point in enumerate(figure.points, start=1)
+    ]
+    on_front = sum(point.on_front for point in figure.points)
+    about = (
+        f"{', '.join(axis.label for axis in figure.axes)} by {x_label}; {on_front} of "
+        f"{len(figure.points)} are on the front."
+    )
+    table = [f"{head}<th>On the front<th>Verdict", *rows]
+    return _Parts(figure.title, about, height, drawn, lambda: table)
+
+
+_PANEL = 176.0
+"""Height of a panel of alternatives, with its name and the numbers of its axis."""
+
+
+def _panel(figure: FrontFigure, panel: int, top: float) -> list[str]:
+    scale, x_scale = figure.scale(panel), figure.x_scale
+    bottom = top + _PANEL - 26
+    label = figure.axes[panel].label + (", logarithmic" if scale.logarithmic else "")
+    drawn = [
+        f'<text x="{_LEFT}" y="{top + 11:g}">{_text(shortened(label, 58))}</text>',
+        f'<path d="M{_PLOT_LEFT - 4} {bottom:g}H{_RIGHT}" stroke="currentColor"'
+        ' stroke-opacity="0.5"/>',
+    ]
+
+    def x(value: float) -> float:
+        return _PLOT_LEFT + 6 + (_RIGHT - 14 - _PLOT_LEFT) * x_scale.share(value)
+
+    def y(value: float) -> float:
+        return bottom - 6 - (bottom - 12 - top - _TOP) * scale.share(value)
+
+    for tick in scale.ticks:
+        drawn.append(
+            f'<path d="M{_PLOT_LEFT - 4} {y(tick):.1f}H{_RIGHT}" stroke="currentColor"'
+            f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y(tick) + 4:.1f}"'
+            f' text-anchor="end">{number_text(tick)}</text>'
+        )
+    drawn += [
+        f'<text x="{x(tick):.1f}" y="{bottom + 14:g}" text-anchor="middle">{number_text(tick)}'
+        "</text>"
+        for tick in x_scale.ticks
+    ]
+    for number, point in enumerate(figure.points, start=1):
+        at, height = x(point.x), y(point.values[panel])
+        shape, grey = ("diamond", "") if point.on_front else ("circle", ' opacity="0.55"')
+        drawn.append(
+            f"<g{grey}>{_marker(at, height, point.verdict, 'currentColor', shape)}"
+            f'<text x="{at:.1f}" y="{height - 7:.1f}" text-anchor="middle" font-size="10">'
+            f"{number}</text></g>"
+        )
     return drawn
 
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.axes import number_text
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
-from edgeyard.benchmark_api.figures.results import axis_of, baseline_figure
+from edgeyard.benchmark_api.figures.results import axis_of, baseline_figure, front_figures
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
 from edgeyard.benchmark_api.pages.page import items_of_page, number, page, page_number, plain, size
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
@@ -269,6 +269,7 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
             if name not in found.differences and workload_text(rows[0], name)
         ],
         "figure": Markup(svg_figure(figure)) if figure.points else "",  # escaped there
+        "fronts": [Markup(svg_figure(each)) for each in front_figures(rows)],  # escaped there
         "points": len(figure.points),
         "ratios": sum(row["ratio"] is not None for row in rows) - 1,
     }
@@ -385,11 +386,15 @@ _COLUMNS: dict[str, Any] = {
     "final_loss": ("Final loss", lambda row: _known(row["final_loss"])),
     "firmware": ("Firmware", lambda row: row["firmware"] or ""),
     "kernel": ("Kernel", lambda row: row["kernel"] or ""),
+    "on_front": (
+        "On the front",
+        lambda row: {True: "yes", False: "no"}.get(row.get("on_front"), ""),
+    ),
     "verdict": ("Verdict", _verdict),
 }
 """Columns besides the workload: heading, and the text of a row."""
 
-_IN_TABLE = ("p90_ms", "ram_peak_bytes", "accuracy", "verdict")
+_IN_TABLE = ("on_front", "p90_ms", "ram_peak_bytes", "accuracy", "verdict")
 
 
 def _known(value: float | None, unit: str = "") -> str:

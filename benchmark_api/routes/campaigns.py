@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,7 +45,15 @@ from edgeyard.benchmark_api.routes.submitting import (
 )
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import MAX_NODES
-from edgeyard.benchmark_api.schemas.matrix import left_out_warnings, positions_left_out
+from edgeyard.benchmark_api.schemas.matrix import (
+    PARAMETERS,
+    left_out_warnings,
+    members_of,
+    positions_left_out,
+    value_of_axis,
+    value_text,
+    values_of,
+)
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
@@ -256,9 +263,10 @@ def _members(request: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
     Raises:
         InvalidInput: Nothing varies, too many combinations, or a field that can't be shared.
     """
-    axes = {name: values for name, values in request.matrix if values is not None}
+    axes = request.matrix.axes
     if not axes:
-        raise InvalidInput.at("/matrix", "nothing varies", "lists of models, targets or runtimes")
+        accepted = "lists of models, targets or runtimes, or of values of parameters"
+        raise InvalidInput.at("/matrix", "nothing varies", accepted)
     count = 1
     for values in axes.values():
         count *= len(values)
@@ -269,6 +277,13 @@ def _members(request: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
             reason = "varies in the matrix" if name in axes else "can't be shared by a campaign"
             accepted = f"a description without {name}"
             raise InvalidInput.at(f"/description/{name}", reason, accepted)
+    shared = request.description.get(PARAMETERS)
+    for key in shared if isinstance(shared, Mapping) else ():
+        if f"{PARAMETERS}/{key}" in axes:
+            place, accepted = f"/description/{PARAMETERS}/{key}", f"one of both for {key}"
+            raise InvalidInput.at(place, "varies in the matrix", accepted)
+    if not isinstance(shared, Mapping | None) and request.matrix.parameters is not None:
+        raise InvalidInput.at(f"/description/{PARAMETERS}", "is not an object", "an object")
     size = count * len(json.dumps(request.description))
     if size > MAX_CAMPAIGN_BYTES:
         raise InvalidInput.at(
@@ -279,8 +294,7 @@ def _members(request: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
     if axes.keys() >= {"target", "target_uid"}:
         raise InvalidInput.at("/matrix", "varies both target and target_uid", "one of the two")
     named = {"name": request.name} if request.name else {}
-    for values in itertools.product(*axes.values()):
-        yield {**named, **request.description, **dict(zip(axes, values, strict=True))}
+    yield from members_of(axes, {**named, **request.description})
 
 
 def _checked(
@@ -313,15 +327,20 @@ def _checked(
     services = context.services
     trees = list(_members(request, services.settings.campaign_limit))
     offer = context.offers.now()
-    axes = {name: values for name, values in request.matrix if values is not None}
+    axes = request.matrix.axes
     members: list[CheckedRequest] = []
     correct: list[int] = []
     with services.store.read() as uow:
         checks = StoreChecks(uow, services, local)
         shown = {
-            value: checks.shown(str(value), caller) for values in axes.values() for value in values
+            text: checks.shown(text, caller)
+            for values in axes.values()
+            for text in map(value_text, values)
         }
-        combinations = [{name: shown[tree[name]] for name in axes} for tree in trees]
+        values = list(values_of(axes))
+        combinations = [
+            {name: shown[value_text(value)] for name, value in each.items()} for each in values
+        ]
         problems = _Problems(axes, combinations)
         for position, tree in enumerate(trees):
             with problems.of(position):
@@ -339,9 +358,7 @@ def _checked(
             for member, position in zip(members, correct, strict=True):
                 with problems.of(position):
                     checks.files_of(member, caller)
-    without = positions_left_out(
-        [{name: tree[name] for name in axes} for tree in trees], problems.reasons.keys()
-    )
+    without = positions_left_out(values, problems.reasons.keys())
     if not without:
         problems.refuse()
     kept = [
@@ -396,7 +413,9 @@ class _Problems:
             raise InvalidInput(found)
 
     def _shown(self, error: FieldError, failing: Sequence[Mapping[str, str]]) -> FieldError:
-        name = error.pointer.removeprefix("/").split("/")[0].removesuffix("_url")
+        path = error.pointer.removeprefix("/").split("/")
+        whole = "/".join(path[:2])
+        name = whole if path[0] == PARAMETERS else path[0].removesuffix("_url")
         if name in self._axes:
             values = ", ".join(dict.fromkeys(each[name] for each in failing))
             shown = error.reason if repr(values) in error.reason else f"{values}: {error.reason}"
@@ -410,4 +429,6 @@ class _Problems:
         values = list(dict.fromkeys(each[axis] for each in failing))
         of_values = [each for each in self._members if each[axis] in values]
         others = len(of_values) < len(self._members)
-        return ", ".join(values) if others and len(of_values) == len(failing) else ""
+        if not others or len(of_values) != len(failing):
+            return ""
+        return ", ".join(value_of_axis(axis, each) for each in values)

@@ -37,6 +37,8 @@ from edgeyard.benchmark_api.sdk.comparison import (
     over_time,
     relative_to,
 )
+from edgeyard.benchmark_api.sdk.fronts import Front, fronts_of, with_fronts
+from edgeyard.devices.metrics import HIGHER
 from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
@@ -198,11 +200,33 @@ def compared(
         shapes.ResultComparison(
             baseline=baseline,
             differences=differences(rows),
+            fronts=[_front(each) for each in fronts_of(rows)],
             items=[
                 _extended(shapes.ComparedRow, item, row)
-                for item, row in zip(items, relative_to(rows, of_baseline), strict=True)
+                for item, row in zip(
+                    items, with_fronts(relative_to(rows, of_baseline)), strict=True
+                )
             ],
         )
+    )
+
+
+def _front(front: Front) -> shapes.ParetoFront:
+    judged = [
+        (str(row["benchmark_id"]), on_front)
+        for row, on_front in zip(front.rows, front.on_front, strict=True)
+    ]
+    return shapes.ParetoFront(
+        metrics=[
+            shapes.ComparedMetric(
+                name=each.metric.name,
+                unit=each.metric.unit,
+                better="higher" if each.metric.better == HIGHER else "lower",
+            )
+            for each in front.objectives
+        ],
+        benchmark_ids=[name for name, on_front in judged if on_front],
+        others=[name for name, on_front in judged if not on_front],
     )
 
 

@@ -715,7 +715,8 @@ class ComparedRow(ResultRow, frozen=True, kw_only=True):
     its primary metric over the baseline's; null where the metric, the type, the data set, the batch
     size or the training is another one, or the inputs of the same model, and for invalid numbers.
     ``ratio_low`` and ``ratio_high`` are its 95 % interval. ``shown_to_differ``: this interval
-    leaves out 1.
+    leaves out 1. ``on_front``: no other result of its sweep of parameters is at least as good
+    in all metrics of ``fronts`` and better in one; null: it belongs to no sweep, or is not judged.
     """
 
     differs: list[str]
@@ -723,17 +724,40 @@ class ComparedRow(ResultRow, frozen=True, kw_only=True):
     ratio_low: float | None
     ratio_high: float | None
     shown_to_differ: bool
+    on_front: bool | None
+
+
+class ComparedMetric(Struct, frozen=True, kw_only=True):
+    """A metric by which results are better or worse; ``unit`` may be empty."""
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+
+
+class ParetoFront(Struct, frozen=True, kw_only=True):
+    """The results of a sweep of parameters that no other one of it beats in every respect.
+
+    ``metrics`` decide: those that all its valid results have. ``benchmark_ids`` are on the front,
+    ``others`` are not.
+    """
+
+    metrics: list[ComparedMetric]
+    benchmark_ids: list[str]
+    others: list[str]
 
 
 class ResultComparison(Struct, frozen=True, kw_only=True):
     """Results next to one of them.
 
     ``baseline`` is the benchmark that all are relative to. ``differences`` names the parts of
-    ``workload`` that are not the same in all rows.
+    ``workload`` that are not the same in all rows. ``fronts`` has one for each model, type, dataset
+    and primary metric whose results differ in their parameters.
     """
 
     baseline: str
     differences: list[str]
+    fronts: list[ParetoFront]
     items: list[ComparedRow]
 
 

@@ -411,7 +411,10 @@ _CRON_WEEKDAY = re.compile(
 
 _NO_MODEL = FieldError("/model", "is required", "the name of an uploaded file, or a URL")
 _NO_TARGET = FieldError("/target", "is required", "a family, or a board in target_uid")
-_ELSEWHERE = {"dry_run": "the query parameter ?dry_run=true of POST /v1/benchmarks"}
+_ELSEWHERE = {
+    "dry_run": "the query parameter ?dry_run=true of POST /v1/benchmarks",
+    "sweep": "matrix.parameters of POST /v1/campaigns",
+}
 """What is asked for by other means than a field, and how."""
 
 

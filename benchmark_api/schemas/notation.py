@@ -61,9 +61,36 @@ def parameters(values: Sequence[str]) -> dict[str, object]:
             raise InvalidInput.at("--parameter", f"cannot read {value!r}", "NAME=VALUE")
         if name.strip() in found:
             raise InvalidInput.at(
-                "--parameter", f"{name.strip()!r} is given twice", "each parameter once"
+                "--parameter",
+                f"{name.strip()!r} is given twice",
+                f"each parameter once, or submit --sweep {name.strip()}=VALUE,VALUE to run each",
             )
-        found[name.strip()] = _json_or_text(value, text)
+        found[name.strip()] = _json_or_text("--parameter", value, text)
+    return found
+
+
+def sweep(values: Sequence[str]) -> dict[str, list[object]]:
+    """``threads=1,2,4``: values of a parameter that vary, each read as `parameters` reads one.
+
+    Values that contain commas are a JSON list: ``threads=[1,2,4]``.
+    """
+    found: dict[str, list[object]] = {}
+    for value in values:
+        name, sign, text = (part.strip() for part in value.partition("="))
+        if not sign or not name or not text:
+            raise InvalidInput.at("--sweep", f"cannot read {value!r}", "NAME=VALUE,VALUE")
+        if name in found:
+            accepted = f"all values at once, --sweep {name}=VALUE,VALUE"
+            raise InvalidInput.at("--sweep", f"{name!r} is given twice", accepted)
+        listed = _json_or_text("--sweep", value, text) if text.startswith("[") else None
+        items = (part.strip() for part in text.split(","))
+        found[name] = (
+            listed
+            if isinstance(listed, list)
+            else [_json_or_text("--sweep", value, each) for each in items if each]
+        )
+        if not found[name]:
+            raise InvalidInput.at("--sweep", f"{value!r} has no values", "NAME=VALUE,VALUE")
     return found
 
 
@@ -209,13 +236,13 @@ def _number(text: str) -> float:
     return int(number) if number.is_integer() else number
 
 
-def _json_or_text(flag: str, text: str) -> object:
+def _json_or_text(flag: str, given: str, text: str) -> object:
     """Return JSON, or the text itself unless it begins as an object, a list or a string of JSON."""
     try:
         return parse_json(text)
     except ValueError as error:
         if text.lstrip()[:1] in ("{", "[", '"'):
             raise InvalidInput.at(
-                "--parameter", f"{flag!r} is not JSON: {error}", "valid JSON, or plain text"
+                flag, f"{given!r} is not JSON: {error}", "valid JSON, or plain text"
             ) from None
         return text

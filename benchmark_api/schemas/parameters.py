@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
@@ -185,7 +185,8 @@ BUILT_IN: Sequence[Parameter] = (
     Parameter(
         key="batch_size",
         display_name="Batch size",
-        description="With a dataset: rows of one run.",
+        description="Rows of one run: of a dataset, or of random data for a model that leaves its "
+        "first dimension open.",
         type="integer",
         default="1",
         min_value=1,
@@ -244,6 +245,7 @@ def problems(
     values: Mapping[str, object],
     *,
     no_dataset: tuple[str, str] | None,
+    without_dataset: Collection[str] = (),
     others: Sequence[Parameter] = (),
 ) -> list[FieldError]:
     """Return what is wrong with parameters; the parameters of plugins' engines are not known.
@@ -253,6 +255,7 @@ def problems(
         values: By key, as submitted.
         no_dataset: If parameters that describe how a dataset is read have no effect: why, and
             what would be accepted.
+        without_dataset: Those of them that have an effect nevertheless.
         others: Parameters of all built-in engines besides `BUILT_IN`.
     """
     known = {each.key: each for each in of_engine(engine)}
@@ -263,13 +266,15 @@ def problems(
         if key not in known:
             reason = f"engine {engine} has no such parameter"
             taken = [
-                name for name, each in known.items() if not each.of_dataset or no_dataset is None
+                name
+                for name, each in known.items()
+                if not each.of_dataset or no_dataset is None or name in without_dataset
             ]
             accepted = ", ".join(taken)
             if close := difflib.get_close_matches(key, known, n=1):
                 accepted = f"{accepted}; did you mean {close[0]}?"
             found.append(FieldError(f"/parameters/{key}", reason, accepted))
-        elif known[key].of_dataset and no_dataset is not None:
+        elif known[key].of_dataset and no_dataset is not None and key not in without_dataset:
             found.append(FieldError(f"/parameters/{key}", *no_dataset))
         elif accepted_values := known[key].problem(value):
             found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted_values))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -30,6 +32,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     pattern,
     refusal,
 )
+from edgeyard.benchmark_api.schemas.matrix import axes_of
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.scenarios import MAX_TAGS, TAG
 
@@ -106,6 +109,17 @@ class QuotasIn(BaseModel):
     )
 
 
+def _each_once(values: list[object]) -> list[object]:
+    written = [json.dumps(each, sort_keys=True) for each in values]
+    twice = next((each for each in written if written.count(each) > 1), None)
+    if twice is not None:
+        raise refusal(f"has {twice} twice", "each value once")
+    return values
+
+
+SweptValues = Annotated[list[object], Field(min_length=1), AfterValidator(_each_once)]
+
+
 class Matrix(BaseModel):
     """Values of the fields that vary; every combination is a benchmark."""
 
@@ -115,6 +129,15 @@ class Matrix(BaseModel):
     target: Annotated[list[Family], Field(min_length=1)] | None = None
     target_uid: Annotated[list[TargetUid], Field(min_length=1)] | None = None
     runtime: Annotated[list[EngineName], Field(min_length=1)] | None = None
+    parameters: Annotated[dict[Text, SweptValues], Field(min_length=1)] | None = Field(
+        None,
+        description='Values of parameters that vary, by parameter, e.g. {"threads": [1, 2, 4]}.',
+    )
+
+    @property
+    def axes(self) -> dict[str, list[object]]:
+        """The values of each axis by its name, e.g. ``target`` or ``parameters/threads``."""
+        return axes_of({name: values for name, values in self if values is not None})
 
 
 class CampaignIn(BaseModel):

@@ -56,6 +56,7 @@ from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
 from edgeyard.benchmark_api.sdk.fields import records, whole
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
+from edgeyard.benchmark_api.sdk.fronts import with_fronts
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.local_checks import (
     check_before_upload,
@@ -70,6 +71,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     CHECK_FIELDS,
     OWN_INPUT_FIELDS,
     SCHEDULE_FIELDS,
+    SWEEP,
     Filters,
     JobChanges,
     JobFields,
@@ -286,6 +288,22 @@ class Client:
         **fields: Unpack[JobFields],
     ) -> Benchmarks: ...
 
+    @overload
+    def submit(
+        self,
+        *,
+        model: Model | Sequence[Model],
+        runtime: str | Sequence[str],
+        benchmark_type: str,
+        target: str | Sequence[str] | None = None,
+        count: int | None = None,
+        sweep: Mapping[str, Sequence[object]],
+        wait: bool = False,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Benchmarks: ...
+
     @explicit_fields(JobFields)
     def submit(
         self,
@@ -295,6 +313,7 @@ class Client:
         benchmark_type: str,
         target: str | Sequence[str] | None = None,
         count: int | None = None,
+        sweep: Mapping[str, Sequence[object]] | None = None,
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
@@ -302,7 +321,7 @@ class Client:
     ) -> Benchmark | Benchmarks:
         """Submit a benchmark; with a list for model, target or runtime, one a combination.
 
-        With a list, or with a count, the answer is a list.
+        With a list, a sweep or a count, the answer is a list.
 
         Args:
             model: A local file, a folder of an ONNX model and its data files, the bytes of a file,
@@ -313,6 +332,8 @@ class Client:
             benchmark_type: ``TYPE1``, ``TYPE2``, ``TYPE3``, or a type that engines declare.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
             count: Boards on which it runs at the same time, one benchmark on each, all or none.
+            sweep: Values of parameters that vary, e.g. ``{"threads": [1, 2, 4]}``: one benchmark
+                for each combination, as with lists.
             wait: Wait for the end, as `wait` does.
             timeout: Of the wait, seconds; with ``wait`` only.
             progress: Of the wait.
@@ -335,6 +356,7 @@ class Client:
             **{name: _listed(value) for name, value in given.items()},
             "benchmark_type": benchmark_type,
             "count": count,
+            SWEEP: sweep,
         }
         submitted = self.submit_description(description)
         if wait:
@@ -386,7 +408,8 @@ class Client:
         dataset for an uploaded model.
 
         Args:
-            description: Fields of a job description; lists for model, target or runtime.
+            description: Fields of a job description; lists for model, target or runtime, and
+                ``sweep``.
             base: Folder that relative paths start from; None: the current one.
             upload: Used instead of `Client.upload`.
             hash_file: Used to compute the SHA-256 of a file.
@@ -1046,6 +1069,8 @@ class Client:
         with equal ``group`` measured the same thing; ``ratio`` is the primary metric over the best
         one of the group, with its 95 % interval. The parts of the workload state what was measured,
         and ``between_runs`` is the standard deviation between runs, relative to the number.
+        ``on_front`` states of a sweep of parameters whether no other result beats it in every
+        respect; None: it is of no sweep, or not judged.
 
         Raises:
             MissingExtra: pandas is not installed.
@@ -1054,7 +1079,7 @@ class Client:
             import pandas
         except ImportError as error:
             raise MissingExtra("pandas", "data", "a data frame of results") from error
-        rows = compare([as_json(row) for row in self.result_rows(benchmarks)])
+        rows = with_fronts(compare([as_json(row) for row in self.result_rows(benchmarks)]))
         if not rows:
             return pandas.DataFrame()
         frame = pandas.DataFrame([frame_row(row) for row in rows])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.schemas.answers import CheckedClone
-from edgeyard.benchmark_api.schemas.matrix import positions_left_out
+from edgeyard.benchmark_api.schemas.matrix import axes_of, positions_left_out, values_of
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.submission import (
@@ -185,10 +185,8 @@ def _check(description: Mapping[str, object], local: Mapping[str, list[Path | No
                 _about(each, named) if several or each.pointer == "/model" else each
                 for each in error.errors
             ]
-    axes = split_matrix(with_paths)[0]
-    if problems and not positions_left_out(
-        [{name: one[name] for name in axes} for one in every], wrong
-    ):
+    axes = axes_of(split_matrix(with_paths)[0])
+    if problems and not positions_left_out(list(values_of(axes)), wrong):
         raise InvalidInput(list(dict.fromkeys(problems)))
 
 

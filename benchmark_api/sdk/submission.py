@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
+from edgeyard.benchmark_api.schemas.matrix import PARAMETERS, axes_of, members_of
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.home import expanded
 
@@ -172,6 +172,9 @@ def explicit_fields(fields: type, *, without: Sequence[str] = ()) -> Callable[[F
 MATRIX_FIELDS = ("model", "target", "runtime")
 """Fields that may be lists: one benchmark is made for each combination."""
 
+SWEEP = "sweep"
+"""The field with lists of values of parameters, by parameter: a part of the matrix, too."""
+
 MAX_JOB_FILE_BYTES = 4 * 2**20
 
 
@@ -227,27 +230,47 @@ def read_job_file(path: Path) -> JobDescription:
 
 
 def is_matrix(description: Mapping[str, object]) -> bool:
-    """Return whether a description has a list in a matrix field: several benchmarks."""
-    return any(isinstance(description.get(name), list) for name in MATRIX_FIELDS)
+    """Return whether a description has a list in a matrix field, or a sweep: several benchmarks."""
+    listed = any(isinstance(description.get(name), list) for name in MATRIX_FIELDS)
+    return listed or description.get(SWEEP) is not None
 
 
 def split_matrix(
     description: Mapping[str, object],
-) -> tuple[dict[str, list[object]], JobDescription]:
-    """Split a description into its matrix (fields with lists) and the fields of all members.
+) -> tuple[dict[str, object], JobDescription]:
+    """Split a description into its matrix (lists, and the sweep) and the fields of all members.
 
     Raises:
-        InvalidInput: A list is empty.
+        InvalidInput: A list is empty, or the sweep has no lists.
     """
-    matrix: dict[str, list[object]] = {}
+    matrix: dict[str, object] = {}
     common = dict(description)
     for name in MATRIX_FIELDS:
         value = common.get(name)
         if isinstance(value, list):
             if not value:
                 raise InvalidInput.at(f"/{name}", "is an empty list", "at least one")
-            matrix[name] = common.pop(name)  # type: ignore[assignment]
+            matrix[name] = common.pop(name)
+    sweep = common.pop(SWEEP, None)
+    if sweep is not None:
+        matrix[PARAMETERS] = _swept(sweep)
     return matrix, common
+
+
+def _swept(sweep: object) -> dict[str, list[object]]:
+    """Return the values of each parameter of a sweep.
+
+    Raises:
+        InvalidInput: It is no mapping of lists, or one of them is empty.
+    """
+    if not isinstance(sweep, Mapping) or not sweep:
+        raise InvalidInput.at(f"/{SWEEP}", "names no parameters", "lists of values by parameter")
+    found: dict[str, list[object]] = {}
+    for name, values in sweep.items():
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values:
+            raise InvalidInput.at(f"/{SWEEP}/{name}", "is no list of values", "at least one value")
+        found[str(name)] = list(values)
+    return found
 
 
 def campaign_of(description: Mapping[str, object]) -> dict[str, object]:
@@ -259,8 +282,7 @@ def campaign_of(description: Mapping[str, object]) -> dict[str, object]:
 def combinations(description: Mapping[str, object]) -> list[JobDescription]:
     """Return one description for each combination of the matrix's values."""
     matrix, common = split_matrix(description)
-    chosen = itertools.product(*matrix.values())
-    return [{**common, **dict(zip(matrix, values, strict=True))} for values in chosen]
+    return list(members_of(axes_of(matrix), common))
 
 
 def local_files(description: Mapping[str, object], base: Path) -> dict[str, list[Path | None]]:

@@ -1,5 +1,7 @@
 """Random data for a model's inputs, as TYPE1 runs on it.
 
+``parameters.batch_size`` says how many rows a run has: the size of each open first dimension.
+
 Per input the job description may say ``shape`` (all dimensions; none for a scalar), ``low``,
 ``high`` and ``integers``. Without a word: floats are uniform in [0, 1), 8-bit integers take their
 whole range (pixels), other integers are 0 or 1 (a legal index into any table of two rows), booleans
@@ -20,12 +22,14 @@ Feeds = Dict[str, NDArray[np.generic]]
 
 _KEYS = ("shape", "low", "high", "integers")
 MAX_DIMENSIONS = 32
+MAX_BATCH_SIZE = 65536
 
 
 def random_feeds(
     inputs: Sequence[TensorSpec],
     given: Mapping[str, Mapping[str, object]],
     *,
+    batch_size: object = None,
     seed: int = 0,
     limit_bytes: Optional[int] = None,
 ) -> Feeds:
@@ -33,6 +37,7 @@ def random_feeds(
 
     Args:
         given: The job description's ``input``.
+        batch_size: Rows of a run, as ``parameters.batch_size`` states them; None: the model's own.
         limit_bytes: Largest sum of the arrays; None: no bound.
 
     Raises:
@@ -45,6 +50,8 @@ def random_feeds(
             "user_input",
             f"input: the model has no input {unknown[0]!r}; it has {', '.join(map(repr, names))}",
         )
+    if problem := batch_size_problem(inputs, given, batch_size):
+        raise RunFailed("user_input", f"parameters/batch_size: {problem[0]}")
     rng = np.random.default_rng(seed)
     feeds: Feeds = {}
     total = 0
@@ -53,7 +60,7 @@ def random_feeds(
         odd = sorted(set(wish) - set(_KEYS))
         if odd:
             raise _wrong(spec, f"{odd[0]!r} is not known; known are {', '.join(_KEYS)}")
-        shape = resolve_shape(spec, wish.get("shape"))
+        shape = resolve_shape(spec, wish.get("shape"), batch_size)
         dtype = _dtype(spec)
         size = dtype.itemsize
         for dimension in shape:
@@ -67,13 +74,17 @@ def random_feeds(
 
 
 def described(
-    inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]], feeds: Feeds
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, Mapping[str, object]],
+    feeds: Feeds,
+    batch_size: object = None,
 ) -> Dict[str, Dict[str, object]]:
     """Return what random data a model is run on, as the report states it.
 
     Args:
         given: The job description's ``input``.
-        feeds: What `random_feeds` made of both.
+        feeds: What `random_feeds` made of all.
+        batch_size: Rows of a run that the job description states; None: it states none.
 
     Returns:
         By input the shape, the type, and in words what neither the model nor the user states.
@@ -82,17 +93,17 @@ def described(
         spec.name: {
             "shape": list(feeds[spec.name].shape),
             "dtype": str(feeds[spec.name].dtype),
-            "invented": _invented(spec, given.get(spec.name, {})),
+            "invented": _invented(spec, given.get(spec.name, {}), batch_size is not None),
         }
         for spec in inputs
     }
 
 
-def _invented(spec: TensorSpec, wish: Mapping[str, object]) -> List[str]:
+def _invented(spec: TensorSpec, wish: Mapping[str, object], has_rows: bool) -> List[str]:
     found = []
     if wish.get("shape") is None:
         for axis, size in enumerate(spec.shape or ()):
-            if not is_fixed(size):
+            if not is_fixed(size) and not (axis == 0 and has_rows):
                 name = f" ({size})" if isinstance(size, str) else ""
                 found.append(f"dimension {axis}{name} is 1")
     dtype = _dtype(spec)
@@ -130,9 +141,14 @@ def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, NDArray[np.gen
 
 
 def given_problems(
-    inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]]
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, Mapping[str, object]],
+    batch_size: object = None,
 ) -> List[Tuple[str, str, str]]:
     """Return all that keeps random data from being made, for every input at once.
+
+    Args:
+        batch_size: Rows of a run, for which `batch_size_problem` finds nothing.
 
     Returns:
         For each problem the input, what is wrong, and what would be accepted.
@@ -158,7 +174,7 @@ def given_problems(
             continue
         try:
             _dtype(spec)
-            shapes[spec.name] = resolve_shape(spec, wish)
+            shapes[spec.name] = resolve_shape(spec, wish, batch_size)
         except RunFailed as error:
             prefix = f"input {spec.name!r}: "
             found.append((spec.name, error.sentence.removeprefix(prefix), flag))
@@ -178,6 +194,46 @@ def given_problems(
         )
         found.append((name, reason, f"--input '{name}={sizes}', or other sizes for all"))
     return found
+
+
+def batch_size_problem(
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, Mapping[str, object]],
+    batch_size: object,
+) -> Optional[Tuple[str, str]]:
+    """Return why a run can't have so many rows, and what would be accepted; None if it can.
+
+    Args:
+        given: The job description's ``input``.
+        batch_size: ``parameters.batch_size``; None: it is not stated.
+    """
+    if batch_size is None:
+        return None
+    accepted = f"a whole number from 1 to {MAX_BATCH_SIZE}"
+    if type(batch_size) is not int or not 1 <= batch_size <= MAX_BATCH_SIZE:
+        return f"not {accepted}", accepted
+    rows = {
+        spec.name: _rows_of(spec, given.get(spec.name, {}).get("shape"))
+        for spec in inputs
+        if spec.shape is None or spec.shape
+    }
+    fixed = {name: size for name, size in rows.items() if size not in (None, batch_size)}
+    if fixed:
+        name, size = next(iter(fixed.items()))
+        whose = "the shape stated" if given.get(name, {}).get("shape") else "the model"
+        takes = f"{whose} has {size} rows in input {name!r}, not {batch_size}"
+        return takes, f"{size}, or a model that leaves its first dimension open"
+    if not rows:
+        return "the model's inputs have no dimension for rows", "no batch_size"
+    return None
+
+
+def _rows_of(spec: TensorSpec, wish: object) -> Optional[int]:
+    """Return the first size of an input that model or user state; None: it is open."""
+    first = wish[0] if isinstance(wish, (list, tuple)) and wish else None
+    if first is None and spec.shape and is_fixed(spec.shape[0]):
+        first = spec.shape[0]
+    return first if isinstance(first, int) else None
 
 
 def shared_size_problem(
@@ -207,8 +263,12 @@ def shared_size_problem(
     return None
 
 
-def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
-    """Return the shape to run with: the wished one, else the model's with a batch of 1.
+def resolve_shape(spec: TensorSpec, wish: object, batch_size: object = None) -> Tuple[int, ...]:
+    """Return the shape to run with: the wished one, else the model's.
+
+    Args:
+        wish: Sizes that the job description states; None: none.
+        batch_size: Size of an open first dimension; None: 1.
 
     Raises:
         RunFailed: ``user_input``: it doesn't fit the model, or a size is open and nobody said it.
@@ -222,7 +282,10 @@ def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
                 f"the model leaves dimension {open_ones[0]} of {_show(spec)} open",
                 _how_to(spec),
             )
-        return tuple(_example(spec))
+        sizes = _example(spec)
+        if isinstance(batch_size, int) and sizes and not is_fixed(spec.shape[0]):
+            sizes[0] = batch_size
+        return tuple(sizes)
     if (
         not isinstance(wish, (list, tuple))
         or len(wish) > MAX_DIMENSIONS

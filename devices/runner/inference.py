@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.arrays import names_in, read_arrays
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec, is_fixed
-from edgeyard.devices.runner.feeds import Feeds, shared_size_problem
+from edgeyard.devices.runner.feeds import MAX_BATCH_SIZE, Feeds, shared_size_problem
 from edgeyard.devices.runner.first_run import first_outputs
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
@@ -48,7 +48,6 @@ ONLY_SET = "inputs"
 ONLY_INPUT = "x"
 """May stand for the only input of a model, as in datasets."""
 
-MAX_BATCH_SIZE = 65536
 
 Array = NDArray[np.generic]
 

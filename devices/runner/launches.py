@@ -201,6 +201,7 @@ def _common(
         "model": str(spec.path(spec.model)),
         "parameters": dict(engine_parameters),
         "input": dict(spec.input),
+        "batch_size": spec.parameters.get("batch_size"),
         "results": str(spec.results_dir),
         "threads": board.threads,
         "duty_cycle": board.duty_cycle,
@@ -268,12 +269,17 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
 
     session, cold_ms = load()
-    feeds = random_feeds(session.inputs, order["input"], limit_bytes=order["ram_bytes"])
+    feeds = random_feeds(
+        session.inputs,
+        order["input"],
+        batch_size=order["batch_size"],
+        limit_bytes=order["ram_bytes"],
+    )
     report["engine_facts"] = {
         key: value for key, value in session.facts.items() if key != "load_ms"
     }
     report["inputs"] = [one.as_json() for one in session.inputs]
-    report["feeds"] = described(session.inputs, order["input"], feeds)
+    report["feeds"] = described(session.inputs, order["input"], feeds, order["batch_size"])
     plan = _Plan(order, began)
     found = measure(
         session,
@@ -329,7 +335,12 @@ def _profiled(order: Mapping[str, Any]) -> Report:
     folder = Path(order["results"])
     runs = engine.profile(
         Path(order["model"]),
-        lambda inputs: random_feeds(inputs, order["input"], limit_bytes=order["ram_bytes"]),
+        lambda inputs: random_feeds(
+            inputs,
+            order["input"],
+            batch_size=order["batch_size"],
+            limit_bytes=order["ram_bytes"],
+        ),
         folder,
         runs=PROFILED_RUNS,
         max_s=order["max_s"],

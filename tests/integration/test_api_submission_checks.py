@@ -22,7 +22,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 @pytest.mark.parametrize(
     ("parameters", "pointer", "accepted"),
     [
-        ({"batch_size": 32}, "/parameters/batch_size", "TYPE2"),
+        ({"preprocessing": {}}, "/parameters/preprocessing", "TYPE2"),
         ({"raw": True}, "/parameters/raw", "TYPE2"),
         ({"thread": 2}, "/parameters/thread", "did you mean threads?"),
         ({"xnnpack": True}, "/parameters/xnnpack", "graph_optimization"),
@@ -47,12 +47,12 @@ def test_the_members_of_a_campaign_are_checked_like_one_benchmark(api: Api) -> N
             "model": "model.onnx",
             "runtime": "ort",
             "benchmark_type": "TYPE1",
-            "parameters": {"batch_size": 32},
+            "parameters": {"raw": True},
         },
     }
     answer = api.as_().post("/v1/campaigns", json=body)
     assert answer.status_code == 422
-    assert answer.json()["errors"][0]["pointer"] == "/description/parameters/batch_size"
+    assert answer.json()["errors"][0]["pointer"] == "/description/parameters/raw"
 
 
 def test_parameters_of_a_dataset_are_accepted_where_one_is_read(api: Api) -> None:

@@ -1,0 +1,60 @@
+"""A figure of alternatives: each as a point, one panel for each further thing that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One of several ways to the same end.
+
+    Args:
+        name: What tells it apart, such as its parameters.
+        x: On the common axis.
+        values: One for each panel, each in the unit of its axis.
+        on_front: Whether none of the others is at least as good in all and better in one.
+        verdict: "comparable" or "suspect".
+    """
+
+    name: str
+    x: float
+    values: Sequence[float]
+    on_front: bool
+    verdict: str = "comparable"
+
+    @property
+    def remark(self) -> str:
+        """Its name, and whether it is on the front."""
+        words = "on the front" if self.on_front else ""
+        suspect = "? suspect" if self.verdict == "suspect" else ""
+        return " · ".join(filter(None, (self.name, words, suspect)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontFigure:
+    """Alternatives by number, with the same x in each panel.
+
+    Args:
+        title: Its heading.
+        x_axis: What all panels have in common.
+        axes: The vertical axis of each panel, at least one.
+        points: Numbered from 1 on.
+    """
+
+    title: str
+    x_axis: Axis
+    axes: Sequence[Axis]
+    points: Sequence[Alternative]
+
+    @property
+    def x_scale(self) -> Scale:
+        """The horizontal axis, from 0 on where it is linear."""
+        return scale_of([point.x for point in self.points], from_zero=True)
+
+    def scale(self, panel: int) -> Scale:
+        """Return the vertical axis of a panel, from 0 on where it is linear."""
+        return scale_of([point.values[panel] for point in self.points], from_zero=True)

@@ -1,0 +1,145 @@
+"""The Pareto front of a sweep: the results that no other one beats in every respect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, metric_of_row, model_name
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text
+from edgeyard.devices.metrics import HIGHER, Metric, standard_metrics
+
+_COLUMNS = {
+    "p50": "p50_ms",
+    "rows_per_s": "rows_per_s",
+    "runs_per_s": "runs_per_s",
+    "ram_peak": "ram_peak_bytes",
+}
+"""Metrics that decide next to the primary one, and their columns of a row: latency, throughput by
+rows or else by runs, memory."""
+
+_SWEPT = ("parameters", "inputs", "batch_size")
+"""Parts of the workload that a sweep varies; engine and board may differ, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A metric by which results of a sweep are better or worse.
+
+    Attributes:
+        metric: With its direction.
+        of: Returns the number of a row, in the metric's unit; None where it is not known.
+    """
+
+    metric: Metric
+    of: Callable[[Record], float | None]
+
+    def cost(self, row: Record) -> float:
+        """Return the number of a row, negative where higher is better."""
+        value = self.of(row) or 0.0
+        return -value if self.metric.better == HIGHER else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The results of one sweep of a model.
+
+    Attributes:
+        objectives: What decides, the primary metric first: those that are known of all its rows.
+        rows: The results that are judged, in their order.
+        on_front: Which of them are on the front: none of the others is at least as good in all
+            objectives and better in one.
+    """
+
+    objectives: Sequence[Objective]
+    rows: Sequence[Record]
+    on_front: Sequence[bool]
+
+    @property
+    def sentence(self) -> str:
+        """What decides, for people."""
+        named = "; ".join(each.metric.sentence for each in self.objectives)
+        return f"no other result is at least as good in all of these and better in one: {named}"
+
+
+def fronts_of(rows: Sequence[Record]) -> list[Front]:
+    """Return a front for each model, type, dataset and primary metric whose parameters vary.
+
+    Compared are the numbers themselves: two results whose intervals overlap may be one on the
+    front and one beside it. Invalid results are not judged.
+
+    Args:
+        rows: Rows of results.
+    """
+    groups: dict[str, list[Record]] = {}
+    for row in rows:
+        if number(row, "primary_value") is not None and row.get("verdict") != "invalid":
+            groups.setdefault(_key(row), []).append(row)
+    return [_front(group) for group in groups.values() if _is_swept(group)]
+
+
+def with_fronts(rows: Sequence[Record]) -> list[dict[str, object]]:
+    """Return the rows, each with ``on_front``: whether it is on its front; None: not judged."""
+    known = {
+        id(row): on_front
+        for front in fronts_of(rows)
+        for row, on_front in zip(front.rows, front.on_front, strict=True)
+    }
+    return [{**row, "on_front": known.get(id(row))} for row in rows]
+
+
+def _key(row: Record) -> str:
+    """Return what is equal for results of one sweep."""
+    work = record(row, "workload")
+    same = {name: work.get(name) for name in WORKLOAD if name not in _SWEPT}
+    for name in ("engine", "engine_version", "model_sha256"):  # formats of one model share a name
+        same.pop(name, None)
+    own = [(each.get("name"), _sizes_of_a_row(each, row)) for each in records(work, "inputs")]
+    metric = metric_of_row(row)
+    named = [model_name(row), own, metric.sentence if metric is not None else ""]
+    return json.dumps([same, named], sort_keys=True, default=str)
+
+
+def _sizes_of_a_row(one: Record, row: Record) -> object:
+    """Return the shape of an input, without the number of rows where parameters state it."""
+    shape = one.get("shape")
+    stated = "batch_size" in record(record(row, "workload"), "parameters")
+    return shape[1:] if stated and isinstance(shape, list) else shape
+
+
+def _is_swept(rows: Sequence[Record]) -> bool:
+    parameters = [record(record(row, "workload"), "parameters") for row in rows]
+    return any(each != parameters[0] for each in parameters)
+
+
+def _front(rows: Sequence[Record]) -> Front:
+    objectives = _objectives(rows)
+    costs = [[each.cost(row) for each in objectives] for row in rows]
+    return Front(
+        objectives=objectives,
+        rows=rows,
+        on_front=[not any(_dominates(other, own) for other in costs) for own in costs],
+    )
+
+
+def _dominates(other: Sequence[float], own: Sequence[float]) -> bool:
+    pairs = list(zip(other, own, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def _objectives(rows: Sequence[Record]) -> list[Objective]:
+    primary = metric_of_row(rows[0])
+    found = {}
+    if primary is not None and primary.better:
+        found[primary.name] = Objective(metric=primary, of=partial(number, key="primary_value"))
+    for each in standard_metrics(text(rows[0], "benchmark_type") or "TYPE1"):
+        metric, column = each.metric, _COLUMNS.get(each.metric.name)
+        if column is not None and metric.name not in found:
+            known = all(number(row, column) is not None for row in rows)
+            if known:
+                found[metric.name] = Objective(metric=metric, of=partial(number, key=column))
+    if "rows_per_s" in found:
+        found.pop("runs_per_s", None)
+    return list(found.values())
