@@ -49,6 +49,7 @@ from edgeyard.benchmark_api.routes import (
     tasks,
     twin,
     uploads,
+    usage,
 )
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
@@ -79,6 +80,7 @@ ROUTERS: tuple[Router, ...] = (
     shares.router,
     credits.router,
     limits.router,
+    usage.router,
     policies.router,
     policies.own,
     scorers.router,

@@ -1,7 +1,11 @@
-"""For how long each board was busy, idle and down, as this server has seen it."""
+"""For how long each board was busy, idle and down, as this server has seen it.
+
+The server that leads also stores it by month, for reports of usage.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.model.accounting import BoardMonth, month_of
 from edgeyard.scheduler.ports import Clock
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 
@@ -20,6 +25,9 @@ SAMPLE_S = 5.0
 
 MAX_GAP_S = 60.0
 """What a board did between two samples further apart is not known, and not counted."""
+
+STORE_AFTER_S = 60.0
+"""What was counted is stored so often; a server that dies loses as much."""
 
 JOIN_S = 5.0
 
@@ -69,6 +77,8 @@ class BoardTimes:
         age_s: Callable[[], float],
         max_age_s: Callable[[], float],
         clock: Clock,
+        leads: Callable[[], bool],
+        keep: Callable[[Sequence[BoardMonth]], None],
     ) -> None:
         """Take no sample yet; nothing is counted before the second one.
 
@@ -77,7 +87,12 @@ class BoardTimes:
             age_s: Age of that state, seconds; inf: the cluster has not answered yet.
             max_age_s: Age past which the state is not known, and nothing is counted.
             clock: Clock of the samples.
+            leads: Whether this server leads: of several one stores what boards did.
+            keep: Adds seconds to what is stored.
         """
+        self._leads, self._keep = leads, keep
+        self._unstored: dict[tuple[str, str], BoardMonth] = {}
+        self._stored_s = clock.monotonic_s()
         self._boards, self._age_s, self._max_age_s = boards, age_s, max_age_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -95,7 +110,7 @@ class BoardTimes:
         Raises:
             Unavailable: The database does not answer.
         """
-        known = self._age_s() <= self._max_age_s()
+        known, leads = self._age_s() <= self._max_age_s(), self._leads()
         views = self._boards() if known else ()
         now_s, now = self._clock.monotonic_s(), self._clock.now()
         found = {
@@ -110,12 +125,37 @@ class BoardTimes:
                     if uid in found:
                         self._of_board[uid][use] += passed_s
                         self._of_family[family][use] += passed_s
+                        if leads:
+                            self._count(uid, month_of(now), family, use, passed_s)
             self._sampled_s, self._last = now_s, found
             if known:
                 self._since = {uid: self._since.get(uid, now) for uid in found}
                 self._of_board = {uid: self._of_board.get(uid) or _nothing() for uid in found}
                 for family, _ in found.values():
                     self._of_family.setdefault(family, _nothing())
+        if now_s - self._stored_s >= STORE_AFTER_S:
+            self._store(now_s)
+
+    def _count(self, uid: str, month: str, family: str, use: Use, seconds: float) -> None:
+        none = BoardMonth(target_uid=uid, month=month, family=family)
+        known = self._unstored.get((uid, month), none)
+        name = f"{use.value}_s"
+        changed = {"family": family, name: getattr(known, name) + seconds}
+        self._unstored[uid, month] = dataclasses.replace(known, **changed)
+
+    def _store(self, now_s: float) -> None:
+        """Store what was counted; it stays counted where that fails. One thread at a time."""
+        with self._lock:
+            due, self._unstored = self._unstored, {}
+        self._stored_s = now_s
+        if not due:
+            return
+        try:
+            self._keep([each for _, each in sorted(due.items())])
+        except EdgeyardError:
+            with self._lock:  # nothing else counts: this is the thread that samples
+                self._unstored = due
+            raise
 
     def of_families(self) -> dict[str, dict[Use, float]]:
         """Return seconds by family and use, of all boards that the family ever had; they grow."""
@@ -140,21 +180,27 @@ class BoardTimes:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
+            if not self._thread.is_alive():
+                self._try(lambda: self._store(self._clock.monotonic_s()))
 
     def _loop(self) -> None:
         """Outermost of its thread, so it may catch everything."""
         while True:
-            try:
-                self.sample()
-            except EdgeyardError as error:
-                logger.debug(
-                    "boards could not be sampled",
-                    extra={"event": "board_times.failed", "reason": str(error)},
-                )
-            except Exception:
-                logger.exception("sampling boards broke", extra={"event": "board_times.broke"})
+            self._try(self.sample)
             if self._stop.wait(SAMPLE_S):
                 return
+
+    @staticmethod
+    def _try(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except EdgeyardError as error:
+            logger.debug(
+                "boards could not be sampled",
+                extra={"event": "board_times.failed", "reason": str(error)},
+            )
+        except Exception:
+            logger.exception("sampling boards broke", extra={"event": "board_times.broke"})
 
 
 def _use(view: BoardView) -> Use:

@@ -201,6 +201,8 @@ class Services:
             lambda: self.engine.twin_age_s(),
             lambda: self.twin_max_age_s,
             self.clock,
+            lambda: self.leader().leads,
+            lambda months: self.store.transact(lambda uow: uow.accounting.add_board_months(months)),
         )
 
     @property

@@ -43,6 +43,7 @@ COMMANDS = {
     "results": "results",
     "check": "checking",
     "limits": "nouns",
+    "report": "accounting",
     "render": "rendering",
     "doctor": "checkup",
     "up": "server",

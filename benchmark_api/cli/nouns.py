@@ -419,6 +419,7 @@ _USER_COLUMNS = (
     Column(title="MAX BUDGET", of=field("max_budget"), right=True, always=False),
     Column(title="MAX RUNNING", of=field("max_running"), right=True, always=False),
     Column(title="SHARE", of=field("share"), right=True, from_width=100),
+    Column(title="GROUP", of=field("group_id"), always=False),
     Column(title="BOARDS", of=_serving, always=False),
     Column(title="DISABLED", of=field("disabled")),
 )
@@ -515,6 +516,11 @@ MaxRunning = Annotated[
 Share = Annotated[float | None, typer.Option(help="Weight in fair sharing; 1 by default.")]
 MaxLease = Annotated[str | None, typer.Option(help="Maximum length of its leases, e.g. '8 h'.")]
 
+Group = Annotated[
+    str | None,
+    typer.Option(help='Group that its use counts for in reports; "" for none.'),
+]
+
 HostBoards = Annotated[
     list[str] | None,
     typer.Option(
@@ -560,6 +566,7 @@ def users_create(
     max_running: MaxRunning = None,
     share: Share = None,
     max_lease: MaxLease = None,
+    group: Group = None,
     board: HostBoards = None,
     quota: QuotaOptions = None,
     email: Email = None,
@@ -588,6 +595,8 @@ def users_create(
         "boards": None if board is None else [each for each in board if each],
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
+    if group:
+        given["group_id"] = group
     made = session.client.api.post("/v1/users", given | asking.quotas(quota))
     emit(session.output, [record(made)], _USER_COLUMNS, "")
 
@@ -602,6 +611,7 @@ def users_update(
     max_running: MaxRunning = None,
     share: Share = None,
     max_lease: MaxLease = None,
+    group: Group = None,
     board: HostBoards = None,
     quota: QuotaOptions = None,
     disabled: Annotated[
@@ -634,6 +644,8 @@ def users_update(
         "disabled": disabled,
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
+    if group is not None:
+        given["group_id"] = group or None
     fields = given | asking.quotas(quota)
     if not fields and webhook_url is None:
         raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
@@ -699,7 +711,7 @@ def limits(
 ) -> None:
     """Show the limits that apply to you, how much of each is used and where its value is set."""
     if all_users:
-        used = items(session.client.api.get("/v1/usage"))
+        used = items(session.client.api.get("/v1/limits/users"))
         emit(session.output, used, _USED_COLUMNS, "no users")
         return
     found = items(session.client.api.get("/v1/limits", {"user_id": user_id}))

@@ -106,6 +106,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
         share=request.share,
         max_lease_s=request.max_lease_s,
         boards=tuple(request.boards),
+        group_id=request.group_id,
         **{name: getattr(request, name) for name in QUOTA_NAMES},
     )
 
@@ -148,6 +149,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
             share=user.share if request.share is None else request.share,
             max_lease_s=user.max_lease_s if request.max_lease_s is None else request.max_lease_s,
             boards=user.boards if request.boards is None else tuple(request.boards),
+            group_id=request.group_id if "group_id" in named else user.group_id,
             disabled=user.disabled if request.disabled is None else request.disabled,
             **{name: getattr(request, name) for name in QUOTA_NAMES if name in named},
         )

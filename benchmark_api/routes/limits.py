@@ -102,8 +102,8 @@ def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Answe
     return Answer(shapes.Limits(user_id=user_id, items=items))
 
 
-@router.get("/usage")
-def usage(caller: Operator, context: Ctx) -> Answer[shapes.Uses]:
+@router.get("/limits/users")
+def limits_of_users(caller: Operator, context: Ctx) -> Answer[shapes.Uses]:
     """What every user has, and may have."""
     services = context.services
     defaults = services.settings.quotas

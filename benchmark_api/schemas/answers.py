@@ -1501,6 +1501,7 @@ class User(Struct, frozen=True, kw_only=True):
     ``max_priority`` bounds ``user_priority`` (1-10), ``max_budget`` the credits of one benchmark
     (null: unlimited), ``max_running`` the benchmarks that hold boards at once (null: unlimited).
     ``share`` is the weight in fair sharing, ``max_lease_s`` the total time of leases in seconds.
+    ``group_id`` is the group that its use counts for in reports (null: none).
     ``boards`` are those whose results a host's account may upload. The other limits are the
     account's own quotas; null: those of the settings.
     """
@@ -1513,6 +1514,7 @@ class User(Struct, frozen=True, kw_only=True):
     max_running: int | None
     share: float
     max_lease_s: float
+    group_id: str | None
     boards: list[str]
     max_bytes: int | None
     max_files: int | None
@@ -1527,13 +1529,14 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class IdleTime(Struct, frozen=True, kw_only=True):
-    """What a booking or a lease cost because it kept boards idle.
+    """What a booking or a lease cost in one month because it kept boards idle.
 
     ``keeper_id`` is the benchmark with the ``start_time``, or the lease; ``board_s`` are seconds
     for which a board was free while a benchmark that fits waited, ``charged`` the credits.
     """
 
     keeper_id: str
+    month: str
     family: str
     since: datetime
     until: datetime
@@ -1560,6 +1563,53 @@ class Charge(Struct, frozen=True, kw_only=True):
     board_s: float | None
     refunded: str
     settled_at: datetime | None
+
+
+class UsageRow(Struct, frozen=True, kw_only=True):
+    """What one user, group, board, family or engine used in a month.
+
+    ``key`` is null where it is not known, or there is none: a booking has no engine.
+    ``runs`` are the attempts whose task started, ``failures`` and ``preempted`` those of them that
+    failed, or were stopped for others; ``not_started`` ended before their task started.
+    ``board_hours`` is the run time of the tasks. Of the ``starts`` benchmarks whose first task
+    started, ``mean_wait_s`` and ``max_wait_s`` are the times from submission to that start.
+    ``credits`` were charged, also for the ``idle_board_hours`` for which bookings and leases kept
+    boards idle. ``joules`` is the energy of the ``joules_runs`` runs whose reports state it; null:
+    none does. Of boards and families: ``utilisation`` is the share of the time in which a board
+    could run something that it was busy, ``availability`` the share of the ``known_board_hours``
+    in which it could run something; null where nothing is known.
+    """
+
+    key: str | None
+    runs: int
+    failures: int
+    preempted: int
+    not_started: int
+    board_hours: float
+    starts: int
+    mean_wait_s: float | None
+    max_wait_s: float | None
+    credits: float
+    idle_board_hours: float
+    joules: float | None
+    joules_runs: int
+    utilisation: float | None
+    availability: float | None
+    known_board_hours: float | None
+
+
+class UsageReport(Struct, frozen=True, kw_only=True):
+    """What was used in a month in UTC, ``since`` its begin and before ``until``.
+
+    An attempt counts in the month in which it ended. Only operators see what others used.
+    """
+
+    month: str
+    by: str
+    since: datetime
+    until: datetime
+    items: list[UsageRow]
+    total: UsageRow
 
 
 class Account(Struct, frozen=True, kw_only=True):

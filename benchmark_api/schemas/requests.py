@@ -47,6 +47,11 @@ UserId = Annotated[
     StringConstraints(strict=True),
     pattern(_USER_ID, "a user id", "1 to 64 of letters, digits, '.', '_', '@', '-'"),
 ]
+GroupId = Annotated[
+    str,
+    StringConstraints(strict=True),
+    pattern(_USER_ID, "a group", "1 to 64 of letters, digits, '.', '_', '@', '-'"),
+]
 RoleWord = Literal["viewer", "submitter", "operator", "host"]
 Password = Annotated[
     str,
@@ -196,6 +201,9 @@ class UserIn(QuotasIn):
         "seconds; "
         "0: no leases.",
     )
+    group_id: GroupId | None = Field(
+        None, description="Group that its use counts for in reports; null: none."
+    )
     boards: Boards = Field(
         [],
         description="For the account of a host: boards whose results it may upload; a final "
@@ -237,6 +245,7 @@ class UserChange(QuotasIn):
     max_running: Running | None = None
     share: Share | None = None
     max_lease_s: LeaseTime | None = None
+    group_id: GroupId | None = Field(None, description="null: in no group.")
     boards: Boards | None = None
     disabled: bool | None = None
 

@@ -43,6 +43,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Shares,
     Simulation,
     SubmissionAnswer,
+    UsageReport,
     UserFile,
     as_json,
 )
@@ -906,6 +907,18 @@ class Client:
     def revoke_share(self, share_id: str) -> None:
         """Revoke a link: its address is not found from now on."""
         self.api.request("DELETE", f"/v1/shares/{part(share_id)}")
+
+    def usage(self, by: str = "user", month: str | None = None) -> UsageReport:
+        """Return what was used in a month; operators see what everybody used.
+
+        Args:
+            by: What the rows are: ``user``, ``group``, ``board``, ``family`` or ``engine``.
+            month: E.g. ``2026-10``, in UTC; None: this one.
+
+        Raises:
+            ApiError: There is no such month, or nothing to report by of this name.
+        """
+        return read_answer(self.api.get("/v1/usage", {"by": by, "month": month}), UsageReport)
 
     def user_id(self) -> str:
         """Return the account of the client's token."""

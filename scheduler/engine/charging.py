@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.accounting import month_of
 from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, JobDescription
@@ -20,6 +21,7 @@ from edgeyard.scheduler.model.decision import KeptIdle
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.tariff import Tariff
+from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
 PROBER = "edgeyard-probe"
@@ -48,12 +50,16 @@ def affordable(
     users = sorted({benchmark.user_id for benchmark, _ in wanted})  # all lock in one order
     balances = {user_id: uow.credits.balance(user_id, for_update=True) for user_id in users}
     credits_left = {user_id: _credits_left(balances[user_id]) for user_id in users}
-    boards_left = {user_id: _boards_left(uow, user_id) for user_id in users}
+    accounts = {user_id: _account(uow, user_id) for user_id in users}
+    boards_left = {user_id: _boards_left(uow, user_id, accounts[user_id]) for user_id in users}
     rates = uow.credits.rates()
     charges: list[Charge] = []
     for benchmark, attempt in wanted:
-        charge = _charge(benchmark, attempt, rates, now, max_run_s, tariff.at(now))
-        user_id = charge.user_id
+        user_id = benchmark.user_id
+        charge = replace(
+            _charge(benchmark, attempt, rates, now, max_run_s, tariff.at(now)),
+            group_id=_group_of(accounts[user_id]),
+        )
         if charge.reserved <= credits_left[user_id] and boards_left[user_id] >= 1:
             credits_left[user_id] = _exact(credits_left[user_id] - charge.reserved)
             boards_left[user_id] -= 1
@@ -81,6 +87,7 @@ def _charge(
         time_limit_s=bound_s,
         reserved=credits,
         reserved_at=now,
+        engine=description.runtime,
     )
 
 
@@ -101,13 +108,22 @@ def _credits_left(balance: Balance) -> float:
     return math.inf if left is None or balance.user_id == PROBER else left
 
 
-def _boards_left(uow: UnitOfWork, user_id: str) -> float:
+def _account(uow: UnitOfWork, user_id: str) -> User | None:
+    """Return an account; None where it is no more, or is Edgeyard's own: nothing bounds it."""
     if user_id == PROBER:
-        return math.inf
+        return None
     try:
-        max_running = uow.accounts.user(user_id).max_running
+        return uow.accounts.user(user_id)
     except NotFound:
-        return math.inf  # of an account that is no more: nothing bounds it
+        return None
+
+
+def _group_of(user: User | None) -> str | None:
+    return None if user is None else user.group_id
+
+
+def _boards_left(uow: UnitOfWork, user_id: str, user: User | None) -> float:
+    max_running = None if user is None else user.max_running
     return math.inf if max_running is None else max_running - uow.credits.running(user_id)
 
 
@@ -128,12 +144,26 @@ def reserve(uow: UnitOfWork, charges: Sequence[Charge], balances: Mapping[str, B
 
 
 def settle(
-    uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: datetime
+    uow: UnitOfWork,
+    benchmark: Benchmark,
+    attempt: Attempt,
+    failure: Failure | None,
+    now: datetime,
+    *,
+    joules: float | None = None,
 ) -> Charge | None:
     """Take what an attempt that has ended did cost, and give back the rest; once.
 
     ``min(reserved, rate x seconds that its task ran)``; nothing where it failed without its
     user's fault. What a task overran its limit by while it was being stopped is not the user's.
+
+    Args:
+        uow: In which the attempt ends.
+        benchmark: Its benchmark.
+        attempt: As it ended.
+        failure: Why it ended, also where its owner stopped it.
+        now: When it ended.
+        joules: Energy of its run; None: not known.
 
     Returns:
         The settled charge; None where there was none, or it was settled before.
@@ -150,6 +180,10 @@ def settle(
         board_s=board_s,
         refunded=failure.category.value if refunded and failure is not None and board_s else "",
         settled_at=now,
+        target_uid=attempt.target_uid,
+        wait_s=_wait_s(benchmark, attempt),
+        failure=attempt.failure.category.value if attempt.failure is not None else None,
+        joules=joules,
     )
     before = uow.credits.balance(
         charge.user_id, for_update=True
@@ -167,6 +201,39 @@ def settle(
         )
     )
     return settled
+
+
+def _wait_s(benchmark: Benchmark, attempt: Attempt) -> float | None:
+    if attempt.started_at is None:
+        return None
+    return max(0.0, (attempt.started_at - benchmark.submit_time).total_seconds())
+
+
+def amend(
+    uow: UnitOfWork, attempt: Attempt, board_s: float | None, joules: float | None = None
+) -> None:
+    """Correct what is known of an attempt that was given up, and whose report came after all.
+
+    It stays free of charge.
+
+    Args:
+        uow: In which its report is taken.
+        attempt: As its report shows it.
+        board_s: Run time of its task; None: not known.
+        joules: Energy of its run; None: not known.
+    """
+    charge = uow.credits.charge(attempt.benchmark_id, attempt.number)
+    if charge is None:
+        return
+    uow.credits.amend_charge(
+        replace(
+            charge,
+            board_s=charge.board_s if board_s is None else board_s,
+            target_uid=attempt.target_uid,
+            failure=attempt.failure.category.value if attempt.failure is not None else None,
+            joules=joules,
+        )
+    )
 
 
 def charge_idle_times(
@@ -191,14 +258,16 @@ def charge_idle_times(
         before = uow.credits.balance(each.user_id, for_update=True)
         left = math.inf if before.credits_left is None else max(before.credits_left, 0.0)
         cost = _exact(min(rates.get(each.family, 1.0) * tariff.at(now) * board_s, left))
-        known = uow.credits.idle_time(each.keeper_id) or IdleTime(
+        known = uow.credits.idle_time(each.keeper_id, month_of(now)) or IdleTime(
             keeper_id=each.keeper_id,
+            month=month_of(now),
             user_id=each.user_id,
             family=each.family,
             since=since,
             until=now,
             board_s=0.0,
             charged=0.0,
+            group_id=_group_of(_account(uow, each.user_id)),
         )
         uow.credits.save_idle_time(
             replace(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from edgeyard.devices.metrics import primary_metric
+from edgeyard.devices.metrics import measured_metrics, primary_metric
 from edgeyard.errors import ConcurrentUpdate, Conflict
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.retry import (
@@ -770,6 +770,7 @@ def _late_result(
         report = _amended(uow, saved, report, now)
     run_s = _reported_run_s(saved, report, now)
     uow.attempts.replace_outcome(replace(_outcome(benchmark, saved, report, now), run_s=run_s))
+    charging.amend(uow, saved, run_s, _joules(report))
     data: dict[str, object] = {"attempt": saved.number, "target_uid": saved.target_uid}
     late: dict[str, object] = {"sender": sender, "run_s": run_s}
     if before is not None:
@@ -984,7 +985,7 @@ def _end(
             failure=None if cancelled else failure,
         )
     )
-    charge = charging.settle(uow, saved, failure, now)
+    charge = charging.settle(uow, benchmark, saved, failure, now, joules=_joules(report))
     _attempt_event(uow, benchmark, saved, now, charge)
     if not cancelled:
         uow.attempts.add_outcome(_outcome(benchmark, saved, report, now))
@@ -1166,6 +1167,14 @@ def _reported_failure(report: Mapping[str, object]) -> Failure | None:
         category=category,
         sentence=str(failure.get("sentence") or "the runner gave no reason")[:2000],
     )
+
+
+def _joules(report: Mapping[str, object] | None) -> float | None:
+    """Return the energy of a run, as an engine's own type states it; None: it does not."""
+    for each in measured_metrics(report or {}):
+        if (each.metric.name, each.metric.unit) == ("energy", "J") and each.value >= 0:
+            return each.value
+    return None
 
 
 def _outcome(

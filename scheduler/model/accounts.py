@@ -65,7 +65,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """The cost of one attempt.
+    """The cost of one attempt, and what it was for: what reports of usage add up.
 
     Attributes:
         rate: Credits per board-second.
@@ -74,6 +74,13 @@ class Charge:
         charged: Actual cost; None until it has ended.
         board_s: Run time of its task, seconds; None until it has ended.
         refunded: Why it was free although it ran; "" if it was paid.
+        target_uid: Board on which it ran; None: it is not known, or has not ended.
+        wait_s: Time from submission to the start of its task, at least 0; None: it never started,
+            or has not ended.
+        failure: Category of its failure; None: it had a result, was stopped by its owner, or has
+            not ended.
+        joules: Energy of its run, as its report states it; None: it does not.
+        group_id: The user's group when it was placed; None: none.
     """
 
     benchmark_id: str
@@ -88,28 +95,38 @@ class Charge:
     board_s: float | None = None
     refunded: str = ""
     settled_at: datetime | None = None
+    engine: str = ""
+    target_uid: str | None = None
+    wait_s: float | None = None
+    failure: str | None = None
+    joules: float | None = None
+    group_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTime:
-    """What a booking or a lease costs because it keeps boards idle.
+    """What a booking or a lease costs in one month because it keeps boards idle.
 
     Attributes:
         keeper_id: Id of the benchmark that states a start, or of the lease.
+        month: As in `edgeyard.scheduler.model.accounting.month_of`.
         since: When it first did.
         until: Up to when it is charged.
         board_s: Seconds for which a board was free while a benchmark that fits waited; those of
             several boards add up.
         charged: Credits; no more than the account had.
+        group_id: The user's group when it was first charged in the month; None: none.
     """
 
     keeper_id: str
+    month: str
     user_id: str
     family: str
     since: datetime
     until: datetime
     board_s: float
     charged: float
+    group_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

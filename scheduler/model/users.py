@@ -30,6 +30,7 @@ class User:
         max_running: Maximum number of its benchmarks that hold boards; None: unlimited.
         share: Weight in fair sharing, above 0.
         max_lease_s: Maximum total time of its leases; 0: none. Operators have no limit.
+        group_id: Group that its use counts for in reports; None: it is in none.
         boards: For a host's account, the boards whose results it may upload, by ``target_uid``; a
             ``*`` at the end matches any suffix.
         max_bytes: This and the following are the account's own quotas, see
@@ -55,6 +56,7 @@ class User:
     max_tokens: int | None = None
     max_run_files: int | None = None
     max_run_bytes: int | None = None
+    group_id: str | None = None
 
     @property
     def may_submit(self) -> bool:

@@ -5,6 +5,7 @@ Adapters live in `scheduler.store`, `scheduler.clusters`, `scheduler.files` and
 its protocol, which documents the methods of both.
 """
 
+from edgeyard.scheduler.ports.accounting import Accounting
 from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks
@@ -39,6 +40,7 @@ from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
 __all__ = [
+    "Accounting",
     "Accounts",
     "Attempts",
     "BenchmarkFilter",

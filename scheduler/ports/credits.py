@@ -54,16 +54,20 @@ class Credits(Protocol):
         """Store the final cost; return False, and change nothing, if the charge is settled."""
         ...
 
+    def amend_charge(self, charge: Charge) -> None:
+        """Store a settled charge whose facts were recorded too early; nothing is charged anew."""
+        ...
+
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
         """Return a user's charges, newest first."""
         ...
 
-    def idle_time(self, keeper_id: str) -> IdleTime | None:
-        """Return what a booking or a lease was charged for keeping boards idle; None: nothing."""
+    def idle_time(self, keeper_id: str, month: str) -> IdleTime | None:
+        """Return what a booking or a lease was charged for a month; None: nothing."""
         ...
 
     def save_idle_time(self, idle: IdleTime) -> None:
-        """Store a new idle time, or replace the one of the same keeper."""
+        """Store a new idle time, or replace the one of the same keeper and month."""
         ...
 
     def idle_times(self, user_id: str, *, limit: int) -> Sequence[IdleTime]:

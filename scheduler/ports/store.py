@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, PruneReport, RetentionClass
+from edgeyard.scheduler.ports.accounting import Accounting
 from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import Benchmarks
@@ -51,6 +52,7 @@ class UnitOfWork(Protocol):
     uploads: Uploads
     models: Models
     shares: Shares
+    accounting: Accounting
 
 
 _Result = TypeVar("_Result")

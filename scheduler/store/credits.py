@@ -25,16 +25,15 @@ _CHARGE = select(charges).where(
     charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n")
 )
 _KEY = ("benchmark_id", "attempt")
-_SETTLE = (
+_SAVE = (
     update(charges)
-    .where(
-        charges.c.benchmark_id == bindparam("id"),
-        charges.c.attempt == bindparam("n"),
-        charges.c.settled_at.is_(None),
-    )
+    .where(charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n"))
     .values({c.name: bindparam(c.name) for c in charges.c if c.name not in _KEY})
 )
-_IDLE_TIME = select(idle_times).where(idle_times.c.keeper_id == bindparam("id"))
+_SETTLE = _SAVE.where(charges.c.settled_at.is_(None))
+_IDLE_TIME = select(idle_times).where(
+    idle_times.c.keeper_id == bindparam("id"), idle_times.c.month == bindparam("month_of")
+)
 _BALANCES = select(balances)
 _RATES = select(rates)
 
@@ -78,10 +77,10 @@ class SqlCredits(Credits):
             raise Conflict(f"one of {len(opened)} attempts already has a charge")
 
     def settle_charge(self, charge: Charge) -> bool:
-        values = {name: value for name, value in flat_row(charge).items() if name not in _KEY}
-        key = {"id": charge.benchmark_id, "n": charge.attempt}
-        saved = self._tx.run(_SETTLE, {**values, **key})
-        return saved.rowcount > 0
+        return self._tx.run(_SETTLE, _values(charge)).rowcount > 0
+
+    def amend_charge(self, charge: Charge) -> None:
+        self._tx.run(_SAVE, _values(charge))
 
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
         query = (
@@ -92,8 +91,8 @@ class SqlCredits(Credits):
         )
         return [_charge(row) for row in self._tx.rows(query)]
 
-    def idle_time(self, keeper_id: str) -> IdleTime | None:
-        row = self._tx.row(_IDLE_TIME, {"id": keeper_id})
+    def idle_time(self, keeper_id: str, month: str) -> IdleTime | None:
+        row = self._tx.row(_IDLE_TIME, {"id": keeper_id, "month_of": month})
         return None if row is None else _idle_time(row)
 
     def save_idle_time(self, idle: IdleTime) -> None:
@@ -117,6 +116,12 @@ class SqlCredits(Credits):
 
 def _balance(row: Row) -> Balance:
     return Balance(**cast("dict[str, Any]", dict(row)))
+
+
+def _values(charge: Charge) -> dict[str, object]:
+    """Return a charge as the values of a statement that changes it."""
+    values = {name: value for name, value in flat_row(charge).items() if name not in _KEY}
+    return {**values, "id": charge.benchmark_id, "n": charge.attempt}
 
 
 def _charge(row: Row) -> Charge:

@@ -50,6 +50,7 @@ from edgeyard.scheduler.store.tables import (
     benchmark_files,
     benchmarks,
     campaigns,
+    charges,
     cycle_parts,
     cycles,
     deleted_benchmarks,
@@ -81,7 +82,10 @@ _STEP = 100  # rows that go in one transaction
 _SMALL_PAGE = 5  # benchmarks or cycles, with all that belongs to each
 
 MIN_OUTCOME_AGE = timedelta(days=366)
-"""Outcomes of deleted benchmarks stay as long: run times are learned from them."""
+"""Outcomes and charges of deleted benchmarks stay as long: run times are learned from the former,
+and reports of usage add up the latter."""
+
+_KEPT_A_YEAR = frozenset({"outcomes", "charges"})
 
 _OTHER = benchmarks.alias("other")
 _LIVE_OTHER = _OTHER.c.status.in_([status.value for status in LIVE])
@@ -148,7 +152,7 @@ def limit_of(name: str, limits: Limits, now: datetime) -> datetime | None:
     if kind is RetentionClass.EXPIRED:
         return now - IDEMPOTENCY_KEY_LIFETIME
     before = limits.get(kind)
-    return min(before, now - MIN_OUTCOME_AGE) if before and name == "outcomes" else before
+    return min(before, now - MIN_OUTCOME_AGE) if before and name in _KEPT_A_YEAR else before
 
 
 def _rule(
@@ -583,6 +587,12 @@ RULES: Mapping[str, Rule] = {
         where=outcomes.c.seq < func.coalesce(_FIRST_KNOWN, _LAST_OUTCOME),
         young=outcomes.c.ended_at >= _BEFORE,
         kept=exists().where(benchmarks.c.benchmark_id == outcomes.c.benchmark_id),
+    ),
+    "charges": _rule(
+        _KINDS.BENCHMARKS,
+        [charges.c.settled_at, charges.c.benchmark_id, charges.c.attempt],
+        where=charges.c.settled_at < _BEFORE,
+        kept=exists().where(benchmarks.c.benchmark_id == charges.c.benchmark_id),
     ),
 }
 """The rule of each table, in the order in which they are applied."""

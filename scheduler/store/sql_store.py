@@ -50,6 +50,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, PruneReport, RetentionClass
 from edgeyard.scheduler.ports import Store, UnitOfWork
+from edgeyard.scheduler.store.accounting import SqlAccounting
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.ballast import Ballast
@@ -150,6 +151,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.uploads = SqlUploads(tx)
         self.models = SqlModels(tx)
         self.shares = SqlShares(tx)
+        self.accounting = SqlAccounting(tx)
 
 
 _NEEDED = (benchmarks, descriptions, attempts, users, tokens, user_files, result_files, events)

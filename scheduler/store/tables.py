@@ -492,6 +492,7 @@ users = Table(
     Column("max_run_files", BigInteger),
     Column("max_run_bytes", BigInteger),
     Column("max_bookings", BigInteger),
+    Column("group_id", Text),
 )
 
 user_contents = Table(
@@ -525,7 +526,8 @@ balances = Table(
 charges = Table(
     "charges",
     metadata,
-    _of_benchmark(primary_key=True),
+    # no foreign key: what was used is reported for a year, whatever was deleted by age
+    Column("benchmark_id", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("user_id", Text, nullable=False),
     Column("family", Text, nullable=False),
@@ -536,7 +538,13 @@ charges = Table(
     Column("charged", CreditAmount),
     Column("board_s", Float),
     Column("refunded", Text, nullable=False),
-    Column("settled_at", UtcTime),
+    Column("settled_at", UtcTime, index=True),
+    Column("engine", Text, nullable=False),
+    Column("target_uid", Text),
+    Column("wait_s", Float),
+    Column("failure", Text),
+    Column("joules", Float),
+    Column("group_id", Text),
 )
 Index("ix_charges_user", charges.c.user_id, charges.c.reserved_at)
 Index(
@@ -550,14 +558,27 @@ idle_times = Table(
     "idle_times",
     metadata,
     Column("keeper_id", Text, primary_key=True),
+    Column("month", Text, primary_key=True),
     Column("user_id", Text, nullable=False),
     Column("family", Text, nullable=False),
     Column("since", UtcTime, nullable=False),
     Column("until", UtcTime, nullable=False),
     Column("board_s", Float, nullable=False),
     Column("charged", CreditAmount, nullable=False),
+    Column("group_id", Text),
 )
 Index("ix_idle_times_user", idle_times.c.user_id, idle_times.c.until)
+
+board_months = Table(
+    "board_months",
+    metadata,
+    Column("target_uid", Text, primary_key=True),
+    Column("month", Text, primary_key=True),
+    Column("family", Text, nullable=False),
+    Column("busy_s", Float, nullable=False),
+    Column("idle_s", Float, nullable=False),
+    Column("down_s", Float, nullable=False),
+)
 
 rates = Table(
     "rates",

@@ -163,6 +163,7 @@ def me(user_id: str = "ada", role: str = "operator") -> Body:
         "max_priority": 5,
         "share": 1.0,
         "max_lease_s": 0.0,
+        "group_id": None,
         "boards": [],
         "disabled": False,
     }

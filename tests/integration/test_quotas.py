@@ -331,7 +331,7 @@ def test_limits_are_shown_with_value_source_and_use(api: Api) -> None:
     assert (own["max_bytes"]["value"], own["max_bytes"]["source"]) == (None, "role")
     (alice,) = [
         each
-        for each in api.as_("operator").get("/v1/usage").json()["items"]
+        for each in api.as_("operator").get("/v1/limits/users").json()["items"]
         if each["user_id"] == "alice"
     ]
     assert (alice["pending"], alice["max_pending"], alice["max_files"]) == (2, 5, 77)

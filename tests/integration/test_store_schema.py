@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from edgeyard.errors import ConfigError
+from edgeyard.scheduler.model.accounting import UsageBy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -144,6 +145,26 @@ def test_an_upgrade_takes_the_p50_for_the_primary_metric_of_outcomes(empty_url: 
     store.close()
     assert found == {"measured": ("p50", "lower", 12.5), "failed": (None, None, None)}
     assert (repeated.value, repeated.error) == (12.5, 0.01)
+
+
+def test_an_upgrade_reports_what_was_used_before_it(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    charge = {
+        "attempt": 1, "user_id": "ada", "family": "rpi4b", "rate": 1.0, "time_limit_s": 60.0,
+        "reserved": 60_000_000, "reserved_at": 0, "charged": 5_000_000, "board_s": 5.0,
+        "refunded": "", "settled_at": 9_000_000,
+    }  # fmt: skip
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        _add_attempt(connection, "started", 3_500_000)
+        _add_attempt(connection, "refused", None)
+        for benchmark_id in ("started", "refused"):
+            _insert(connection, "charges", benchmark_id=benchmark_id, **charge)
+    store = SqlStore(empty_url)
+    with store.read() as uow:
+        (row,) = uow.accounting.usage(UsageBy.ENGINE, "1970-01")
+    store.close()
+    assert (row.key, row.runs, row.not_started) == ("ort", 1, 1)
+    assert (row.board_s, row.credits, row.wait_s) == (10.0, 10.0, 3.5)
 
 
 def test_an_upgrade_counts_the_booked_starts_of_benchmarks_that_wait(empty_url: str) -> None:

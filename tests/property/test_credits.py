@@ -220,9 +220,11 @@ def _play(bank: Bank, step: tuple[object, ...]) -> None:
     else:
         # The same end reported twice: by the cluster and by the runner, or after a restart.
         with bank.store.write() as uow:
+            benchmark = uow.benchmarks.get(name)
             for attempt in uow.attempts.of(name):
                 if attempt.state is AttemptState.ENDED:
-                    assert charging.settle(uow, attempt, attempt.failure, bank.clock.now()) is None
+                    now, failure = bank.clock.now(), attempt.failure
+                    assert charging.settle(uow, benchmark, attempt, failure, now) is None
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.board_times import MAX_GAP_S, BoardTimes, Use
+from edgeyard.benchmark_api.board_times import MAX_GAP_S, STORE_AFTER_S, BoardTimes, Use
 from edgeyard.errors import Unavailable
+from edgeyard.scheduler.model.accounting import BoardMonth
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import board
@@ -33,9 +35,39 @@ class Lab:
     views: tuple[BoardView, ...] = ()
     age_s: float = 1.0
     clock: FixedClock = field(default_factory=lambda: FixedClock(NOON))
+    leads: bool = True
+    database_is_away: bool = False
+    kept: list[BoardMonth] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.times = BoardTimes(self.boards, lambda: self.age_s, lambda: 60.0, self.clock)
+        self.times = BoardTimes(
+            self.boards,
+            lambda: self.age_s,
+            lambda: 60.0,
+            self.clock,
+            lambda: self.leads,
+            self.keep,
+        )
+
+    def keep(self, months: Sequence[BoardMonth]) -> None:
+        if self.database_is_away:
+            raise Unavailable("no database")
+        self.kept += months
+
+    def pass_by(self, seconds: float, state: BoardState) -> None:
+        """Let time pass with looks every 5 s, of one board in a state."""
+        for _ in range(round(seconds / 5)):
+            self.clock.forward(5)
+            self.look(view(A, state))
+
+    def kept_seconds(self) -> dict[str, list[float]]:
+        """Seconds that were stored, by month: busy, idle, down."""
+        found: dict[str, list[float]] = {}
+        for each in self.kept:
+            sums = found.setdefault(each.month, [0.0, 0.0, 0.0])
+            for place, more in enumerate((each.busy_s, each.idle_s, each.down_s)):
+                sums[place] += more
+        return found
 
     def boards(self) -> tuple[BoardView, ...]:
         return self.views
@@ -153,3 +185,44 @@ def test_a_database_that_is_away_for_a_moment_costs_nothing() -> None:
     lab.clock.forward(5)
     lab.look(view(A, BoardState.BUSY))
     assert lab.seconds(A) == [10.0, 0.0, 0.0]
+
+
+def test_what_boards_did_is_stored_by_month_once() -> None:
+    lab = Lab(clock=FixedClock(datetime(2026, 11, 30, 23, 58, tzinfo=UTC)))
+    lab.look(view(A, BoardState.BUSY))
+    lab.pass_by(115, BoardState.BUSY)
+    lab.pass_by(2 * STORE_AFTER_S + 5, BoardState.IDLE)  # from midnight on
+    assert lab.seconds(A) == [120.0, 120.0, 0.0]
+    assert lab.kept_seconds() == {"2026-11": [115.0, 0.0, 0.0], "2026-12": [5.0, 120.0, 0.0]}
+
+
+def test_what_a_database_could_not_take_is_stored_later() -> None:
+    lab = Lab(database_is_away=True)
+    lab.look(view(A, BoardState.BUSY))
+    lab.pass_by(STORE_AFTER_S - 5, BoardState.BUSY)
+    with pytest.raises(Unavailable):
+        lab.pass_by(5, BoardState.BUSY)
+    lab.database_is_away = False
+    lab.pass_by(STORE_AFTER_S, BoardState.BUSY)
+    assert lab.kept_seconds() == {"2026-11": [2 * STORE_AFTER_S, 0.0, 0.0]}
+
+
+def test_of_several_servers_the_leader_stores_what_boards_did() -> None:
+    lab = Lab(leads=False)
+    lab.look(view(A, BoardState.BUSY))
+    lab.pass_by(STORE_AFTER_S, BoardState.BUSY)
+    assert not lab.kept
+    assert lab.seconds(A) == [STORE_AFTER_S, 0.0, 0.0]
+    lab.leads = True
+    lab.pass_by(STORE_AFTER_S, BoardState.BUSY)
+    assert lab.kept_seconds() == {"2026-11": [STORE_AFTER_S, 0.0, 0.0]}
+
+
+def test_a_clock_that_is_set_stores_no_time_twice() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.BUSY))
+    lab.clock.step(40 * 86400.0)
+    lab.pass_by(30, BoardState.BUSY)
+    lab.clock.step(-40 * 86400.0)
+    lab.pass_by(30, BoardState.BUSY)
+    assert lab.kept_seconds() == {"2027-01": [30.0, 0.0, 0.0], "2026-11": [30.0, 0.0, 0.0]}

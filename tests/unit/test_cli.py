@@ -1511,6 +1511,7 @@ READING = frozenset(
         *("render", "doctor", "limits", "attributes", "leases", "account", "diff", "compare"),
         *("download", "unfinished", "generate", "import", "pull", "export"),
         *("up", "status", "down"),  # of the test bed
+        "usage",
     }
 )
 """Verbs that change nothing on a server, or none of whose changes is somebody's act."""
